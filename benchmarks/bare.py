@@ -1,0 +1,157 @@
+"""What a person would write without us: a Transformer and a GRU model in plain PyTorch, with a key-value cache by hand.
+
+The yardstick of the other benchmarks. Sizes, dropout sites and the order of the norms are those of
+`recipes/multi30k/transformer.yaml` and `gru_attention.yaml`, so that both sides do the same arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PAD, BOS, EOS = 0, 1, 2
+Cache = list[tuple[Tensor, Tensor]]
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """(T, D)"""
+    rates = torch.exp(torch.arange(width // 2) * (-math.log(10_000.0) / (width // 2)))
+    angles = torch.arange(length)[:, None] * rates
+    return torch.cat((angles.sin(), angles.cos()), -1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with separate entry points for what is read and who reads."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.pair, self.merge = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = self.pair(x).chunk(2, -1)
+        return self.split(keys), self.split(values)
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        y = F.scaled_dot_product_attention(self.split(self.query(x)), keys, values, attn_mask=mask, is_causal=causal)
+        return self.merge(y.transpose(1, 2).flatten(2))
+
+
+class Layer(nn.Module):
+    """Self-attention, attention to the source in a decoder, feed-forward; the norm first."""
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float, decoder: bool) -> None:
+        super().__init__()
+        self.attention, self.norm = Attention(width, heads), nn.LayerNorm(width)
+        self.cross, self.cross_norm = (Attention(width, heads), nn.LayerNorm(width)) if decoder else (None, None)
+        self.feed_forward = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, memory: tuple[Tensor, Tensor] | None = None,
+                memory_mask: Tensor | None = None) -> Tensor:  # fmt: skip
+        y = self.norm(x)
+        x = x + self.dropout(self.attention(y, *self.attention.read(y), mask, causal=mask is None))
+        if self.cross is not None and memory is not None:
+            x = x + self.dropout(self.cross(self.cross_norm(x), *memory, memory_mask))
+        return x + self.dropout(self.feed_forward(x))
+
+    def step(self, x: Tensor, cache: tuple[Tensor, Tensor] | None, memory: tuple[Tensor, Tensor],
+             memory_mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # fmt: skip
+        """One position: x (B, 1, D), the keys and values before it."""
+        y = self.norm(x)
+        keys, values = self.attention.read(y)
+        if cache is not None:
+            keys, values = torch.cat((cache[0], keys), 2), torch.cat((cache[1], values), 2)
+        x = x + self.attention(y, keys, values)
+        x = x + self.cross(self.cross_norm(x), *memory, memory_mask)  # type: ignore[misc]
+        return x + self.feed_forward(x), (keys, values)
+
+
+class Transformer(nn.Module):
+    """Vaswani et al. 2017, norm first, one matrix for both embeddings and the output."""
+
+    def __init__(self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, layers: int = 3,
+                 dropout: float = 0.2) -> None:  # fmt: skip
+        super().__init__()
+        self.scale = math.sqrt(width)
+        self.embedding = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.register_buffer("positions", sinusoids(512, width), persistent=False)
+        self.encoder = nn.ModuleList(Layer(width, heads, hidden, dropout, False) for _ in range(layers))
+        self.decoder = nn.ModuleList(Layer(width, heads, hidden, dropout, True) for _ in range(layers))
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.dropout = nn.Dropout(dropout)
+
+    def embed(self, ids: Tensor, first: int = 0) -> Tensor:
+        return self.dropout(self.embedding(ids) * self.scale + self.positions[first : first + ids.shape[1]])
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        mask = (source != PAD)[:, None, None, :]
+        x = self.embed(source)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return self.encoder_norm(x), mask
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(self.decoder_norm(x), self.embedding.weight, self.bias)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory, mask = self.encode(source)
+        x = self.embed(target)
+        for layer in self.decoder:
+            x = layer(x, memory=layer.cross.read(memory), memory_mask=mask)
+        return self.logits(x)
+
+    def step(self, ids: Tensor, position: int, cache: Cache, memory: list[tuple[Tensor, Tensor]],
+             mask: Tensor) -> tuple[Tensor, Cache]:  # fmt: skip
+        """One position for all rows: ids (B, 1) -> logits (B, V)."""
+        x, after = self.embed(ids, position), []
+        for index, layer in enumerate(self.decoder):
+            x, kept = layer.step(x, cache[index] if cache else None, memory[index], mask)
+            after.append(kept)
+        return self.logits(x[:, -1]), after
+
+
+class GRU(nn.Module):
+    """The plain-PyTorch twin of `recipes/multi30k/gru_attention.yaml`."""
+
+    def __init__(self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.scale = math.sqrt(width)
+        self.embedding = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.below = nn.GRU(width, width // 2, batch_first=True, bidirectional=True)
+        self.above = nn.GRU(width, width // 2, batch_first=True, bidirectional=True)
+        self.encoder_norm, self.middle_norm, self.decoder_norm = (nn.LayerNorm(width) for _ in range(3))
+        self.initial = nn.Linear(width, width)
+        self.state, self.second = nn.GRU(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
+        self.cross = Attention(width, heads)
+        self.expand, self.contract = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = source != PAD  # (B, S)
+        lengths = mask.sum(1).cpu()
+        x = self.packed(self.below, self.dropout(self.embedding(source) * self.scale), lengths)
+        x = self.dropout(x)
+        memory = self.encoder_norm(x + self.dropout(self.packed(self.above, x, lengths)))
+        mean = (memory * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        y = self.state(self.dropout(self.embedding(target) * self.scale), torch.tanh(self.initial(mean))[None])[0]
+        y = y + self.dropout(self.cross(y, *self.cross.read(memory), mask[:, None, None, :]))
+        y = self.middle_norm(y)
+        y = y + self.dropout(self.second(y)[0])
+        y = y + self.dropout(self.contract(torch.tanh(self.expand(y))))
+        return F.linear(self.decoder_norm(y), self.embedding.weight, self.bias)
+
+    @staticmethod
+    def packed(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+        rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(rnn(rows)[0], batch_first=True, total_length=x.shape[1])[0]

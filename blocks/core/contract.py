@@ -1,0 +1,251 @@
+"""The contract of every block: state in, state out. Read this file first.
+
+One method carries training, prefill, one-token decoding, carried state and copied state: `forward` takes any
+number of positions and the state before them, and returns as many outputs and the state after them.
+
+Tensor letters, the same in the whole project:
+    B batch   T target time   S source time   D width   W grid columns   H heads   K beams   V vocabulary
+
+The three laws (`composer.testing` checks them, and more, over every block and every recipe):
+    1. Chunks. On a causal site, cutting the positions into any chunks, single ones included, gives the same
+       outputs and the same last state.
+    2. Padding. A masked position changes no state and is seen by nobody. Padding is on the right of its chunk,
+       so counters are per row.
+    3. In an encoder x is whole and the state is `start`'s; the last state is the one after each row's last real
+       position.
+
+State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, nothing
+is changed in place, and a leaf that a step does not change is handed on as the same tensor (a beam search then
+knows that it need not be reordered). No `.item()`, no `.cpu()`, no shape that depends on a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from blocks.core.names import Names
+    from blocks.core.stack import Stack
+
+State = Any
+"""A Tensor or a tuple of States; every leaf has the batch first; `()` where there is none."""
+
+Path = tuple[str | int, ...]
+"""Where a block stands in a recipe: ("model", "decoder", 1, "rnn")."""
+
+
+# ------------------------------------------------------------------------------------------- kinds of setting
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The range of a number in a recipe; the schema says it in JSON Schema's words."""
+
+    minimum: float | None = None
+    below: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A setting that is more than a scalar: `stack`, `branches`, `name`, `memory` or `initial_state`."""
+
+    name: str
+
+
+Count = Annotated[int, Bounds(minimum=1, maximum=1_000_000)]
+"""A whole number, 1 or more."""
+Rate = Annotated[float, Bounds(minimum=0.0, below=1.0)]
+"""A probability of dropping, 0 <= rate < 1."""
+Positive = Annotated[float, Bounds(above=0.0)]
+"""A number above 0."""
+Name = Annotated[str, Kind("name")]
+"""The name of an earlier output of the same encoder or decoder (given with `as`), `input`, or a memory's output."""
+NameList = Annotated[list[str], Kind("names")]
+"""One name, or a list of names."""
+Memory = Annotated[str, Kind("memory")]
+"""What an encoder left to read: the encoder's name, or `encoder.x` for its output named x."""
+InitialState = Annotated[str | dict[str, str], Kind("initial_state")]
+"""zeros | learned | MEMORY | {copy: MEMORY.x}."""
+Blocks = Annotated[list[Any], Kind("stack")]
+"""A stack as it stands in the recipe: a list of single-key mappings. `Site.stack` builds it."""
+Branches = Annotated[dict[str, Any] | list[Any], Kind("branches")]
+"""Named stacks (a mapping) or unnamed ones (a list of lists), as they stand in the recipe."""
+
+
+# ------------------------------------------------------------------------------------------- what is known before data
+
+
+class Stream(NamedTuple):
+    """What is known of a stream before there is data.
+
+    `pace` is the number of positions per token; 0 means one position for all. Equal pace means equal length.
+    """
+
+    width: int
+    grid: bool = False
+    pace: Fraction = Fraction(1)
+
+
+class Named(NamedTuple):
+    """A stream that has a name, and the kind of its block's state (`()`: nothing that could be copied)."""
+
+    stream: Stream
+    state_kind: tuple[Any, ...] = ()
+
+
+class BlockError(ValueError):
+    """A block cannot stand where the recipe puts it. It knows no YAML: the builder adds file, line and column.
+
+    `setting` is the setting at fault ("" for the block itself), `code` the error's code, `fix` what to write instead.
+    """
+
+    def __init__(self, setting: str, message: str, *, fix: str = "", code: str = "setting") -> None:
+        super().__init__(message)
+        self.setting, self.message, self.fix, self.code = setting, message, fix, code
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a block stands: all that its constructor may know.
+
+    `causal` is the reason why the block may not look ahead ("" where it may): "a decoder", "`recurrent`".
+    `width` is `model.width`. Every name and memory is looked up here, so that a fault is found where it stands.
+    """
+
+    stream: Stream
+    width: int
+    names: Names
+    memories: Mapping[str, Named] = field(default_factory=dict)
+    encoders: Sequence[str] = ()
+    causal: str = ""
+    path: Path = ()
+    builder: Callable[[Site, Sequence[Any]], Stack] | None = None
+    shelf: Callable[[Site, str, bool], Stack] | None = None
+
+    def stack(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+        """The stack written under `setting` of this block, built for this site (with `changes` to it)."""
+        if self.builder is None:
+            raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
+        return self.builder(replace(self, path=(*self.path, *setting), **changes), blocks)
+
+    def named_stack(self, name: str, copy: bool) -> Stack:
+        """The stack called `name` under `stacks:`; the same one at every call unless `copy`. Raises BlockError."""
+        if self.shelf is None:
+            raise BlockError("stack", f"no stack is called `{name}`", code="name")
+        return self.shelf(self, name, copy)
+
+    def read(self, name: str, setting: str) -> Stream:
+        """The stream called `name`: an earlier output here, `input`, or an encoder's output. Raises BlockError."""
+        return self.named(name, setting).stream
+
+    def named(self, name: str, setting: str) -> Named:
+        """What is known of `name`; raises BlockError where nothing readable is called so."""
+        if name in self.memories:
+            return self.memories[name]
+        return self.names.read(name, setting, others=self.memories)
+
+    def memory(self, name: str | None, setting: str = "from") -> str:
+        """The memory to read: `name`, or the only encoder's. Raises BlockError where there is none, or a choice."""
+        if name is not None:
+            return self._known_memory(name, setting)
+        if not self.encoders:
+            raise BlockError(
+                "", "there is nothing to read here: no encoder comes before", code="memory",
+                fix="give the model an encoder, or use `self_attention`",
+            )  # fmt: skip
+        if len(self.encoders) > 1:
+            listed = ", ".join(f"`{each}`" for each in self.encoders)
+            raise BlockError(
+                "", f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one",
+                code="memory", fix=f"write `{setting}: {self.encoders[0]}`",
+            )  # fmt: skip
+        return self.encoders[0]
+
+    def _known_memory(self, name: str, setting: str) -> str:
+        if name not in self.memories:
+            raise self.names.unknown(name, setting, self.memories, what="no memory")
+        return name
+
+    def look_ahead(self, setting: str, what: str, fix: str) -> None:
+        """Raises BlockError on a causal site: `what` names what looks ahead, `fix` says what to write instead."""
+        if self.causal:
+            raise BlockError(
+                setting, f"{self.causal} may not read the future, and {what} does", code="causality", fix=fix
+            )
+
+
+# ------------------------------------------------------------------------------------------- what flows beside the data
+
+
+class Output(NamedTuple):
+    """A memory, or a named output."""
+
+    states: Tensor  # (B, T, D) or (B, T, W, D)
+    mask: Tensor  # (B, T) or (B, T, W), True = a real token
+    last: State = ()  # of a named block: its state after each row's last real position
+
+
+class Context(NamedTuple):
+    """What flows beside the stream: this chunk's mask, the board of named outputs, the memories.
+
+    `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done.
+    """
+
+    mask: Tensor  # (B, T) bool, True = a real token
+    board: dict[str, Output]
+    memories: Mapping[str, Output]
+    records: dict[str, list[Tensor]] | None = None
+    penalties: dict[str, list[Tensor]] | None = None
+    progress: Tensor | None = None
+
+    def read(self, name: str) -> Output:
+        """The output or memory called `name`; `Site.read` has made sure that there is one."""
+        return self.memories[name] if name in self.memories else self.board[name]
+
+    def record(self, name: str, value: Tensor) -> None:
+        """Hands a picture's data out; costs nothing when nobody asked."""
+        if self.records is not None:
+            self.records.setdefault(name, []).append(value.detach())
+
+    def penalty(self, name: str, value: Tensor) -> None:
+        """Adds a scalar to the training loss; nothing outside training."""
+        if self.penalties is not None:
+            self.penalties.setdefault(name, []).append(value)
+
+
+# ------------------------------------------------------------------------------------------- the block
+
+
+class Block(nn.Module):
+    """One part of a stack. A subclass states `out` in its constructor and defines `forward`.
+
+    The constructor is the schema: `def __init__(self, site: Site, *, heads: Count = 8)`. Its keyword-only arguments,
+    their types and defaults, and the section `Settings:` of the class's docstring become the JSON Schema.
+    """
+
+    out: Stream
+    path: Path = ()
+    state_kind: tuple[Any, ...] = ()
+
+    def start(self, x: Tensor, context: Context) -> State:
+        """The state before the first position. x: any (B, 1, .), for batch, dtype and device."""
+        return ()
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Any number of positions from a state. x: (B, T, D) -> (B, T, out.width), and the state after them."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
+
+    def mask(self, mask: Tensor) -> Tensor:
+        """The mask of the output; only a block that changes the length or the kind of the stream redefines it."""
+        return mask
+
+    def before(self, x: Tensor, state: State) -> Tensor:
+        """What `prev` reads at the first position: zeros, or what the block starts from. -> (B, 1, out.width)"""
+        return x.new_zeros(x.shape[0], 1, self.out.width)

@@ -1,0 +1,25 @@
+"""`dropout`: drops values at random while training."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from blocks.core.contract import Block, Context, Rate, Site, State
+
+
+class Dropout(Block):
+    """Dropout (Srivastava et al. 2014): each value is zero with probability `rate`, else divided by 1 - rate.
+
+    Settings:
+        rate: Probability of dropping, 0 <= rate < 1; `model.dropout` unless given.
+
+    Shapes: (B, T, D) -> (B, T, D).
+    """
+
+    def __init__(self, site: Site, *, rate: Rate = 0.0) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(rate)
+        self.out = site.stream
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return self.drop(x), state

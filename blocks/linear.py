@@ -1,0 +1,34 @@
+"""`linear`: one linear map at each position, with an activation if wanted."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from blocks.core.activations import Activation, activate, gate_factor
+from blocks.core.contract import Block, Context, Count, Site, State
+
+
+class Linear(Block):
+    """A linear map: y = f(W x + b). With glu and swiglu W is twice as wide and one half gates the other.
+
+    Settings:
+        width: The width that comes out; `model.width` unless given.
+        activation: What is applied to the result.
+        bias: Whether there is a bias b.
+
+    Shapes: (B, T, .) -> (B, T, width).
+    """
+
+    def __init__(self, site: Site, *, width: Count | None = None, activation: Activation = "none",
+                 bias: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        width = site.width if width is None else width
+        self.activation = activation
+        self.map = nn.Linear(site.stream.width, width * gate_factor(activation), bias=bias)
+        self.out = site.stream._replace(width=width)
+        nn.init.xavier_uniform_(self.map.weight)
+        if bias:
+            nn.init.zeros_(self.map.bias)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return activate(self.activation, self.map(x)), state

@@ -1,0 +1,45 @@
+"""`residual`: adds what a stack makes to what entered it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from blocks.core.contract import Block, Blocks, Context, Positive, Rate, Site, State
+from blocks.core.stack import keeps_stream
+
+
+class Residual(Block):
+    """A residual connection (He et al. 2016) around a stack, with the norm before or after it.
+
+    none: y = scale (x + dropout(f(x)));   pre: f reads norm(x);   post: y = norm(scale (x + dropout(f(x)))).
+
+    Settings:
+        stack: The blocks f; they keep the width and the length.
+        norm: Where layer normalisation stands: none | pre | post.
+        scale: What the sum is multiplied by, above 0; sqrt(0.5) = 0.7071 in Gehring et al. 2017.
+        dropout: Probability of dropping a value that the stack adds, 0 <= dropout < 1.
+
+    Shapes: (B, T, D) -> (B, T, D). State: the stack's.
+    Raises BlockError where the stack changes the width, the length or the kind of the stream.
+    """
+
+    def __init__(self, site: Site, *, stack: Blocks, norm: Literal["none", "pre", "post"] = "none",
+                 scale: Positive = 1.0, dropout: Rate = 0.0) -> None:  # fmt: skip
+        super().__init__()
+        self.stack = site.stack(("stack",), stack)
+        keeps_stream(site, self.stack, "a residual adds what entered")
+        self.placed, self.scale = norm, scale
+        self.norm = nn.Identity() if norm == "none" else nn.LayerNorm(site.stream.width)
+        self.dropout = nn.Dropout(dropout)
+        self.out = site.stream
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.stack.start(x, context)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        added, state = self.stack(self.norm(x) if self.placed == "pre" else x, state, context)
+        y = x + self.dropout(added)
+        y = y if self.scale == 1.0 else y * self.scale
+        return self.norm(y) if self.placed == "post" else y, state

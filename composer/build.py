@@ -1,0 +1,180 @@
+"""From a frozen recipe to a model: the one walk that builds with real memory and, on the meta device, plans.
+
+Building and shape inference are one: each block's constructor is told the stream that arrives, and says which leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from blocks.core.contract import Block, BlockError, Context, Named, Path, Site, State, Stream
+from blocks.core.names import Names
+from blocks.core.stack import Stack
+from composer.errors import Fault, RecipeError
+from composer.model import Embedding, Encoder, EncoderDecoder
+from composer.recipe import Recipe
+from composer.registry import blocks
+
+
+def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
+    """The model of `recipe`, with the sizes of the vocabularies by data key. Raises RecipeError with every fault."""
+    builder = Builder(recipe)
+    model = builder.model(vocabularies)
+    builder.finish()
+    return model
+
+
+class StandIn(Block):
+    """Takes the place of a block at fault, so that the faults after it are found too."""
+
+    def __init__(self, out: Stream) -> None:
+        super().__init__()
+        self.out = out
+
+    def forward(self, x: Any, state: State, context: Context) -> tuple[Any, State]:
+        raise BlockError("", "a model with faults cannot run")
+
+
+@dataclass
+class Builder:
+    """Builds the stacks of one recipe and collects their faults."""
+
+    recipe: Recipe
+    faults: list[Fault] = field(default_factory=list)
+    shelved: dict[str, tuple[Stream, str, Stack]] = field(default_factory=dict)
+
+    def finish(self) -> None:
+        """Raises RecipeError where anything was at fault, each fault once."""
+        if self.faults:
+            raise RecipeError(sorted(set(self.faults)))
+
+    def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
+        self.faults.append(self.recipe.fault(code, path, message, hint))
+
+    # ------------------------------------------------------------------------------------------- the model
+
+    def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
+        """Encoders in order, then the decoder; a later encoder may read an earlier one."""
+        settings, width = self.recipe.model, self.recipe.model["width"]
+        encoders: dict[str, Encoder] = {}
+        memories: dict[str, Named] = {}
+        tie = set(settings["output"]["tie"])
+        target = Embedding(vocabularies["target"], width)
+        for key, memory, path, stack in encoder_stacks(settings):
+            embedding = target if "source" in tie else Embedding(vocabularies[key], width)
+            site, built = self.top(path, stack, memories, encoders, causal="")
+            memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
+            encoders[key] = Encoder(memory, embedding, built)
+        decoder = self.top(("model", "decoder"), settings["decoder"], memories, encoders, causal="a decoder")[1]
+        output = nn.Linear(decoder.out.width, vocabularies["target"])
+        nn.init.normal_(output.weight, std=decoder.out.width**-0.5)
+        nn.init.zeros_(output.bias)
+        if tie:
+            self.check_tie(decoder.out, vocabularies, encoders)
+            output.weight = target.weight
+        return EncoderDecoder(encoders, target, decoder, output)
+
+    def top(self, path: Path, stack: Sequence[Any], memories: Mapping[str, Named], encoders: Mapping[str, Encoder],
+            causal: str) -> tuple[Site, Stack]:  # fmt: skip
+        """The outermost stack of an encoder or decoder, and the site at which it stands."""
+        width = self.recipe.model["width"]
+        readable = [encoder.memory for encoder in encoders.values()]
+        reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
+        names = Names.of_input(Stream(width), declared=set(given_names(stack)), reserved=reserved)
+        site = Site(Stream(width), width, names, dict(memories), readable, causal, path, self.stack, self.shelf)
+        return site, self.stack(site, stack)
+
+    def check_tie(self, out: Stream, vocabularies: Mapping[str, int], encoders: Mapping[str, Encoder]) -> None:
+        """Faults of a tied output: widths that differ, vocabularies that are not the same."""
+        path: Path = ("model", "output", "tie")
+        width = self.recipe.model["width"]
+        if out.width != width:
+            self.fault("width", path, f"the decoder ends with the width {out.width}, and the tied matrix is {width} wide",
+                       f"end the decoder with `- linear: {width}`")  # fmt: skip
+        joint = all(vocabularies[key] == vocabularies["target"] for key in encoders) and self.recipe.joint
+        if "source" in self.recipe.model["output"]["tie"] and not joint:
+            self.fault("tie", path, "source and target have vocabularies of their own, and `tie` needs a joint one",
+                       "set `joint: true` in `data.tokenizer`, or tie only the target")  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------- stacks and blocks
+
+    def stack(self, site: Site, written: Sequence[Any]) -> Stack:
+        """The blocks of one list in order, each told what arrives from the one before."""
+        built: list[Block] = []
+        names: list[str | None] = []
+        stream = site.stream
+        for index, entry in enumerate(written):
+            ((word, settings),) = entry.items()
+            here = replace(site, stream=stream, path=(*site.path, index, word))
+            block = self.block(here, word, settings)
+            name = settings.get("as")
+            if name is not None:
+                self.give(here, name, block)
+            built.append(block)
+            names.append(name)
+            stream = block.out
+        return Stack(site.stream, built, names)
+
+    def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
+        """One block; a stand-in, and a fault, where it cannot be built."""
+        chosen = {python_name(key): value for key, value in settings.items() if key != "as"}
+        try:
+            block = blocks()[word](site, **chosen)
+        except BlockError as error:
+            setting = (error.setting,) if error.setting else ()
+            self.fault(error.code, (*site.path, *setting), error.message, error.fix)
+            block = StandIn(site.stream)
+        block.path = site.path
+        return block
+
+    def give(self, site: Site, name: str, block: Block) -> None:
+        """Lets later blocks read `block` as `name`."""
+        try:
+            site.names.give(name, Named(block.out, block.state_kind))
+        except BlockError as error:
+            self.fault(error.code, (*site.path, "as"), error.message, error.fix)
+
+    def shelf(self, site: Site, name: str, copy: bool) -> Stack:
+        """The stack called `name` under `stacks:`, built once for all its uses unless `copy`."""
+        stacks = self.recipe.model["stacks"]
+        if name not in stacks:
+            raise site.names.unknown(name, "stack", stacks, what="no stack")
+        here = replace(site, path=("model", "stacks", name))
+        if copy:
+            return self.stack(here, stacks[name])
+        if name not in self.shelved:
+            self.shelved[name] = (site.stream, site.causal, self.stack(here, stacks[name]))
+        stream, causal, shared = self.shelved[name]
+        if (stream.width, stream.grid, bool(causal)) != (site.stream.width, site.stream.grid, bool(site.causal)):
+            raise BlockError("stack", f"`{name}` is used where another stream arrives than at its first use, so its "
+                             "parameters cannot be shared", code="width", fix="write `copy: true`")  # fmt: skip
+        return shared
+
+
+def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, list[Any]]]:
+    """Of each encoder: its key in the data, its memory's name, its path in the recipe and its stack."""
+    if model.get("encoder") is not None:
+        yield "source", "encoder", ("model", "encoder"), model["encoder"]
+    for name, stack in (model.get("encoders") or {}).items():
+        yield name, name, ("model", "encoders", name), stack
+
+
+def given_names(written: Any) -> Iterator[str]:
+    """Every name that `as` gives anywhere in a stack."""
+    if isinstance(written, Mapping):
+        if isinstance(written.get("as"), str):
+            yield written["as"]
+        for value in written.values():
+            yield from given_names(value)
+    elif isinstance(written, list):
+        for value in written:
+            yield from given_names(value)
+
+
+def python_name(key: str) -> str:
+    """The keyword of a setting: `from` is `from_`, since Python keeps the word for itself."""
+    return f"{key}_" if key == "from" else key

@@ -1,0 +1,121 @@
+"""A user's mistake, told with its place: file, line, column, what is wrong, and what to write instead."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+WINDOW = 120  # an excerpt of a longer line is cut to about this many characters around the fault
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One mistake. `line` and `column` count from 1; `line` 0 means that it has no place in a file.
+
+    `path` is the place as it is written in the recipe (`model.encoder[1].rnn.cell`), `excerpt` the line at fault,
+    `length` the number of characters to underline.
+    """
+
+    file: str
+    line: int
+    column: int
+    code: str
+    path: str
+    message: str
+    hint: str
+    excerpt: str = field(default="", compare=False)
+    length: int = field(default=1, compare=False)
+
+    def as_dict(self) -> dict[str, str | int]:
+        """The fault as `check --json` prints it."""
+        keys = ("file", "line", "column", "code", "path", "message", "hint")
+        return {key: getattr(self, key) for key in keys}
+
+    def render(self) -> str:
+        """The fault as text, without a line break at its end."""
+        lines = [f"{self._place()}error[{self.code}]: {_one_line(self.message)}"]
+        if self.path:
+            lines.append(f"   at {self.path}")
+        if self.excerpt:
+            lines.extend(self._underlined())
+        if self.hint:
+            lines.append(f"   fix: {_one_line(self.hint)}")
+        return "\n".join(lines)
+
+    def _place(self) -> str:
+        if self.line:
+            return f"{self.file}:{self.line}:{self.column}: "
+        return f"{self.file}: " if self.file else ""
+
+    def _underlined(self) -> list[str]:
+        text, column, length = _window(self.excerpt, self.column - 1, self.length)
+        number = str(self.line)
+        before, marked = text[:column], text[column : column + length]
+        carets = "^" * max(1, _cells(marked))
+        return [f"   {number} | {text}", f"   {' ' * len(number)} | {' ' * _cells(before)}{carets}"]
+
+
+class ComposerError(Exception):
+    """Every mistake a user can make. `faults` are in the order of file, line and column, each told once."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = sorted(set(faults))
+        super().__init__(self.faults)
+
+    def render(self) -> str:
+        """All faults and their number, as the command line prints them."""
+        count = len(self.faults)
+        return "\n".join([*(fault.render() for fault in self.faults), f"{count} error{'' if count == 1 else 's'}"])
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+class RecipeError(ComposerError):
+    """The recipe cannot be read, or does not hold together."""
+
+
+class DataError(ComposerError):
+    """The data that the recipe names cannot be used."""
+
+
+class RunError(ComposerError):
+    """A run cannot start, go on or be opened."""
+
+    @classmethod
+    def of(cls, message: str, hint: str = "", file: str = "") -> RunError:
+        """One fault that has no place in a recipe."""
+        return cls([Fault(str(file), 0, 0, "run", "", message, hint)])
+
+
+def show_path(path: Iterable[str | int]) -> str:
+    """A path as a reader writes it: ("model", "encoder", 1, "rnn") is `model.encoder[1].rnn`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def _one_line(text: str) -> str:
+    return _printable(" ".join(text.split()))
+
+
+def _printable(text: str) -> str:
+    # a control character of the recipe must not reach the terminal
+    return "".join(char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _window(text: str, column: int, length: int) -> tuple[str, int, int]:
+    """The part of a long line around the fault, and where the fault is in it."""
+    text = _printable(text.rstrip())
+    length = min(length, max(1, len(text) - column))
+    if len(text) <= WINDOW:
+        return text, column, length
+    start = max(0, min(column - WINDOW // 2, len(text) - WINDOW))
+    part = text[start : start + WINDOW]
+    head, tail = "..." if start else "", "..." if start + WINDOW < len(text) else ""
+    return head + part + tail, column - start + len(head), min(length, WINDOW - (column - start))
+
+
+def _cells(text: str) -> int:
+    """How many terminal cells a text takes: two for a wide character, none for a combining one."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

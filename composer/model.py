@@ -1,0 +1,101 @@
+"""The model of a recipe: any number of encoders, one decoder, and the two calls that everything else is made of.
+
+`forward` is training, all positions at once; `step` continues from a state by any number of positions. Both run the
+same blocks: a decoder that trains is a decoder that decodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import Context, Output, State
+from blocks.core.stack import Stack
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+
+
+class Beside(NamedTuple):
+    """What a caller asks for beside the logits: see `Context`, whose last three fields these are."""
+
+    records: dict[str, list[Tensor]] | None = None
+    penalties: dict[str, list[Tensor]] | None = None
+    progress: Tensor | None = None
+
+
+NOTHING = Beside()
+
+
+class Embedding(nn.Embedding):
+    """Token embeddings with entries of variance 1 (Vaswani et al. 2017, section 3.4): sqrt(D) E, E ~ N(0, 1/D)."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
+
+
+class Encoder(nn.Module):
+    """An embedding and a stack that sees the whole source. `memory` is the name under which others read it."""
+
+    def __init__(self, memory: str, embedding: Embedding, stack: Stack) -> None:
+        super().__init__()
+        self.memory, self.embedding, self.stack = memory, embedding, stack
+
+    def forward(self, ids: Tensor, memories: Mapping[str, Output], context: Context) -> dict[str, Output]:
+        """ids: (B, S) -> what the encoder leaves to read: itself, and `NAME.x` for each of its named outputs."""
+        x = self.embedding(ids)  # (B, S, D)
+        board = {"input": Output(x, context.mask)}
+        context = context._replace(board=board, memories=memories)
+        states, last = self.stack(x, self.stack.start(x[:, :1], context), context)
+        whole = Output(states, self.stack.mask(context.mask), last)
+        return {self.memory: whole} | {f"{self.memory}.{name}": output for name, output in board.items()}
+
+
+class EncoderDecoder(nn.Module):
+    """Encoders by their key in the data, a decoder, and the map to the vocabulary.
+
+    Pad is id 0 in every vocabulary: masks are made from the ids.
+    """
+
+    def __init__(self, encoders: Mapping[str, Encoder], embedding: Embedding, decoder: Stack, output: nn.Linear) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleDict(encoders)
+        self.embedding, self.decoder, self.output = embedding, decoder, output
+
+    def encode(self, sources: Mapping[str, Tensor], beside: Beside = NOTHING) -> dict[str, Output]:
+        """What the encoders leave to read. sources: ids (B, S) by the encoders' keys in the data."""
+        memories: dict[str, Output] = {}
+        for key, encoder in self.encoders.items():
+            mask = sources[key] != PAD  # (B, S)
+            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *beside))
+        return memories
+
+    def start(self, memories: Mapping[str, Output], batch: int) -> State:
+        """The decoder's state before the first position, for `batch` rows."""
+        weight = self.output.weight
+        x = weight.new_zeros(batch, 1, self.output.in_features)
+        mask = torch.ones(batch, 1, dtype=torch.bool, device=weight.device)
+        return self.decoder.start(x, Context(mask, {}, memories))
+
+    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+        """Any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state after."""
+        return self._decode(ids, state, Context(ids != PAD, {}, memories))
+
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: Beside = NOTHING) -> Tensor:
+        """Training: all positions at once. target: bos and the answer, (B, T) -> logits (B, T, V)."""
+        memories = self.encode(sources, beside)
+        context = Context(target != PAD, {}, memories, *beside)
+        state = self.start(memories, target.shape[0])
+        return self._decode(target, state, context)[0]
+
+    def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        x = self.embedding(ids)  # (B, T, D)
+        context.board["input"] = Output(x, context.mask)
+        x, state = self.decoder(x, state, context)
+        return self.output(x), state  # (B, T, V)

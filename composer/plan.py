@@ -1,0 +1,200 @@
+"""What a recipe will cost, and whether it can be built: the model on the meta device, by the same code as `build`.
+
+Parameters are counted, FLOPs and state bytes measured, for one pair of `TOKENS` source and target tokens. Autograd runs
+there too: a parameter that the loss does not reach is a fault (it would never learn, and several devices trip over it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from blocks.core.contract import Block, Path, State
+from composer.build import Builder, encoder_stacks
+from composer.model import EncoderDecoder
+from composer.recipe import Recipe, written_path
+
+TOKENS = 32
+"""Source and target tokens of the pair for which FLOPs and state bytes are given."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One block of the recipe with all that stands inside it. FLOPs and bytes are those of one pair of `TOKENS`."""
+
+    path: str
+    block: str
+    width: int
+    parameters: int
+    flops: int
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows in the order of the recipe, and the totals; `vocabularies` are upper bounds until a tokenizer is trained."""
+
+    rows: tuple[Row, ...]
+    parameters: int
+    flops: int
+    state_bytes: int
+    tokens: int
+    vocabularies: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
+        data = asdict(self)
+        return {"blocks": data.pop("rows"), **data}
+
+
+@dataclass
+class Tally:
+    """What was seen of one block: its FLOPs, and the bytes of state after its last position."""
+
+    flops: int = 0
+    state_bytes: int = 0
+
+
+def plan(recipe: Recipe) -> Plan:
+    """Builds and runs `recipe` without memory. Raises RecipeError with every fault of its model."""
+    vocabularies = vocabulary_bounds(recipe)
+    builder = Builder(recipe)
+    with torch.device("meta"):
+        model = builder.model(vocabularies)
+    builder.finish()
+    tallies, flops = measure(model)
+    find_unreached(builder, model)
+    builder.finish()
+    rows = tuple(rows_of(recipe, model, tallies))
+    decoder = tallies.get(id(model.decoder), Tally())
+    return Plan(rows, parameters_of(model), flops, decoder.state_bytes, TOKENS, vocabularies)
+
+
+def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
+    """An upper bound for each vocabulary, by data key: the size that the tokenizer is told."""
+    ((_, tokenizer),) = recipe.dataset["tokenizer"].items()
+    keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
+    return {key: tokenizer["size"] for key in (*keys, "target")}
+
+
+def measure(model: EncoderDecoder) -> tuple[dict[int, Tally], int]:
+    """FLOPs and state bytes of every block (by the module's id), and the FLOPs of the whole, in evaluation mode."""
+    tallies: dict[int, Tally] = {}
+    model.eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), watched(model, counter, tallies):
+        model(example_sources(model), example(model))
+    model.train()
+    return tallies, counter.get_total_flops()
+
+
+class watched:
+    """While entered, every block's `start` and `forward` add to its tally."""
+
+    def __init__(self, model: nn.Module, counter: FlopCounterMode, tallies: dict[int, Tally]) -> None:
+        self.blocks = {block for block in model.modules() if isinstance(block, Block)}
+        self.counter, self.tallies = counter, tallies
+
+    def __enter__(self) -> None:
+        for block in self.blocks:
+            tally = self.tallies.setdefault(id(block), Tally())
+            # Set on the instance, so that they are found before the class's own and can be taken away again.
+            block.start = self._counted(block.start, tally)  # type: ignore[method-assign]
+            block.forward = self._counted(block.forward, tally)  # type: ignore[method-assign]
+
+    def __exit__(self, *raised: object) -> None:
+        for block in self.blocks:
+            del block.start, block.forward
+
+    def _counted(self, call: Callable[..., Any], tally: Tally) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            before = self.counter.get_total_flops()
+            result = call(*given)
+            tally.flops += self.counter.get_total_flops() - before
+            if call.__name__ == "forward":
+                tally.state_bytes += state_bytes(result[1])
+            return result
+
+        return counted
+
+
+def state_bytes(state: State) -> int:
+    """Bytes of all leaves of a state."""
+    if isinstance(state, Tensor):
+        return state.numel() * state.element_size()
+    return sum(state_bytes(part) for part in state)
+
+
+def example(model: nn.Module) -> Tensor:
+    """Ids of one sentence of `TOKENS` tokens, on the device of the model."""
+    return torch.ones(1, TOKENS, dtype=torch.long, device=next(model.parameters()).device)
+
+
+def example_sources(model: EncoderDecoder) -> dict[str, Tensor]:
+    """One such sentence for each encoder."""
+    return {key: example(model) for key in model.encoders}
+
+
+def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
+    """Adds a fault for each outermost block, or encoder, none of whose parameters the loss reaches."""
+    with torch.enable_grad():
+        model(example_sources(model), example(model)).sum().backward()
+    unreached = {id(parameter) for parameter in model.parameters() if parameter.grad is None}
+    for parameter in model.parameters():
+        parameter.grad = None
+    paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
+    for encoder in model.encoders.values():
+        if idle := list(encoder.parameters()):
+            if all(id(parameter) in unreached for parameter in idle):
+                builder.fault("unused", paths[encoder.memory], f"nothing reads `{encoder.memory}`, so it would never learn",
+                              "add a `cross_attention` that reads it, or remove it")  # fmt: skip
+                unreached -= {id(parameter) for parameter in idle}
+    for block in model.modules():
+        if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
+            own = {id(parameter) for parameter in block.parameters(recurse=True)}
+            if own & unreached and not (own - unreached and _has_blocks(block)):
+                builder.fault("unused", block.path, "the result does not depend on this block's parameters: nothing "
+                              "reads what it makes", "read it, or remove it")  # fmt: skip
+                unreached -= own
+
+
+def _has_blocks(block: Block) -> bool:
+    return any(isinstance(inner, Block) and inner is not block for inner in block.modules())
+
+
+def rows_of(recipe: Recipe, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[Row]:
+    """One row for each place in the recipe, in its order; a place built several times (a repeat) is summed."""
+    for key, _, path, _ in encoder_stacks(recipe.model):
+        encoder = model.encoders[key]
+        yield row(recipe, path, "embedding", [encoder.embedding], encoder.embedding.embedding_dim, tallies)
+        yield from block_rows(recipe, encoder.stack, {key: Tally(each.flops) for key, each in tallies.items()})
+    yield row(recipe, ("model", "decoder"), "embedding", [model.embedding], model.embedding.embedding_dim, tallies)
+    yield from block_rows(recipe, model.decoder, tallies)
+    yield row(recipe, ("model", "output"), "output", [model.output], model.output.out_features, tallies)
+
+
+def block_rows(recipe: Recipe, stack: nn.Module, tallies: Mapping[int, Tally]) -> Iterator[Row]:
+    """The rows of all blocks below `stack`."""
+    places: dict[Path, list[Block]] = {}
+    for block in stack.modules():
+        if isinstance(block, Block) and block.path:
+            places.setdefault(block.path, []).append(block)
+    for path, built in places.items():
+        yield row(recipe, path, str(path[-1]), built, built[-1].out.width, tallies)
+
+
+def row(recipe: Recipe, path: Path, word: str, built: list[Any], width: int, tallies: Mapping[int, Tally]) -> Row:
+    """The row of what was built at one place."""
+    seen = [tallies.get(id(module), Tally()) for module in built]
+    parameters = {id(each): each.numel() for module in built for each in module.parameters()}
+    return Row(written_path(recipe, path), word, width, sum(parameters.values()), sum(each.flops for each in seen),
+               sum(each.state_bytes for each in seen))  # fmt: skip
+
+
+def parameters_of(model: nn.Module) -> int:
+    """How many numbers a model learns, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,479 @@
+"""YAML text to plain data in which every key and value knows its line and column. The only door to PyYAML.
+
+Reading goes over the parser's events with a stack of its own: nothing recurses, nothing is constructed from a tag, and
+size, depth and number of values are bounded. Scalars follow YAML 1.2's core schema: `1e-3` is a number, `no` is text,
+`010` is ten. All faults of a text are told together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from composer.errors import Fault, RecipeError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+MAX_VALUES = 50_000
+MAX_NUMBER = 40  # characters of a number
+
+COMMAND_LINE = "<command line>"
+
+_PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BREAK = re.compile(r"\r\n|\r|\n")
+# what YAML does not print, and the line breaks that only YAML knows: they would shift every line number after them
+_REFUSED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_UNQUOTED = re.compile(r"\$\{\w*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class Mark(NamedTuple):
+    """A place in a text: `line` and `column` count from 1, `text` is the whole line, `length` how much of it is meant."""
+
+    file: str
+    line: int
+    column: int
+    length: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and its place. `value` is a scalar, a list of nodes or a dictionary of nodes.
+
+    `key` is the place of the key that leads to it, `text` a scalar as it was typed, `quoted` whether in quotes.
+    """
+
+    value: Any
+    mark: Mark
+    key: Mark | None = None
+    text: str = ""
+    quoted: bool = False
+
+    @property
+    def place(self) -> Mark:
+        """Where a reader looks for it: its key, or itself where it has none."""
+        return self.key or self.mark
+
+
+def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
+    """A fault at a place of a text."""
+    return Fault(mark.file, mark.line, mark.column, code, path, message, hint, mark.text, mark.length)
+
+
+def plain(node: Node) -> Any:
+    """The data of a node without its places."""
+    if isinstance(node.value, dict):
+        return {key: plain(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(value) for value in node.value]
+    return node.value
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def read(path: Path, shown: str) -> Node:
+    """The mapping that a file holds; `shown` is the file's name in faults. Raises RecipeError."""
+    return parse(_decode(_bytes(path, shown), shown), shown)
+
+
+def _bytes(path: Path, shown: str) -> bytes:
+    try:
+        # without O_NONBLOCK, opening a FIFO would wait for a writer
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
+        raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None
+    try:
+        _check_regular(os.fstat(handle).st_mode, shown)
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(data) > MAX_BYTES:
+        raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
+    return data
+
+
+def _check_regular(mode: int, shown: str) -> None:
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise _file_error(shown, "file", f"this is {what}", "name a recipe: a text file in YAML")
+
+
+def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
+    return RecipeError([Fault(shown, 1, 1, code, "", message, hint)])
+
+
+def _decode(data: bytes, shown: str) -> str:
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise _file_error(shown, "encoding", "this text is UTF-16", "save the file as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # the decoder counts from after the byte order mark, if there is one
+        good = error.object[: error.start].decode("utf-8")
+        mark = _end_of(good, shown)
+        message = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
+        raise RecipeError([fault_at(mark, "encoding", "", message, "save the file as UTF-8")]) from None
+    bad = _REFUSED.search(text)
+    if bad is not None:
+        mark = _end_of(text[: bad.start()], shown)
+        message = f"the character U+{ord(bad.group()):04X} cannot stand in a recipe"
+        raise RecipeError([fault_at(mark, "encoding", "", message, "remove it; a recipe is text")])
+    return text
+
+
+def _end_of(text: str, shown: str) -> Mark:
+    lines = _BREAK.split(text)
+    return Mark(shown, len(lines), len(lines[-1]) + 1, 1, lines[-1])
+
+
+# ------------------------------------------------------------------------------------------- text
+
+
+def parse(text: str, file: str) -> Node:
+    """The mapping that a YAML text holds. Raises RecipeError with all its faults."""
+    root = _parse(text, _Places(file, _BREAK.split(text)))
+    if root is None:
+        top = Mark(file, 1, 1, 1, "")
+        raise RecipeError([fault_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")])
+    if not isinstance(root.value, dict):
+        what = "a list" if isinstance(root.value, list) else "a single value"
+        message = f"a recipe is a mapping of keys, and this is {what}"
+        raise RecipeError([fault_at(root.mark, "type", "", message, "begin with `recipe: 1`")])
+    return root
+
+
+def parse_value(whole: str, start: int) -> Node:
+    """The YAML value that stands at `start` of a setting from the command line. Raises RecipeError."""
+    whole = _BREAK.sub(" ", whole)
+    bad = _REFUSED.search(whole)
+    if bad is not None:
+        mark = Mark(COMMAND_LINE, 1, bad.start() + 1, 1, whole)
+        message = f"the character U+{ord(bad.group()):04X} cannot stand in a recipe"
+        raise RecipeError([fault_at(mark, "encoding", "", message, "remove it")])
+    root = _parse(whole[start:], _Places(COMMAND_LINE, [whole], start))
+    if root is None:
+        mark = Mark(COMMAND_LINE, 1, start + 1, 1, whole)
+        raise RecipeError([fault_at(mark, "override", "", "there is no value here", "write `null` to remove the key")])
+    return root
+
+
+class _Places(NamedTuple):
+    """The lines of a text, and where its first column stands in them."""
+
+    file: str
+    lines: list[str]
+    start: int = 0
+
+    def mark(self, begin: Any, end: Any | None = None) -> Mark:
+        """The place between two marks of the parser; a part that runs over a line's end ends there."""
+        line = min(begin.line, len(self.lines) - 1)
+        text = self.lines[line]
+        column = begin.column + self.start
+        one_line = end is not None and end.line == begin.line
+        length = end.column - begin.column if end is not None and one_line else len(text) - column
+        return Mark(self.file, line + 1, column + 1, max(1, length), text)
+
+
+def _parse(text: str, places: _Places) -> Node | None:
+    builder = _Builder(places)
+    try:
+        for event in yaml.parse(text, Loader=_PARSER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        builder.faults.append(_syntax_fault(error, text, places, builder.open))
+    except yaml.YAMLError as error:
+        mark = Mark(places.file, 1, 1, 1, places.lines[0])
+        builder.faults.append(fault_at(mark, "syntax", "", f"this is not YAML: {error}"))
+    except _Stop as stop:
+        builder.faults.append(stop.fault)
+    if builder.faults:
+        raise RecipeError(builder.faults)
+    return builder.root
+
+
+class _Stop(Exception):
+    """A fault after which reading on makes no sense."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+
+
+class _Key(NamedTuple):
+    name: str | None  # None where the key cannot be used; its value is then read and dropped
+    mark: Mark
+
+
+@dataclass
+class _Open:
+    """A list or mapping whose end has not been read yet."""
+
+    value: list[Node] | dict[str, Node]
+    begin: Any
+    key: _Key | None = None
+    seen: dict[str, Mark] = field(default_factory=dict)
+
+    @property
+    def wants_key(self) -> bool:
+        return isinstance(self.value, dict) and self.key is None
+
+
+class _Builder:
+    """Nodes from the parser's events."""
+
+    def __init__(self, places: _Places) -> None:
+        self.places = places
+        self.faults: list[Fault] = []
+        self.open: list[_Open] = []
+        self.root: Node | None = None
+        self.documents = 0
+        self.values = 0
+
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            self._decorations(event)
+            self._scalar(event)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            self._decorations(event)
+            self._begin(event)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._end(event)
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._document(event)
+
+    def _fault(self, mark: Mark, code: str, message: str, hint: str) -> None:
+        self.faults.append(fault_at(mark, code, "", message, hint))
+
+    def _document(self, event: yaml.Event) -> None:
+        self.documents += 1
+        if self.documents > 1:
+            mark = self.places.mark(event.start_mark, event.end_mark)
+            raise _Stop(fault_at(mark, "syntax", "", "a second document begins here", "one file holds one recipe"))
+
+    def _decorations(self, event: Any) -> None:
+        mark = self.places.mark(event.start_mark, event.end_mark)
+        if event.anchor is not None:
+            self._fault(mark._replace(length=len(event.anchor) + 1), "alias", f"`&{event.anchor}` is an anchor; "
+                        "a recipe has none", "say it once under `vars` and write `${name}`, or use `stacks`")  # fmt: skip
+        if event.tag is not None:
+            shown = _tag(event.tag)
+            self._fault(mark._replace(length=len(shown)), "tag", f"`{shown}` is a tag; a recipe is plain data and has "
+                        "none", "remove the tag; put quotes around what shall be text")  # fmt: skip
+
+    def _alias(self, event: Any) -> None:
+        mark = self.places.mark(event.start_mark, event.end_mark)
+        self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none",
+                    "say it once under `vars` and write `${name}`, or use `stacks`")  # fmt: skip
+        self._add(Node(None, mark))
+
+    def _begin(self, event: Any) -> None:
+        self._count(event)
+        if len(self.open) == MAX_DEPTH:
+            mark = self.places.mark(event.start_mark)._replace(length=1)
+            message = f"this is nested deeper than {MAX_DEPTH} levels"
+            raise _Stop(fault_at(mark, "depth", "", message, "give stacks names under `model.stacks`, and `use` them"))
+        self.open.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.start_mark))
+
+    def _end(self, event: Any) -> None:
+        done = self.open.pop()
+        self._add(Node(done.value, self.places.mark(done.begin, event.end_mark)))
+
+    def _scalar(self, event: Any) -> None:
+        self._count(event)
+        mark = self.places.mark(event.start_mark, event.end_mark)
+        is_plain = event.implicit[0]
+        value = event.value
+        if is_plain:
+            try:
+                value = scalar(event.value)
+            except ValueError:
+                self._fault(mark, "type", f"a number of {len(value)} characters is too long",
+                            f"a number has at most {MAX_NUMBER} characters; put quotes around text")  # fmt: skip
+        self._add(Node(value, mark, text=event.value, quoted=not is_plain))
+
+    def _count(self, event: Any) -> None:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            mark = self.places.mark(event.start_mark, event.end_mark)
+            message = f"there are more than {MAX_VALUES} values here"
+            raise _Stop(fault_at(mark, "size", "", message, "say a stack once, in a `repeat` or under `model.stacks`"))
+
+    def _add(self, node: Node) -> None:
+        if not self.open:
+            self.root = node
+            return
+        parent = self.open[-1]
+        if isinstance(parent.value, list):
+            parent.value.append(node)
+        elif parent.wants_key:
+            parent.key = self._key(parent, node)
+        else:
+            self._put(parent, node)
+
+    def _put(self, parent: _Open, node: Node) -> None:
+        key, parent.key = parent.key, None
+        if key is not None and key.name is not None and isinstance(parent.value, dict):
+            parent.value[key.name] = replace(node, key=key.mark)
+
+    def _key(self, parent: _Open, node: Node) -> _Key:
+        if isinstance(node.value, (dict, list)):
+            self._fault(node.mark._replace(length=1), "syntax", "a key is a word, not a list or a mapping",
+                        'put quotes around it if it is text: "${name}"')  # fmt: skip
+            return _Key(None, node.mark)
+        if node.text == "<<" and not node.quoted:
+            self._fault(node.mark, "merge", "`<<` is a merge key; a recipe has none",
+                        "use `extends`, or name a stack under `model.stacks`")  # fmt: skip
+            return _Key(None, node.mark)
+        if not isinstance(node.value, str) or not node.value:
+            shown = f"`{node.text}`" if node.text else "nothing"
+            self._fault(node.mark, "type", f"a key is text, and this is {shown}", f'write "{node.text}"')
+            return _Key(None, node.mark)
+        return self._new_key(parent, node)
+
+    def _new_key(self, parent: _Open, node: Node) -> _Key:
+        if node.value in parent.seen:
+            first = parent.seen[node.value]
+            self._fault(node.mark, "duplicate", f"`{node.value}` stands here a second time; the first is in line "
+                        f"{first.line}", "keep one of the two")  # fmt: skip
+            return _Key(None, node.mark)
+        parent.seen[node.value] = node.mark
+        return _Key(node.value, node.mark)
+
+
+def _tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!", 1) if tag.startswith("tag:yaml.org,2002:") else tag
+
+
+def scalar(text: str) -> Any:
+    """What an unquoted scalar stands for in YAML 1.2's core schema. Raises ValueError for an endless number."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    for pattern, convert in _NUMBERS:
+        if pattern.fullmatch(text):
+            if len(text) > MAX_NUMBER:
+                raise ValueError(text)
+            return convert(text)
+    return text
+
+
+def _not_finite(text: str) -> float:
+    return float(text.replace(".", "", 1))
+
+
+_NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (_INT, int),
+    (_FLOAT, float),
+    (_OCTAL, lambda text: int(text[2:], 8)),
+    (_HEX, lambda text: int(text[2:], 16)),
+    (_NOT_FINITE, _not_finite),
+)
+
+
+# ------------------------------------------------------------------------------------------- the parser's complaints
+
+# what libyaml and PyYAML's own parser say, in a reader's words: pattern, message, fix
+_COMPLAINTS = (
+    (r"tab character", "a tab cannot indent", "indent with spaces"),
+    (r"mapping values are not allowed", "a `:` cannot stand here",
+     "put quotes around a text with `: `, write `{key: value}`, or check the indentation of this line and the one before"),
+    (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
+    (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
+    (r"expected '-' indicator", "this line is indented like a list and is no item of it",
+     "begin it with `- `, or indent it like the key it belongs to"),
+    (r"expected key|expected <block end>", "this does not fit the lines above it",
+     "check the indentation; inside [...] and {...} a comma parts the items"),
+    (r"document start", "something follows the recipe's end", "check the indentation and the brackets"),
+    (r"node content", "a value is missing here", "check the commas and the brackets"),
+    (r"cannot start any token", "a plain text cannot begin with this character", "put quotes around the text"),
+    (r"escape", "this is no escape of a text in double quotes", "use single quotes, or double the backslash"),
+    (r"expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
+    (r"incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
+)  # fmt: skip
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError, text: str, places: _Places, unfinished: list[_Open]) -> Fault:
+    problem = error.problem or error.context or "this is not YAML"
+    at = error.problem_mark or error.context_mark
+    if at is None:
+        return fault_at(Mark(places.file, 1, 1, 1, places.lines[0]), "syntax", "", f"this is not YAML: {problem}")
+    index = min(at.index, len(text))
+    variable = _UNQUOTED.match(text, max(0, index - 1))
+    if variable:
+        mark = places.mark(at)
+        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
+        message = f"`{variable.group()}` must stand in quotes inside [...] and {{...}}"
+        return fault_at(mark, "syntax", "", message, f'write "{variable.group()}"')
+    if not text[index:].strip(" \t\r\n'\"") and (error.context_mark or unfinished):
+        return _never_closed(error.context_mark, text, places, unfinished)
+    message, hint = _in_plain_words("tab character" if text[index : index + 1] == "\t" else problem)
+    return fault_at(places.mark(at)._replace(length=1), "syntax", "", message, hint)
+
+
+def _in_plain_words(problem: str) -> tuple[str, str]:
+    for pattern, message, hint in _COMPLAINTS:
+        if re.search(pattern, problem):
+            return message, hint
+    return f"this is not YAML: {problem}", ""
+
+
+def _never_closed(begin: Any, text: str, places: _Places, unfinished: list[_Open]) -> Fault:
+    if unfinished and (begin is None or not text[begin.index : begin.index + 1].strip()):
+        begin = unfinished[-1].begin
+    opened = text[begin.index : begin.index + 1]
+    return fault_at(places.mark(begin)._replace(length=1), "syntax", "", f"this `{opened}` is never closed", "close it")
+
+
+# ------------------------------------------------------------------------------------------- writing
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what PyYAML (YAML 1.1) or this reader (YAML 1.2) would not read back as the same text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _needs_quotes(text) else None)
+
+
+def _needs_quotes(text: str) -> bool:
+    try:
+        return not isinstance(scalar(text), str) or not text.isprintable()
+    except ValueError:
+        return True
+
+
+def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:float", repr(number))
+
+
+_Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(float, _represent_float)
+
+
+def dump(data: Any) -> str:
+    """Plain data as YAML that reads back as the same data."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
