@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Self
 
 WINDOW = 120  # an excerpt of a longer line is cut to about this many characters around the fault
 
@@ -59,6 +62,9 @@ class Fault:
 class ComposerError(Exception):
     """Every mistake a user can make. `faults` are in the order of file, line and column, each told once."""
 
+    status = 2
+    """The exit status of a command that ends with it: refused."""
+
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = sorted(set(faults))
         super().__init__(self.faults)
@@ -84,15 +90,51 @@ class RunError(ComposerError):
     """A run cannot start, go on or be opened."""
 
     @classmethod
-    def of(cls, message: str, hint: str = "", file: str = "") -> RunError:
+    def of(cls, message: str, hint: str = "", file: str = "") -> Self:
         """One fault that has no place in a recipe."""
         return cls([Fault(str(file), 0, 0, "run", "", message, hint)])
+
+
+class RunFailed(RunError):
+    """A run that had begun cannot go on."""
+
+    status = 1
 
 
 def show_path(path: Iterable[str | int]) -> str:
     """A path as a reader writes it: ("model", "encoder", 1, "rnn") is `model.encoder[1].rnn`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
+
+
+# what other systems call it
+OTHER_WORDS = {
+    "lr": "learning_rate", "warmup": "warmup_steps", "batch_size": "tokens_per_batch", "steps": "max_steps",
+    "grad_clip": "clip_norm", "patience": "early_stopping", "fp16": "precision", "optim": "optimizer",
+    "lr_scheduler": "schedule", "scheduler": "schedule", "d_model": "width", "hidden_size": "width", "dim": "width",
+    "d_ff": "hidden", "p": "rate", "nhead": "heads", "n": "times", "beam_size": "size", "src": "source", "tgt": "target",
+    "attention": "self_attention", "encoder_attention": "cross_attention", "ffn": "feed_forward", "mlp": "feed_forward",
+    "lstm": "rnn", "gru": "rnn", "layer_norm": "norm", "rms_norm": "norm", "layernorm": "norm", "rmsnorm": "norm",
+    "dense": "linear", "positional_encoding": "positions", "cnn": "conv", "skip": "residual", "corpus": "data",
+}  # fmt: skip
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Which of `words` was probably meant by `word`, or ""."""
+    return _nearest(word, tuple(words))
+
+
+@lru_cache(maxsize=512)
+def _nearest(word: str, words: tuple[str, ...]) -> str:
+    if OTHER_WORDS.get(word.lower()) in words:
+        return OTHER_WORDS[word.lower()]
+    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
+
+
+def meant(word: str, words: Iterable[str]) -> str:
+    """The question `did you mean ...?` for the end of a message, or ""."""
+    close = nearest(word, words)
+    return f"; did you mean `{close}`?" if close else ""
 
 
 def _one_line(text: str) -> str:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from composer.complaints import Places, syntax_fault
 from composer.errors import Fault, RecipeError
+from composer.node import COMMAND_LINE, Mark, Node, fault_at
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
-
-COMMAND_LINE = "<command line>"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile(r"\r\n|\r|\n")
@@ -34,55 +34,11 @@ _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_UNQUOTED = re.compile(r"\$\{\w*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-
-
-class Mark(NamedTuple):
-    """A place in a text: `line` and `column` count from 1, `text` is the whole line, `length` how much of it is meant."""
-
-    file: str
-    line: int
-    column: int
-    length: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A value and its place. `value` is a scalar, a list of nodes or a dictionary of nodes.
-
-    `key` is the place of the key that leads to it, `text` a scalar as it was typed, `quoted` whether in quotes.
-    """
-
-    value: Any
-    mark: Mark
-    key: Mark | None = None
-    text: str = ""
-    quoted: bool = False
-
-    @property
-    def place(self) -> Mark:
-        """Where a reader looks for it: its key, or itself where it has none."""
-        return self.key or self.mark
-
-
-def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
-    """A fault at a place of a text."""
-    return Fault(mark.file, mark.line, mark.column, code, path, message, hint, mark.text, mark.length)
-
-
-def plain(node: Node) -> Any:
-    """The data of a node without its places."""
-    if isinstance(node.value, dict):
-        return {key: plain(value) for key, value in node.value.items()}
-    if isinstance(node.value, list):
-        return [plain(value) for value in node.value]
-    return node.value
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -150,7 +106,7 @@ def _end_of(text: str, shown: str) -> Mark:
 
 def parse(text: str, file: str) -> Node:
     """The mapping that a YAML text holds. Raises RecipeError with all its faults."""
-    root = _parse(text, _Places(file, _BREAK.split(text)))
+    root = _parse(text, Places(file, _BREAK.split(text)))
     if root is None:
         top = Mark(file, 1, 1, 1, "")
         raise RecipeError([fault_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")])
@@ -169,37 +125,21 @@ def parse_value(whole: str, start: int) -> Node:
         mark = Mark(COMMAND_LINE, 1, bad.start() + 1, 1, whole)
         message = f"the character U+{ord(bad.group()):04X} cannot stand in a recipe"
         raise RecipeError([fault_at(mark, "encoding", "", message, "remove it")])
-    root = _parse(whole[start:], _Places(COMMAND_LINE, [whole], start))
+    root = _parse(whole[start:], Places(COMMAND_LINE, [whole], start))
     if root is None:
         mark = Mark(COMMAND_LINE, 1, start + 1, 1, whole)
         raise RecipeError([fault_at(mark, "override", "", "there is no value here", "write `null` to remove the key")])
     return root
 
 
-class _Places(NamedTuple):
-    """The lines of a text, and where its first column stands in them."""
-
-    file: str
-    lines: list[str]
-    start: int = 0
-
-    def mark(self, begin: Any, end: Any | None = None) -> Mark:
-        """The place between two marks of the parser; a part that runs over a line's end ends there."""
-        line = min(begin.line, len(self.lines) - 1)
-        text = self.lines[line]
-        column = begin.column + self.start
-        one_line = end is not None and end.line == begin.line
-        length = end.column - begin.column if end is not None and one_line else len(text) - column
-        return Mark(self.file, line + 1, column + 1, max(1, length), text)
-
-
-def _parse(text: str, places: _Places) -> Node | None:
+def _parse(text: str, places: Places) -> Node | None:
     builder = _Builder(places)
     try:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        builder.faults.append(_syntax_fault(error, text, places, builder.open))
+        opened = builder.open[-1].begin if builder.open else None
+        builder.faults.append(syntax_fault(error, text, places, opened))
     except yaml.YAMLError as error:
         mark = Mark(places.file, 1, 1, 1, places.lines[0])
         builder.faults.append(fault_at(mark, "syntax", "", f"this is not YAML: {error}"))
@@ -239,7 +179,7 @@ class _Open:
 class _Builder:
     """Nodes from the parser's events."""
 
-    def __init__(self, places: _Places) -> None:
+    def __init__(self, places: Places) -> None:
         self.places = places
         self.faults: list[Fault] = []
         self.open: list[_Open] = []
@@ -389,60 +329,6 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (_HEX, lambda text: int(text[2:], 16)),
     (_NOT_FINITE, _not_finite),
 )
-
-
-# ------------------------------------------------------------------------------------------- the parser's complaints
-
-# what libyaml and PyYAML's own parser say, in a reader's words: pattern, message, fix
-_COMPLAINTS = (
-    (r"tab character", "a tab cannot indent", "indent with spaces"),
-    (r"mapping values are not allowed", "a `:` cannot stand here",
-     "put quotes around a text with `: `, write `{key: value}`, or check the indentation of this line and the one before"),
-    (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
-    (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
-    (r"expected '-' indicator", "this line is indented like a list and is no item of it",
-     "begin it with `- `, or indent it like the key it belongs to"),
-    (r"expected key|expected <block end>", "this does not fit the lines above it",
-     "check the indentation; inside [...] and {...} a comma parts the items"),
-    (r"document start", "something follows the recipe's end", "check the indentation and the brackets"),
-    (r"node content", "a value is missing here", "check the commas and the brackets"),
-    (r"cannot start any token", "a plain text cannot begin with this character", "put quotes around the text"),
-    (r"escape", "this is no escape of a text in double quotes", "use single quotes, or double the backslash"),
-    (r"expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
-    (r"incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
-)  # fmt: skip
-
-
-def _syntax_fault(error: yaml.MarkedYAMLError, text: str, places: _Places, unfinished: list[_Open]) -> Fault:
-    problem = error.problem or error.context or "this is not YAML"
-    at = error.problem_mark or error.context_mark
-    if at is None:
-        return fault_at(Mark(places.file, 1, 1, 1, places.lines[0]), "syntax", "", f"this is not YAML: {problem}")
-    index = min(at.index, len(text))
-    variable = _UNQUOTED.match(text, max(0, index - 1))
-    if variable:
-        mark = places.mark(at)
-        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
-        message = f"`{variable.group()}` must stand in quotes inside [...] and {{...}}"
-        return fault_at(mark, "syntax", "", message, f'write "{variable.group()}"')
-    if not text[index:].strip(" \t\r\n'\"") and (error.context_mark or unfinished):
-        return _never_closed(error.context_mark, text, places, unfinished)
-    message, hint = _in_plain_words("tab character" if text[index : index + 1] == "\t" else problem)
-    return fault_at(places.mark(at)._replace(length=1), "syntax", "", message, hint)
-
-
-def _in_plain_words(problem: str) -> tuple[str, str]:
-    for pattern, message, hint in _COMPLAINTS:
-        if re.search(pattern, problem):
-            return message, hint
-    return f"this is not YAML: {problem}", ""
-
-
-def _never_closed(begin: Any, text: str, places: _Places, unfinished: list[_Open]) -> Fault:
-    if unfinished and (begin is None or not text[begin.index : begin.index + 1].strip()):
-        begin = unfinished[-1].begin
-    opened = text[begin.index : begin.index + 1]
-    return fault_at(places.mark(begin)._replace(length=1), "syntax", "", f"this `{opened}` is never closed", "close it")
 
 
 # ------------------------------------------------------------------------------------------- writing

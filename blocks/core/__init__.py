@@ -1,0 +1,1 @@
+"""What the blocks are made of. `contract` is the place to start."""

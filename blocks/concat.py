@@ -1,0 +1,29 @@
+"""`concat`: the stream, then named outputs, side by side."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Block, Context, NameList, Site, State
+from blocks.core.reading import beside, names_in, read_beside
+
+
+class Concat(Block):
+    """The stream, then named outputs, side by side: y_t = [x_t; a_t; b_t ...].
+
+    Settings:
+        of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
+
+    Shapes: (B, T, D) -> (B, T, D + the widths of the named).
+    Raises BlockError where a name is unknown or has other positions than the stream.
+    """
+
+    def __init__(self, site: Site, *, of: NameList) -> None:
+        super().__init__()
+        self.names = names_in(of)
+        streams = read_beside(site, self.names)
+        self.out = site.stream._replace(width=site.stream.width + sum(stream.width for stream in streams))
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return torch.cat((x, *beside(x, self.names, context)), -1), state

@@ -1,0 +1,68 @@
+"""`conv`: a convolution over the positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.activations import Activation, activate, gate_factor
+from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.tail import tail
+
+
+class Conv(Block):
+    """Convolution over the positions (with glu: Gehring et al. 2017, section 3.2; dilated: van den Oord et al. 2016).
+
+    y_t = f(sum_j W_j x_(s t + d (j - l)) + b), with stride s, dilation d, j = 0 .. kernel - 1. On a causal site
+    l = kernel - 1: the position itself and those before it. In an encoder l = (kernel - 1) // 2: centred, and an even
+    kernel reaches one further to the right. What lies outside a row is zero.
+
+    Settings:
+        kernel: How many positions are read at once, 1 or more.
+        activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside.
+        dilation: Distance between two positions that are read, 1 or more.
+        stride: Distance between two positions that come out, 1 or more; above 1 in an encoder only.
+        width: The width that comes out; `model.width` unless given.
+
+    Shapes: (B, T, D) -> (B, ceil(T / stride), width). State on a causal site: the inputs that later positions still
+    read, (B, (kernel - 1) dilation, D).
+    Raises BlockError for a stride above 1 on a causal site.
+    """
+
+    def __init__(self, site: Site, *, kernel: Count = 3, activation: Activation = "none", dilation: Count = 1,
+                 stride: Count = 1, width: Count | None = None) -> None:  # fmt: skip
+        super().__init__()
+        if stride > 1:
+            site.look_ahead("stride", "a strided convolution", "remove `stride`, or move this block to the encoder")
+        width = site.width if width is None else width
+        arriving, inner = site.stream.width, width * gate_factor(activation)
+        self.activation, self.causal = activation, bool(site.causal)
+        self.stride, self.dilation, self.reach = stride, dilation, (kernel - 1) * dilation
+        self.weight = nn.Parameter(torch.empty(inner, arriving, kernel))
+        self.bias = nn.Parameter(torch.zeros(inner))
+        self.out = site.stream._replace(width=width, pace=site.stream.pace / stride)
+        gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
+        nn.init.normal_(self.weight, std=(gain / (kernel * arriving)) ** 0.5)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return x.new_zeros(x.shape[0], self.reach, self.weight.shape[1]) if self.causal else ()
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        if self.causal:
+            x = torch.cat((state, x), 1)  # (B, reach + T, D)
+            state = tail(x, context.mask.sum(1), self.reach)
+        else:
+            left = self.reach // 2
+            x = F.pad(x.masked_fill(~context.mask[..., None], 0.0), (0, 0, left, self.reach - left))
+        return activate(self.activation, self._convolve(x)), state
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        if x.shape[1] == self.reach + 1:  # one position: a matrix product, which needs no other layout of the weights
+            window = x[:, :: self.dilation].transpose(1, 2).flatten(1)  # (B, D kernel)
+            return F.linear(window, self.weight.flatten(1), self.bias)[:, None]
+        y = F.conv1d(x.transpose(1, 2), self.weight, self.bias, stride=self.stride, dilation=self.dilation)
+        return y.transpose(1, 2)
+
+    def mask(self, mask: Tensor) -> Tensor:
+        return mask[:, :: self.stride]

@@ -1,0 +1,224 @@
+"""Recurrent layers of one direction: many positions by the fused kernel, one position by the cell.
+
+No kernel is told lengths: they would have to be on the CPU. Padding is on the right, so no real position sees it, and
+only the last state needs care: h is read where each row ends, c is kept through the padding by saturated gates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import _VF, Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import State
+
+Cell = Literal["lstm", "gru", "tanh"]
+"""lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990)."""
+
+SATURATES = 1e4
+"""sigmoid(-SATURATES) is 0 and sigmoid(SATURATES) is 1 in every precision, and both have the gradient 0."""
+
+
+def reverse(x: Tensor, mask: Tensor) -> Tensor:
+    """Turns each row round within its own length; its padding stays on the right. x: (B, T, D), mask: (B, T)"""
+    batch, length = mask.shape
+    place = torch.arange(length, device=mask.device)  # (T,)
+    opposite = torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)  # (B, T)
+    row = torch.arange(batch, device=mask.device)[:, None] * length
+    return x.flatten(0, 1).index_select(0, (row + opposite).flatten()).view_as(x)
+
+
+def at_end(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
+    """x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
+    count = mask.sum(1)  # (B,)
+    row = torch.arange(x.shape[0], device=x.device)
+    return keep(count > 0, x[row, (count - 1).clamp(min=0)], otherwise)
+
+
+def keep(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
+    """`after` in the rows that are real (B,), `before` in the others, in the precision of `before`."""
+    return torch.where(real[:, None], after.to(before.dtype), before)
+
+
+class Recurrence(nn.Module):
+    """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of them its output's."""
+
+    sizes: tuple[int, ...]
+
+    def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        """x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]), and each row's last state."""
+        raise NotImplementedError
+
+
+class Fused(Recurrence):
+    """What the fused kernels share: W and U with the gates' rows one below the other, and a bias for each.
+
+    torch's own modules for them are not used, since the compiler refuses to look into those.
+    """
+
+    def __init__(self, arriving: int, width: int, gates: int, projection: int | None = None) -> None:
+        super().__init__()
+        self.sizes = (projection or width,)
+        self.arriving = nn.Parameter(torch.empty(gates * width, arriving))
+        self.recurrent = nn.Parameter(torch.empty(gates * width, self.sizes[0]))
+        self.arriving_bias = nn.Parameter(torch.zeros(gates * width))
+        self.recurrent_bias = nn.Parameter(torch.zeros(gates * width))
+        self.projection = None if projection is None else nn.Parameter(torch.empty(projection, width))
+        each_gate(self.arriving, width, nn.init.xavier_uniform_)
+        each_gate(self.recurrent, width, nn.init.orthogonal_)
+        if self.projection is not None:
+            nn.init.xavier_uniform_(self.projection)
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """In the kernels' order."""
+        return self.arriving, self.recurrent, self.arriving_bias, self.recurrent_bias
+
+
+class Lstm(Fused):
+    """LSTM with a forget gate (Gers et al. 2000), with a projection if wanted (Sak et al. 2014)."""
+
+    def __init__(self, arriving: int, width: int, projection: int | None) -> None:
+        super().__init__(arriving, width, 4, projection)
+        self.sizes = (*self.sizes, width)
+        nn.init.ones_(self.arriving_bias.detach()[width : 2 * width])  # to forget little before training
+
+    def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        x = x.to(self.arriving.dtype)
+        return self._one(x, state, mask) if x.shape[1] == 1 else self._many(x, state, mask)
+
+    def _one(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        h, c = state
+        if self.projection is None:
+            y, cell = _VF.lstm_cell(x[:, 0], (h, c), *self.weights())
+        else:
+            gates = F.linear(x[:, 0], self.arriving, self.arriving_bias)
+            i, f, g, o = (gates + F.linear(h, self.recurrent, self.recurrent_bias)).chunk(4, dim=-1)
+            cell = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            y = F.linear(torch.sigmoid(o) * torch.tanh(cell), self.projection)
+        return y[:, None], (keep(mask[:, 0], y, h), keep(mask[:, 0], cell, c))
+
+    def _many(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        h, c = state
+        x, padding = x.transpose(0, 1), (~mask).to(x.dtype).t()[..., None]  # (T, B, D), (T, B, 1): the kernels' layout
+        grad = torch.is_grad_enabled()
+        if grad and torch.compiler.is_compiling():
+            # the compiler chooses a kernel without gradients for an input that needs none, though the weights do
+            padding = padding + 0.0 * self.arriving_bias[0]
+        pieces = [torch.cat((self.arriving, self._closed_gates()), 1), *self.weights()[1:]]
+        if self.projection is not None:
+            pieces.append(self.projection)
+        x = torch.cat((x, padding), 2)
+        with hushed("LSTM with projections is not supported with oneDNN"):
+            y, _, cell = _VF.lstm(x, (h[None], c[None]), one_piece(pieces), True, 1, 0.0, grad, False, False)
+        y = y.transpose(0, 1)
+        return y, (at_end(y, mask, h), cell[0].to(c.dtype))
+
+    def _closed_gates(self) -> Tensor:
+        """The weights of the padding: input gate shut, forget gate open, so that c stays exactly as it is. (4 D, 1)"""
+        width = self.sizes[1]
+        column = self.arriving.new_zeros(4 * width, 1)
+        column[:width] = -SATURATES
+        column[width : 2 * width] = SATURATES
+        return column
+
+
+class Tanh(Fused):
+    """h' = tanh(W x + U h + b)"""
+
+    many: Callable[..., Any] = staticmethod(_VF.rnn_tanh)
+    one: Callable[..., Any] = staticmethod(_VF.rnn_tanh_cell)
+
+    def __init__(self, arriving: int, width: int, gates: int = 1) -> None:
+        super().__init__(arriving, width, gates)
+
+    def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        (h,) = state
+        x = x.to(self.arriving.dtype)
+        if x.shape[1] == 1:
+            after = self.one(x[:, 0], h, *self.weights())
+            return after[:, None], (keep(mask[:, 0], after, h),)
+        grad = torch.is_grad_enabled()
+        y, _ = self.many(x, h[None], one_piece(self.weights()), True, 1, 0.0, grad, False, True)
+        return y, (at_end(y, mask, h),)
+
+
+class ResetAfter(Tanh):
+    """A GRU with reset after the matrix product, the form of torch and cuDNN.
+
+    r, z = sigmoid(W x + U h + b); n = tanh(W_n x + b_n + r * (U_n h + c_n)); h' = (1 - z) n + z h
+    """
+
+    many, one = staticmethod(_VF.gru), staticmethod(_VF.gru_cell)
+
+    def __init__(self, arriving: int, width: int) -> None:
+        super().__init__(arriving, width, 3)
+
+
+class ResetBefore(Recurrence):
+    """A GRU with reset before the matrix product, a loop over the positions (Cho et al. 2014, equations 5-8).
+
+    r, z = sigmoid(W x + U h + b); n = tanh(W_n x + b_n + U_n (r * h)); h' = (1 - z) n + z h
+    """
+
+    def __init__(self, arriving: int, width: int) -> None:
+        super().__init__()
+        self.sizes = (width,)
+        self.arriving = nn.Linear(arriving, 3 * width)
+        self.gates = nn.Linear(width, 2 * width, bias=False)
+        self.candidate = nn.Linear(width, width, bias=False)
+        each_gate(self.arriving.weight, width, nn.init.xavier_uniform_)
+        each_gate(self.gates.weight, width, nn.init.orthogonal_)
+        nn.init.orthogonal_(self.candidate.weight)
+        nn.init.zeros_(self.arriving.bias)
+
+    def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        (h,) = state
+        width, outputs = self.sizes[0], []
+        arriving = self.arriving(x.to(self.arriving.weight.dtype)).split((2 * width, width), dim=-1)
+        for gates, candidate, real in zip(*(each.unbind(1) for each in (*arriving, mask)), strict=True):
+            r, z = torch.sigmoid(gates + self.gates(h)).chunk(2, dim=-1)
+            n = torch.tanh(candidate + self.candidate(r * h))
+            h = keep(real, n + z * (h - n), h)
+            outputs.append(h)
+        return torch.stack(outputs, 1), (h,)
+
+
+def recurrence(cell: Cell, reset: str, arriving: int, width: int, projection: int | None) -> Recurrence:
+    """One layer in one direction."""
+    if cell == "lstm":
+        return Lstm(arriving, width, projection)
+    if cell == "tanh":
+        return Tanh(arriving, width)
+    return ResetAfter(arriving, width) if reset == "after" else ResetBefore(arriving, width)
+
+
+@contextmanager
+def ignored(warning: str) -> Iterator[None]:
+    """Keeps one warning of torch from the user."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=warning)
+        yield
+
+
+def hushed(warning: str) -> AbstractContextManager[None]:
+    """`ignored`, but nothing where the compiler looks on, which does not know it."""
+    return nullcontext() if torch.compiler.is_compiling() else ignored(warning)
+
+
+def one_piece(weights: Sequence[Tensor]) -> list[Tensor]:
+    """The weights side by side in one piece of memory on a GPU, where cuDNN would else copy them and warn."""
+    if not weights[0].is_cuda:
+        return list(weights)
+    pieces = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
+    return [piece.view_as(weight) for piece, weight in zip(pieces, weights, strict=True)]
+
+
+def each_gate(weight: Tensor, rows: int, initialise: Callable[[Tensor], Tensor]) -> None:
+    """Initialises each gate's rows on their own."""
+    for gate in weight.detach().split(rows):
+        initialise(gate)

@@ -1,0 +1,40 @@
+"""`highway`: a gate between what a stack makes and what entered it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import Block, Blocks, Context, Site, State
+from blocks.core.stack import keeps_stream
+
+
+class Highway(Block):
+    """A highway connection (Srivastava et al. 2015, section 2) around a stack.
+
+    y = g f(x) + (1 - g) x, with g = sigmoid(W x + b); b starts at -1, so that most passes by before training.
+
+    Settings:
+        stack: The blocks f; they keep the width and the length.
+
+    Shapes: (B, T, D) -> (B, T, D). State: the stack's.
+    Raises BlockError where the stack changes the width, the length or the kind of the stream.
+    """
+
+    def __init__(self, site: Site, *, stack: Blocks) -> None:
+        super().__init__()
+        self.stack = site.stack(("stack",), stack)
+        keeps_stream(site, self.stack, "a highway passes on what entered")
+        self.gate = nn.Linear(site.stream.width, site.stream.width)
+        self.out = site.stream
+        nn.init.xavier_uniform_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, -1.0)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.stack.start(x, context)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        made, state = self.stack(x, state, context)
+        gate = torch.sigmoid(self.gate(x))
+        context.record("gate", gate)
+        return x + gate * (made - x), state

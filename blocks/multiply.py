@@ -1,0 +1,30 @@
+"""`multiply`: the stream and named outputs, multiplied."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from blocks.core.contract import Block, Context, NameList, Site, State
+from blocks.core.reading import beside, names_in, read_beside, same_width
+
+
+class Multiply(Block):
+    """The stream and named outputs, multiplied value by value: y_t = x_t * a_t * b_t ...
+
+    Settings:
+        of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
+
+    Shapes: (B, T, D) -> (B, T, D).
+    Raises BlockError where a name is unknown, has other positions than the stream or another width.
+    """
+
+    def __init__(self, site: Site, *, of: NameList) -> None:
+        super().__init__()
+        self.names = names_in(of)
+        same_width(site, self.names, read_beside(site, self.names))
+        self.out = site.stream
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        for named in beside(x, self.names, context):
+            x = x * named
+        return x, state

@@ -1,0 +1,113 @@
+"""`parallel`: several stacks read the same stream, and their outputs are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import Block, BlockError, Branches, Context, Named, Output, Site, State, Stream
+from blocks.core.stack import Stack
+
+
+class Parallel(Block):
+    """Several stacks over the same stream, merged (the columns of an encoder: Chen et al. 2018, section 5).
+
+    sum: y = sum_k f_k(x);   mean: the sum over their number;   max: value by value;   concat: y = [f_1(x); f_2(x) ...];
+    gate: y = sum_k g_k f_k(x), with g for each value a softmax over k of W [f_1(x); f_2(x) ...] + b.
+
+    Settings:
+        branches: Stacks by name, or a list of unnamed ones. They do not see each other; after the merge the output of
+            a named one can be read by its name, and so can the names in it.
+        merge: sum | mean | concat | gate | max. All but concat need branches of one width.
+
+    Shapes: (B, T, D) -> (B, T, .), as wide as a branch, or for concat as all of them. State: each branch's.
+    Raises BlockError where there is no branch, where a name is taken, or where lengths, kinds or widths differ.
+    """
+
+    def __init__(self, site: Site, *, branches: Branches,
+                 merge: Literal["sum", "mean", "concat", "gate", "max"] = "sum") -> None:  # fmt: skip
+        super().__init__()
+        written: list[tuple[str | int, Any]]
+        written = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
+        forks = [site.names.fork() for _ in written]
+        stacks = [
+            site.stack(("branches", key), stack, names=fork) for (key, stack), fork in zip(written, forks, strict=True)
+        ]
+        self.labels = [key if isinstance(key, str) else None for key, _ in written]
+        streams = [stack.out for stack in stacks]
+        _agree([key for key, _ in written], streams, merge)
+        site.names.join(forks)
+        for label, stream in zip(self.labels, streams, strict=True):
+            _give(site, label, stream)
+        total, self.merge = sum(stream.width for stream in streams), merge
+        self.branches = nn.ModuleList(stacks)
+        self.gate = nn.Linear(total, total) if merge == "gate" else nn.Identity()
+        self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return tuple(branch.start(x, context) for branch in self._stacks())
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        outputs, after = [], []
+        for branch, label, before in zip(self._stacks(), self.labels, state, strict=True):
+            y, last = branch(x, before, context)
+            if label is not None:
+                context.board[label] = Output(y, branch.mask(context.mask), last)
+            outputs.append(y)
+            after.append(last)
+        return self._merged(outputs, context), tuple(after)
+
+    def _merged(self, outputs: Sequence[Tensor], context: Context) -> Tensor:
+        match self.merge:
+            case "concat":
+                return torch.cat(tuple(outputs), -1)
+            case "max":
+                return reduce(torch.maximum, outputs)
+            case "sum":
+                return reduce(add, outputs)
+            case "mean":
+                return reduce(add, outputs) / len(outputs)
+        return self._gated(outputs, context)
+
+    def _gated(self, outputs: Sequence[Tensor], context: Context) -> Tensor:
+        assert self.gate is not None
+        gates = self.gate(torch.cat(tuple(outputs), -1)).unflatten(-1, (len(outputs), -1)).softmax(-2)  # (B, T, K, D)
+        context.record("gates", gates)
+        return (gates * torch.stack(tuple(outputs), -2)).sum(-2)
+
+    def mask(self, mask: Tensor) -> Tensor:
+        return self._stacks()[0].mask(mask)
+
+    def _stacks(self) -> list[Stack]:
+        return cast("list[Stack]", list(self.branches))
+
+
+def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
+    """Raises BlockError where the branches' outputs cannot be merged."""
+    if not streams:
+        raise BlockError("branches", "there is no branch", fix="write at least one stack")
+    first, said = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
+    for other, stream in zip(said[1:], streams[1:], strict=True):
+        if (stream.grid, stream.pace) != (first.grid, first.pace):
+            raise BlockError("branches", f"the branches {said[0]} and {other} end with different positions",
+                             code="pace", fix="change the length in all alike, or after the merge")  # fmt: skip
+        if merge != "concat" and stream.width != first.width:
+            widths = f"{first.width} and {stream.width} wide"
+            raise BlockError("branches", f"the branches {said[0]} and {other} end {widths}, and `merge: {merge}` needs "
+                             "one width", code="width",
+                             fix=f"end {other} with `- linear: {first.width}`, or write `merge: concat`")  # fmt: skip
+
+
+def _give(site: Site, label: str | None, stream: Stream) -> None:
+    """Lets later blocks read a named branch."""
+    if label is None:
+        return
+    try:
+        site.names.give(label, Named(stream))
+    except BlockError as error:
+        raise BlockError("branches", error.message, fix=error.fix, code=error.code) from error

@@ -1,0 +1,26 @@
+"""`reverse`: turns each row round."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from blocks.core.contract import Block, Context, Site, State
+from blocks.core.recurrence import reverse
+
+
+class Reverse(Block):
+    """Turns each row round within its own length (a source read backwards: Sutskever et al. 2014, section 3.3).
+
+    y_t = x_(n + 1 - t) in a row of n tokens; the padding stays on the right.
+
+    Shapes: (B, T, D) -> (B, T, D).
+    Raises BlockError on a causal site.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        site.look_ahead("", "`reverse`", "remove it, or move it to the encoder")
+        self.out = site.stream
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return reverse(x, context.mask), state

@@ -1,0 +1,96 @@
+"""`rnn`: a recurrent network over the positions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Rate, Site, State
+from blocks.core.initial import Initial
+from blocks.core.recurrence import Cell, recurrence, reverse
+
+
+class Rnn(Block):
+    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3) or tanh (Elman 1990).
+
+    lstm: i, f, o = sigmoid(W x + U h + b); c' = f c + i tanh(W_g x + U_g h + b_g); h' = o tanh(c')
+    gru:  r, z = sigmoid(W x + U h + b); h' = (1 - z) n + z h, with n = tanh(W_n x + b_n + U_n (r h)) for reset before,
+          n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the fast one)
+    tanh: h' = tanh(W x + U h + b)
+
+    Settings:
+        cell: lstm | gru | tanh.
+        width: The width that comes out, `model.width` unless given; each direction of a bidirectional rnn has half.
+        layers: How many layers, 1 or more.
+        bidirectional: Whether a second network reads each row from its end; in an encoder only.
+        reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused).
+        projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is then the cells' own.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn).
+        dropout: Probability of dropping a value between two layers, 0 <= dropout < 1.
+
+    Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .).
+    Raises BlockError for an odd bidirectional width, a second direction on a causal site, a projection that is not
+    narrower than the cells or not an lstm's, `reset: after` of another cell, a state to copy of another kind.
+    """
+
+    def __init__(self, site: Site, *, cell: Cell = "lstm", width: Count | None = None, layers: Count = 1,
+                 bidirectional: bool = False, reset: Literal["before", "after"] = "before",
+                 projection: Count | None = None, initial_state: InitialState = "zeros",
+                 dropout: Rate = 0.0) -> None:  # fmt: skip
+        super().__init__()
+        width = site.width if width is None else width
+        if bidirectional:
+            site.look_ahead("bidirectional", "a bidirectional rnn",
+                            "remove `bidirectional: true`, or move this block to the encoder")  # fmt: skip
+        _refuse(cell, width, bidirectional, reset, projection)
+        self.directions = 2 if bidirectional else 1
+        self.dropout = dropout
+        self.out = site.stream._replace(width=projection or width)
+        each, projected = width // self.directions, projection and projection // self.directions
+        arriving = [site.stream.width] + (layers - 1) * [self.out.width]
+        built = [recurrence(cell, reset, one, each, projected) for one in arriving for _ in range(self.directions)]
+        self.layers = nn.ModuleList(built)
+        self.state_kind = ("rnn", ("cell", cell), ("layers", layers), ("width", width), ("projection", projection),
+                           ("directions", self.directions))  # fmt: skip
+        self.initial = Initial(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.initial(x.to(next(self.layers.parameters()).dtype), context)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        after: tuple[State, ...] = ()
+        for first in range(0, len(self.layers), self.directions):
+            if first and self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            x, last = self._layer(first, x, state, context.mask)
+            after += last
+        return x, after
+
+    def _layer(self, first: int, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, tuple[State, ...]]:
+        y, last = self.layers[first](x, state[first], mask)
+        if self.directions == 1:
+            return y, (last,)
+        z, first_last = self.layers[first + 1](reverse(x, mask), state[first + 1], mask)
+        return torch.cat((y, reverse(z, mask)), -1), (last, first_last)
+
+    def before(self, x: Tensor, state: State) -> Tensor:
+        return state[-1][0][:, None]
+
+
+def _refuse(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None) -> None:
+    """Raises BlockError where settings do not go together."""
+    if cell != "gru" and reset == "after":
+        raise BlockError("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
+    if projection is not None and cell != "lstm":
+        raise BlockError("projection", f"only an lstm has a projection, and this is `{cell}`",
+                         fix="remove `projection`, or put a `linear` after this block")  # fmt: skip
+    if projection is not None and projection >= width:
+        raise BlockError("projection", f"{projection} is not narrower than the cells, which are {width} wide",
+                         code="width", fix=f"choose a projection below {width}")  # fmt: skip
+    for setting, value in (("width", width), ("projection", projection or 0)):
+        if bidirectional and value % 2:
+            raise BlockError(setting, f"a bidirectional rnn gives each direction half of its width, and {value} is odd",
+                             code="width", fix=f"write `{setting}: {value + 1}`")  # fmt: skip

@@ -1,0 +1,33 @@
+"""`use`: a stack that has a name under `stacks:`."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from blocks.core.contract import Block, Context, Name, Site, State
+
+
+class Use(Block):
+    """A stack written once under `model.stacks`; all its uses share their parameters unless they are copies.
+
+    Settings:
+        stack: The stack's name under `model.stacks`.
+        copy: Whether this use has parameters of its own.
+
+    Shapes: the stack's. State: the stack's, one for each use.
+    Raises BlockError where no stack is called so, or where another stream arrives than at the use it shares with.
+    """
+
+    def __init__(self, site: Site, *, stack: Name, copy: bool = False) -> None:
+        super().__init__()
+        self.stack = site.named_stack(stack, copy)
+        self.out = self.stack.out
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.stack.start(x, context)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return self.stack(x, state, context)
+
+    def mask(self, mask: Tensor) -> Tensor:
+        return self.stack.mask(mask)

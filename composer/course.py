@@ -1,0 +1,218 @@
+"""The course of a training: what happens between two steps, in one straight line.
+
+Lightning runs the steps; this decides after each of them whether the budget is spent, whether to validate, to write a
+row, to keep a checkpoint, to stop. All that it knows goes into the checkpoint, so that a resumed training is the same.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pytorch_lightning import Callback, Trainer
+from torch import Tensor
+
+from composer import randomness
+from composer.budget import Budget, Clock
+from composer.errors import RunFailed
+from composer.keeper import Keeper, worth
+from composer.module import Seq2Seq, scores_of
+from composer.position import EndlessOrder
+from composer.schedules import Progress
+from composer.signals import Signals, Stopped
+
+ROW_STEPS = 10
+"""Steps between two rows of metrics; only then does anybody wait for the device."""
+NEVER = 1 << 62
+
+
+class Journal(Protocol):
+    """Who is told what a training has come to."""
+
+    def row(self, row: Mapping[str, float], spent: float) -> None: ...
+    def validated(self, module: Seq2Seq, row: Mapping[str, float], spent: float) -> Mapping[str, float]: ...
+
+
+class Course(Callback):
+    """Steers one training; only rank 0 has a journal."""
+
+    def __init__(self, budget: Budget, order: EndlessOrder, keeper: Keeper, signals: Signals, journal: Journal | None,
+                 validate_every: int | None, early_stopping: Mapping[str, Any] | None, tokenizer: str) -> None:  # fmt: skip
+        self.budget, self.order, self.keeper, self.signals, self.journal = budget, order, keeper, signals, journal
+        self.validate_every, self.early_stopping, self.tokenizer = validate_every, early_stopping, tokenizer
+        self.clock = Clock(on_cpu=True)
+        self.before = 0.0
+        self.now = Progress(0, 0.0)
+        self.history: list[dict[str, float]] = []
+        self.random: list[dict[str, Any]] = []
+        self.tokens = 0.0
+        self.ended_epoch = False
+        self.since_row = (0, time.monotonic())
+
+    # ------------------------------------------------------------------------------------------- what is kept
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "epoch": self.order.epoch,
+            "batch": self.order.done,
+            "minutes": self.clock.minutes(),
+            "history": self.history,
+            "random": self.gather(randomness.capture()),
+            "tokenizer": self.tokenizer,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.order.epoch, self.order.done = state["epoch"], state["batch"]
+        self.before, self.history, self.random = state["minutes"], list(state["history"]), state["random"]
+
+    # ------------------------------------------------------------------------------------------- Lightning's hooks
+
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        self.trainer = trainer
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        pl_module.progress = lambda: self.now
+        self.clock = Clock(trainer.strategy.root_device.type == "cpu", self.before)
+        self.measure()
+        self.since_row = (self.now.step, time.monotonic())
+        if self.random:
+            randomness.restore(self.random[min(trainer.global_rank, len(self.random) - 1)])
+        trainer.val_check_batch = NEVER
+        trainer.should_stop = self.is_over()
+        self.signals.listen()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.ended_epoch |= self.order.advance()
+        if trainer.global_step == self.now.step:
+            return  # the batch is not whole yet: there are more parts to accumulate
+        self.tokens += batch["tokens"]
+        self.measure()
+        due, self.ended_epoch = self.is_due(), False
+        stop = self.signal()
+        if due or stop or self.now.step % ROW_STEPS == 0:
+            self.write_row(pl_module)
+        trainer.should_stop = self.is_over()
+        trainer.val_check_batch = 1 if due else NEVER
+        if due and not trainer.enable_validation:
+            self.history.append({"step": float(self.now.step)})
+        elif due:
+            return  # a checkpoint knows of its validation: it is kept after that
+        if due or stop:
+            self.keeper.keep(trainer, self.now.step, self.history)
+        if stop:
+            raise Stopped(stop)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Scores the validation, tells the journal, and keeps a checkpoint, which then knows of this validation."""
+        scores = scores_of(pl_module.val_sums.take(self.sum_over_devices))
+        self.must_be_finite(scores["val/loss"], "the validation loss")
+        row = {"step": self.now.step, **self.spending(), **scores}
+        more = self.journal.validated(pl_module, row, self.now.spent) if self.journal else {}
+        self.history.append({"step": float(self.now.step), **scores, **trainer.strategy.broadcast(dict(more))})
+        self.now = self.now._replace(losses=losses_of(self.history))
+        self.since_row = (self.now.step, time.monotonic())
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        self.keeper.keep(trainer, self.now.step, self.history)
+        trainer.should_stop = self.is_over()
+        if stop := self.signal():
+            raise Stopped(stop)
+
+    # ------------------------------------------------------------------------------------------- decisions
+
+    def measure(self) -> None:
+        """Where the training stands now, before its next step; the same on all devices."""
+        step = self.trainer.global_step
+        minutes = self.clock.minutes()
+        if self.trainer.world_size > 1 and self.budget.minutes is not None:
+            if step % ROW_STEPS:
+                return self._measured(step, self.now.spent)
+            minutes = self.trainer.strategy.broadcast(minutes)
+        self._measured(step, self.budget.spent(step, self.order.epochs(), minutes))
+
+    def _measured(self, step: int, spent: float) -> None:
+        self.now = Progress(step, spent, losses_of(self.history))
+
+    def is_over(self) -> bool:
+        """Whether the budget is spent, or there has been nothing better for too long."""
+        return self.now.spent >= 1.0 or (self.early_stopping is not None and is_stale(self.history, **self.early_stopping))
+
+    def is_due(self) -> bool:
+        """Whether to validate now: at its time, and at the end."""
+        if self.is_over():
+            return True
+        return self.now.step % self.validate_every == 0 if self.validate_every else self.ended_epoch
+
+    def signal(self) -> int:
+        """The signal that has come to any device; asked rarely where devices must agree."""
+        if self.trainer.world_size == 1:
+            return self.signals.received
+        if self.now.step % ROW_STEPS:
+            return 0
+        return max(self.gather(self.signals.received))
+
+    # ------------------------------------------------------------------------------------------- rows
+
+    def write_row(self, module: Seq2Seq) -> None:
+        """One row of what the steps since the last row have come to. Raises RunFailed where the loss is no number."""
+        first, began = self.since_row
+        steps = self.now.step - first
+        if not steps:
+            return
+        loss = module.train_sums.take(self.sum_over_devices)["loss"] / steps
+        elapsed = max(time.monotonic() - began, 1e-9)
+        self.must_be_finite(loss, "the training loss")
+        row = {
+            "step": self.now.step,
+            **self.spending(),
+            "train/loss": loss,
+            "train/tokens_per_second": self.tokens / elapsed,
+            "train/learning_rate": module.trainer.optimizers[0].param_groups[0]["lr"],
+        }
+        self.tokens, self.since_row = 0.0, (self.now.step, time.monotonic())
+        if self.journal:
+            self.journal.row(row, self.now.spent)
+
+    def spending(self) -> dict[str, float]:
+        return {"epoch": round(self.order.epochs(), 4), "minutes": round(self.clock.minutes(), 4)}
+
+    def must_be_finite(self, value: float, what: str) -> None:
+        if not math.isfinite(value):
+            raise RunFailed.of(
+                f"{what} is {value} after {self.now.step} steps",
+                "lower `training.optimizer`'s learning_rate, give the schedule warm-up, or set `training.clip_norm: 1.0`",
+            )
+
+    # ------------------------------------------------------------------------------------------- devices
+
+    def sum_over_devices(self, value: Tensor) -> Tensor:
+        if self.trainer.world_size == 1:
+            return value
+        total: Tensor = self.trainer.strategy.reduce(value, reduce_op="sum")
+        return total
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all devices, in order."""
+        if self.trainer.world_size == 1:
+            return [value]
+        import torch.distributed as distributed
+
+        found: list[Any] = [None] * self.trainer.world_size
+        distributed.all_gather_object(found, value)
+        return found
+
+
+def losses_of(history: Sequence[Mapping[str, float]]) -> tuple[float, ...]:
+    """The validation losses, in order."""
+    return tuple(scores["val/loss"] for scores in history if "val/loss" in scores)
+
+
+def is_stale(history: Sequence[Mapping[str, float]], metric: str, patience: int, min_delta: float) -> bool:
+    """Whether the last `patience` validations brought nothing better."""
+    best, waited = -math.inf, 0
+    for scores in history:
+        value = worth(metric, scores)
+        best, waited = (value, 0) if value > best + min_delta else (best, waited + 1)
+    return waited >= patience

@@ -1,0 +1,190 @@
+"""Batches by token budget: which pairs are trained on together, in which order, on which device.
+
+Everything is a pure function of the lengths, the seed and the epoch. A *global* batch is what one update of the
+weights sees; it is the same for every number of devices and every accumulation, and is dealt out to them row by row.
+So a run on two devices trains on what a run on one would, and one that was stopped goes on with what would have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, TypedDict
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from composer.data.buckets import global_batches, plan
+from composer.data.encoded import Encoded, Ids
+from composer.data.tokenizer import BOS, EOS, PAD
+
+class Batch(TypedDict):
+    """What one device sees at once. Padding is 0, on the right. B rows, T target and S source positions.
+
+    `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed over this batch, then
+    divided by it, adds up to the mean over the global batch. `rows` are the numbers of the pairs; -1 is a row that only
+    keeps a device busy: all its `target_out` is padding.
+    """
+
+    sources: dict[str, Tensor]  # (B, S) each, ending in eos
+    target_in: Tensor  # (B, T) bos and the target
+    target_out: Tensor  # (B, T) the target and eos
+    tokens: float
+    rows: Tensor  # (B,)
+
+
+class Share(NamedTuple):
+    """The rows of one device at once; `idle` if they only keep it busy. `tokens`: of the whole global batch."""
+
+    rows: np.ndarray
+    tokens: int
+    idle: bool = False
+
+
+def lengths(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of every pair: of its target, and of all its sources together. Both count eos."""
+    target = encoded.target.lengths() + 1
+    return target, sum((ids.lengths() + 1 for ids in encoded.sources.values()), np.zeros_like(target))
+
+
+def shares(rows: np.ndarray, parts: int) -> list[np.ndarray]:
+    """The rows of a global batch, dealt out. A part may be empty."""
+    return [rows[part::parts] for part in range(parts)]
+
+
+# ------------------------------------------------------------------------------------------- in which order
+
+
+class TrainingOrder(Sampler[Share]):
+    """The shares of one device, in order: a pure function of (seed, epoch, skip), however often it is asked.
+
+    Its length is that of a whole epoch and the same in every epoch. Lightning calls `set_epoch`; whoever resumes calls
+    `set_position` first. `skip` counts this device's shares, `accumulate` of them to an update.
+    """
+
+    def __init__(
+        self, encoded: Encoded, *, tokens_per_batch: int, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ) -> None:
+        self.target, self.source = lengths(encoded)
+        self.blocks = plan(self.target, self.source, tokens_per_batch)
+        self.seed, self.accumulate, self.rank, self.world = seed, accumulate, rank, world
+        self.epoch, self.skip = 0, 0
+
+    @property
+    def sampler(self) -> TrainingOrder:
+        """Itself, for those who look for `set_epoch` on a batch sampler's sampler."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the start of an epoch; in the middle of it already, stays there."""
+        if epoch != self.epoch:
+            self.set_position(epoch, 0)
+
+    def set_position(self, epoch: int, skip: int) -> None:
+        """Goes to an epoch, with `skip` shares of it already trained on."""
+        finished, self.skip = divmod(skip, len(self))
+        self.epoch = epoch + finished
+
+    def batches(self) -> list[np.ndarray]:
+        """The global batches of this epoch, all of them."""
+        return global_batches(self.blocks, self.target, self.source, self.seed, self.epoch)
+
+    def __len__(self) -> int:
+        return int(self.blocks.batches.sum()) * self.accumulate
+
+    def __iter__(self) -> Iterator[Share]:
+        first, within = divmod(self.skip, self.accumulate)
+        for at, rows in enumerate(self.batches()[first:]):
+            parts = shares(rows, self.world * self.accumulate)
+            tokens = int(self.target[rows].sum())
+            for turn in range(within if at == 0 else 0, self.accumulate):
+                yield _busy(parts[turn * self.world + self.rank], tokens, rows)
+
+
+class ReadingOrder(Sampler[Share]):
+    """All pairs once, the longest first, so that too large a batch is told at once: for validation and tests.
+
+    By the target's length, or by the source's where the target is to be written (`by`). Every device has the same
+    number of shares. The budget counts padded positions of the longer side.
+    """
+
+    def __init__(
+        self, encoded: Encoded, *, tokens_per_batch: int, by: Literal["target", "source"] = "target", rank: int = 0,
+        world: int = 1,
+    ) -> None:  # fmt: skip
+        self.target, source = lengths(encoded)
+        self.rank, self.world = rank, world
+        first, second = (self.target, source) if by == "target" else (source, self.target)
+        order = np.lexsort((np.arange(len(first)), -second, -first))
+        self.batches = _filled(order, np.maximum(first, second), tokens_per_batch)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Share]:
+        for rows in self.batches:
+            yield _busy(shares(rows, self.world)[self.rank], int(self.target[rows].sum()), rows)
+
+
+def _busy(part: np.ndarray, tokens: int, rows: np.ndarray) -> Share:
+    return Share(part, tokens) if len(part) else Share(rows[:1], tokens, idle=True)
+
+
+def _filled(order: np.ndarray, length: np.ndarray, budget: int) -> list[np.ndarray]:
+    found, start, longest = [], 0, 0
+    for at, row in enumerate(order):
+        longest = max(longest, int(length[row]))
+        if at > start and longest * (at + 1 - start) > budget:
+            found.append(order[start:at])
+            start, longest = at, int(length[row])
+    return [*found, order[start:]] if len(order) else []
+
+
+# ------------------------------------------------------------------------------------------- tensors
+
+
+class Batches(Dataset[Batch]):
+    """From a share of rows to the tensors of a batch."""
+
+    def __init__(self, encoded: Encoded) -> None:
+        self.encoded = encoded
+
+    def __getitem__(self, share: Share) -> Batch:
+        target = self.encoded.target
+        out = padded(target, share.rows, last=EOS)
+        return {
+            "sources": {side: padded(ids, share.rows, last=EOS) for side, ids in self.encoded.sources.items()},
+            "target_in": padded(target, share.rows, first=BOS),
+            "target_out": torch.full_like(out, PAD) if share.idle else out,
+            "tokens": float(share.tokens),
+            "rows": torch.full((1,), -1) if share.idle else torch.from_numpy(share.rows.astype(np.int64)),
+        }
+
+
+def padded(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
+    """The ids of these rows with `first` before and `last` after each, padded on the right. -> (B, T) int64"""
+    starts, counts = ids.starts[rows], ids.lengths()[rows]
+    before = int(first is not None)
+    out = np.full((len(rows), before + int(counts.max(initial=0)) + int(last is not None)), PAD, dtype=np.int64)
+    places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    row_of = np.repeat(np.arange(len(rows)), counts)
+    out[row_of, places + before] = ids.values[np.repeat(starts, counts) + places]
+    if first is not None:
+        out[:, 0] = first
+    if last is not None:
+        out[np.arange(len(rows)), before + counts] = last
+    return torch.from_numpy(out)
+
+
+def collate(lines: Mapping[str, Ids]) -> dict[str, Tensor]:
+    """All lines of each source in one batch, as an encoder reads them. -> (B, S) each"""
+    return {side: padded(ids, np.arange(len(ids)), last=EOS) for side, ids in lines.items()}
+
+
+def loader(encoded: Encoded, order: Sampler[Share], workers: int = 0) -> DataLoader[Batch]:
+    """Batches in that order. The loader has its own generator: it never draws from torch's global one."""
+    return DataLoader(
+        Batches(encoded), sampler=order, batch_size=None, num_workers=workers, generator=torch.Generator(),
+        persistent_workers=False,
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Encoded pairs: ids in flat arrays, so that millions of lines fit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CHUNK = 10_000  # lines that are encoded at once
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Rows of ids, one after another. Row r is values[starts[r] : starts[r + 1]]."""
+
+    values: np.ndarray
+    starts: np.ndarray
+
+    @classmethod
+    def of(cls, chunks: Iterable[list[list[int]]], vocabulary: int) -> Ids:
+        """Packs rows into the smallest type that holds every id of the vocabulary."""
+        kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
+        values, lengths = [np.zeros(0, dtype=kind)], [np.zeros(1, dtype=np.int64)]
+        for rows in chunks:
+            values.append(np.fromiter((each for row in rows for each in row), dtype=kind))
+            lengths.append(np.fromiter(map(len, rows), dtype=np.int64))
+        return cls(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, row: int) -> list[int]:
+        row = range(len(self))[row]
+        found: list[int] = self.values[self.starts[row] : self.starts[row + 1]].tolist()
+        return found
+
+    def lengths(self) -> np.ndarray:
+        """How many ids each row has."""
+        return np.diff(self.starts)
+
+    def keep(self, rows: np.ndarray) -> Ids:
+        """Only these rows (bool, one per row), in their order."""
+        counts = self.lengths()
+        return Ids(self.values[np.repeat(rows, counts)], np.concatenate([[0], np.cumsum(counts[rows])]))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The ids of every side of a split, without bos and eos; `sources` by what the encoders read.
+
+    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line.
+    """
+
+    sources: dict[str, Ids]
+    target: Ids
+    lines: Sequence[str]
+    originals: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def keep(self, rows: np.ndarray) -> Encoded:
+        """Only these rows (bool, one per row)."""
+        sources = {side: ids.keep(rows) for side, ids in self.sources.items()}
+        return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows])
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of all ids: whether the data are still what they were."""
+        digest = hashlib.sha256()
+        for ids in (*self.sources.values(), self.target):
+            digest.update(ids.starts.tobytes() + ids.values.astype(np.uint32).tobytes())
+        return digest.hexdigest()
+
+
+def encode(lines: Sequence[str], encoder: Encode, vocabulary: int) -> Ids:
+    """The ids of all lines, chunk by chunk."""
+    return Ids.of((encoder(lines[at : at + CHUNK]) for at in range(0, len(lines), CHUNK)), vocabulary)

@@ -1,0 +1,220 @@
+"""Sources of pairs: where a recipe's text comes from, side by side, and all that can be wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer.data import files, tables
+from composer.data.files import Problem
+from composer.errors import DataError, Fault
+
+if TYPE_CHECKING:
+    from composer.recipe import Recipe
+
+SPLITS = ("train", "val", "test")
+TARGET = "target"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The lines of every side of one split. A side is read when it is indexed; files stay on disk."""
+
+    sides: Mapping[str, Sequence[str]]
+
+    def __len__(self) -> int:
+        return len(self.sides[TARGET])
+
+    def __getitem__(self, at: int) -> dict[str, str]:
+        return {side: lines[at] for side, lines in self.sides.items()}
+
+
+def sides(recipe: Recipe) -> list[str]:
+    """What a pair of this recipe is made of: what the encoders read, then `target`."""
+    return [*sources(recipe), TARGET]
+
+
+def sources(recipe: Recipe) -> list[str]:
+    """What the encoders read: `source`, the encoders' names, or nothing."""
+    if recipe.model.get("encoders"):
+        return list(recipe.model["encoders"])
+    return ["source"] if recipe.model.get("encoder") is not None else []
+
+
+def splits(recipe: Recipe) -> list[str]:
+    """Which of train, val and test the recipe's data has."""
+    data = recipe.dataset
+    if data.get("generate"):
+        return list(SPLITS)
+    there = data.get("parallel") or data.get("hub") or {}
+    return [split for split in SPLITS if there.get(split)]
+
+
+def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    """The pairs of one split. The recipe's files have been checked (`check_files`). Raises DataError."""
+    data = recipe.dataset
+    if data.get("generate"):
+        return _generated(recipe, split)
+    if data.get("hub"):
+        return _from_hub(recipe, split, folders)
+    return _from_files(recipe, split, folders)
+
+
+def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
+    """All that is wrong with the data that the recipe names. Quick on big files; asks no network."""
+    data = recipe.dataset
+    if data.get("generate"):
+        return _check_task(recipe)
+    if data.get("hub"):
+        return [_fault(recipe, ("data", "hub"), each) for each in _absent_keys(recipe, data["hub"])]
+    return [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def _from_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    from composer.data import columns
+
+    told = recipe.dataset["parallel"][split]
+    wanted = {side: str(told[side]) for side in sides(recipe)}
+    if not told.get("file"):
+        return Pairs({side: columns.TextColumn(_found(name, folders)) for side, name in wanted.items()})
+    path = _found(told["file"], folders)
+    kind = tables.KINDS[path.suffix.lower()]
+    if kind in ("tsv", "json"):
+        column = columns.tsv_column if kind == "tsv" else columns.json_column
+        return Pairs({side: column(path, name) for side, name in wanted.items()})
+    return Pairs(columns.dataset_columns(_load_file(kind, path), wanted))
+
+
+def _load_file(kind: str, path: Path) -> Any:
+    datasets = _datasets()
+    # every field is a text as it stands: neither "NA" nor 1.0 nor an empty field means anything else
+    as_text = {"dtype": str, "keep_default_na": False, "na_filter": False, "encoding": "utf-8-sig"}
+    return datasets.load_dataset(kind, data_files=[str(path)], split="train", **(as_text if kind == "csv" else {}))
+
+
+def _found(name: str, folders: Sequence[Path]) -> Path:
+    path = files.find(name, folders)
+    if path is None:
+        raise FileNotFoundError(name)
+    return path
+
+
+def _check_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Iterator[Fault]:
+    told = recipe.dataset["parallel"][split]
+    found = list(_absent_keys(recipe, told))
+    wanted = {side: str(told[side]) for side in sides(recipe) if told.get(side)}
+    found += _table(told["file"], wanted, folders) if told.get("file") else _texts(split, wanted, folders)
+    return (_fault(recipe, ("data", "parallel", split), each) for each in found)
+
+
+def _absent_keys(recipe: Recipe, told: Mapping[str, Any]) -> Iterator[Problem]:
+    for side in sides(recipe):
+        if not told.get(side):
+            reader = "the decoder writes it" if side == TARGET else "an encoder reads it"
+            yield Problem("", "missing", f"`{side}` is missing, and {reader}", f"write `{side}:`")
+
+
+def _texts(split: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
+    """What is wrong with line-aligned files: with each of them, else with their lengths."""
+    paths = {side: files.find(name, folders) for side, name in wanted.items()}
+    found = [
+        problem
+        for side, path in paths.items()
+        if (problem := _text(side, path) if path else files.missing(side, wanted[side], folders))
+    ]
+    if found:
+        return found
+    counts = {side: files.count_lines(path) for side, path in paths.items() if path}
+    first, *others = counts
+    return [_unequal(split, first, other, counts, wanted) for other in others if counts[other] != counts[first]]
+
+
+def _text(side: str, path: Path) -> Problem | None:
+    return files.unusable(side, path) or files.not_text(side, path)
+
+
+def _unequal(split: str, one: str, other: str, counts: Mapping[str, int], wanted: Mapping[str, str]) -> Problem:
+    told = f"`{wanted[one]}` has {counts[one]:,} lines and `{wanted[other]}` has {counts[other]:,}"
+    return Problem(other, "lines", f"{told}; line by line they must belong together", f"mend the {split} files")
+
+
+def _table(name: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
+    """What is wrong with a file with columns."""
+    kind = tables.KINDS.get(Path(name).suffix.lower())
+    if kind is None:
+        ends = ", ".join(tables.KINDS)
+        return [Problem("file", "file", f"`{name}` ends in none of {ends}", "rename it by what it holds")]
+    path = files.find(name, folders)
+    if path is None:
+        return [files.missing("file", name, folders)]
+    broken = files.unusable("file", path) or (files.not_text("file", path) if kind != "parquet" else None)
+    return [broken] if broken else tables.problems(path, wanted)
+
+
+# ------------------------------------------------------------------------------------------- hub and tasks
+
+
+def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    from composer.data import columns
+
+    told = recipe.dataset["hub"]
+    local = next((folder / told["id"] for folder in folders if (folder / told["id"]).is_dir()), None)
+    try:
+        dataset = _datasets().load_dataset(
+            str(local or told["id"]), told.get("config"), split=told[split], revision=told.get("revision")
+        )
+    except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
+        message = f"the data set `{told['id']}` has no `{told[split]}` that can be read: {error}"
+        problem = Problem(split if "split" in str(error) else "id", "hub", message, "check its name and the network")
+        raise DataError([_fault(recipe, ("data", "hub"), problem)]) from error
+    wanted = {side: told[side] for side in sides(recipe)}
+    faults = [_fault(recipe, ("data", "hub"), each) for each in tables.of_schema(dataset.features.arrow_schema, wanted)]
+    if faults:
+        raise DataError(faults)
+    return Pairs(columns.dataset_columns(dataset, wanted))
+
+
+def _datasets() -> Any:
+    import datasets
+
+    datasets.disable_progress_bars()
+    return datasets
+
+
+def _generated(recipe: Recipe, split: str) -> Pairs:
+    from composer.data.tasks import TASKS, TaskError
+
+    ((task, settings),) = recipe.dataset["generate"].items()
+    try:
+        lines = TASKS[task](split, **settings)
+    except TaskError as error:
+        raise DataError([_task_fault(recipe, task, error.setting, error.message, error.fix)]) from error
+    return Pairs({side: lines.target if side == TARGET else lines.source for side in sides(recipe)})
+
+
+def _check_task(recipe: Recipe) -> list[Fault]:
+    """Draws what is small, and one training pair."""
+    from composer.data.tasks import TASKS, TaskError
+
+    ((task, settings),) = recipe.dataset["generate"].items()
+    found = []
+    for split in SPLITS:
+        try:
+            TASKS[task](split, **{**settings, "train": 1})
+        except TaskError as error:
+            found.append(_task_fault(recipe, task, error.setting, error.message, error.fix))
+    return sorted(set(found))
+
+
+def _task_fault(recipe: Recipe, task: str, setting: str, message: str, fix: str) -> Fault:
+    return recipe.fault("task", ("data", "generate", task, setting), message, fix)
+
+
+def _fault(recipe: Recipe, place: tuple[str, ...], problem: Problem) -> Fault:
+    path = (*place, problem.key) if problem.key else place
+    return recipe.fault(problem.code, path, problem.message, problem.hint)

@@ -1,0 +1,174 @@
+"""Files with columns: their kinds, what their columns are called, and the faults that they may have.
+
+Nothing here imports torch or `datasets`: it answers while a recipe is checked.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from composer.data.files import Problem
+
+KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+"""The kind of a file with columns, by the end of its name."""
+WHOLE_FILE = "file"
+
+
+def value_at(row: Mapping[str, Any], name: str) -> Any:
+    """The value called `name`; `a.b` reaches into an inner mapping where no key is called `a.b`. Raises KeyError."""
+    if name in row:
+        return row[name]
+    head, dot, rest = name.partition(".")
+    if not dot or not isinstance(row[head], Mapping):
+        raise KeyError(name)
+    return value_at(row[head], rest)
+
+
+def problems(path: Path, columns: Mapping[str, str]) -> list[Problem]:
+    """What is wrong with a UTF-8 (or Parquet) file from which these columns are wanted, by the key that wants them."""
+    return list(READERS[KINDS[path.suffix.lower()]](path, columns))
+
+
+def _tsv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        yield from _rows((line.rstrip("\r\n").split("\t") for line in file), columns)
+
+
+def _csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            yield from _rows((row for row in csv.reader(file) if row), columns)
+        except csv.Error as error:
+            yield Problem(WHOLE_FILE, "table", f"the CSV cannot be read: {error}", "mend the file, or save it as TSV")
+
+
+def _rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
+    header = next(rows)
+    missing = _missing(header, columns)
+    yield from missing
+    number = 1
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            message = f"row {number} has {_count(len(row), 'field')}, and the first row names {len(header)}"
+            yield Problem(WHOLE_FILE, "table", message, "give every row one field per column")
+            return
+    if number == 1:
+        yield Problem(WHOLE_FILE, "empty", "the file names its columns and has no rows", "give it at least one pair")
+
+
+def _json(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            found = list(_object(number, line, columns))
+            yield from found
+            if found:
+                return
+
+
+def _object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
+    hint = "write one JSON object a line; `jq -c '.[]'` makes such lines of a list"
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        yield Problem(WHOLE_FILE, "table", f"line {number} is not JSON: {error}", hint)
+        return
+    if not isinstance(row, dict):
+        yield Problem(WHOLE_FILE, "table", f"line {number} is not a JSON object", hint)
+        return
+    for key, name in columns.items():
+        try:
+            value = value_at(row, name)
+        except KeyError:
+            known = _near(name, _names(row))
+            yield Problem(key, "column", f"line {number} has no key `{name}`{known.question}", known.hint)
+            continue
+        if value is not None and not isinstance(value, str):
+            yield Problem(key, "column", f"`{name}` in line {number} is not a text", "write it in quotes")
+
+
+def _parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (arrow.ArrowException, OSError) as error:
+        yield Problem(WHOLE_FILE, "table", f"this is not a Parquet file: {error}", "give a Parquet file")
+        return
+    yield from of_schema(schema, columns)
+    if not rows:
+        yield Problem(WHOLE_FILE, "empty", "the file has no rows", "give it at least one pair")
+
+
+def of_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """What is wrong with an Arrow schema from which these columns of text are wanted."""
+    import pyarrow as arrow
+
+    kinds = dict(_fields(schema, ""))
+    yield from _missing(list(kinds), columns)
+    for key, name in columns.items():
+        if name in kinds and not any(is_text(kinds[name]) for is_text in _text_kinds(arrow)):
+            yield Problem(key, "column", f"the column `{name}` holds {kinds[name]}, not text", "name a column of text")
+
+
+READERS: dict[str, Callable[[Path, Mapping[str, str]], Iterator[Problem]]] = {
+    "tsv": _tsv,
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
+}
+
+
+def _text_kinds(arrow: Any) -> Sequence[Callable[[Any], bool]]:
+    types = arrow.types
+    return types.is_string, types.is_large_string, types.is_string_view, types.is_null
+
+
+def _fields(fields: Iterable[Any], before: str) -> Iterator[tuple[str, Any]]:
+    import pyarrow as arrow
+
+    for field in fields:
+        yield before + field.name, field.type
+        if arrow.types.is_struct(field.type):
+            yield from _fields(field.type, f"{before}{field.name}.")
+
+
+def _names(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in row.items():
+        yield before + name
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{before}{name}.")
+
+
+def _missing(names: Sequence[str], columns: Mapping[str, str]) -> list[Problem]:
+    known = {key: _near(name, names) for key, name in columns.items() if name not in names}
+    return [
+        Problem(key, "column", f"the file has no column `{columns[key]}`{near.question}", near.hint)
+        for key, near in known.items()
+    ]
+
+
+class _Near:
+    """What was probably meant."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+        self.question = f"; did you mean `{close[0]}`?" if close else ""
+        listed = ", ".join(f"`{each}`" for each in names[:20])
+        self.hint = f"write `{close[0]}`" if close else f"name one of {listed}"
+
+
+def _near(name: str, names: Iterable[str]) -> _Near:
+    return _Near(name, list(names))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

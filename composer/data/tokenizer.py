@@ -1,0 +1,264 @@
+"""Tokenizers: trained once on the training part, kept in one file, never trained again behind anyone's back.
+
+`bpe` and `unigram` work on the bytes of the text (as GPT-2 does), so that every text can be written and comes back
+exactly, whatever the training part held. `char` and `word` know what they have seen; the rest is `unk`.
+
+No token is special to the reader: a text that contains `<pad>` is only a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from blocks.core.contract import Bounds, Count
+from composer.errors import RunError
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SPECIALS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
+"""The brackets are outside of the alphabet of `bpe` and `unigram`, and `word` takes them off: no text gives a special."""
+JOINER = "\N{HALFWIDTH BLACK SQUARE}"
+"""In `word`, on the side of a punctuation mark that has no space in the text."""
+FORMAT = "seqcomposer tokenizer 1"
+CHUNK = 8192  # lines that are encoded at once: enough to be quick, few enough not to fill the memory
+
+Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000)]
+"""A number of ids, with at least one beside the four special ones."""
+Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
+"""A number of ids, with room for 256 bytes and the four special ones."""
+Lines = Iterable[str]
+Learn = Callable[[Lines], Tokenizer]
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizer of every side: `target`, and `source` or the encoders' names. Joint sides share one.
+
+    `settings` is the tokenizer as the recipe says it, in full; `lowercase` belongs to it, so that what is translated
+    later is treated as what was trained on.
+    """
+
+    settings: dict[str, Any]
+    lowercase: bool
+    sides: dict[str, int]
+    parts: tuple[Tokenizer, ...]
+
+    def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
+        """The ids of each line, without bos and eos."""
+        part = self._part(side)
+        batches = (self._prepared(lines[at : at + CHUNK]) for at in range(0, len(lines), CHUNK))
+        return [each.ids for batch in batches for each in part.encode_batch_fast(batch, add_special_tokens=False)]
+
+    def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
+        kept = [[index for index in row if index >= UNK] for row in rows]
+        lines = self._part(side).decode_batch(kept, skip_special_tokens=False)
+        return [_joined(line) for line in lines] if self.kind == "word" else lines
+
+    def tokens(self, side: str, line: str) -> list[str]:
+        """The tokens of a line as a reader would show them, for pictures of attention."""
+        part = self._part(side)
+        return [part.decode([index]) or "·" for index in self.encode(side, [line])[0]]
+
+    def size(self, side: str) -> int:
+        """How many ids there are, the four special ones included."""
+        return self._part(side).get_vocab_size()
+
+    @property
+    def kind(self) -> str:
+        """word, char, bpe or unigram."""
+        return next(iter(self.settings))
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of everything that decides about an id."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes the one file; whoever reads at the same time sees the old one or the new one, whole."""
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.write_text(self.text(), encoding="utf-8")
+        os.replace(beside, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizers:
+        """Reads what `save` wrote. Raises RunError."""
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            if told["format"] != FORMAT:
+                raise ValueError(f"the format is {told['format']!r}, and {FORMAT!r} is what is read here")
+            parts = tuple(Tokenizer.from_str(json.dumps(each)) for each in told["parts"])
+            found = cls(told["settings"], told["lowercase"], told["sides"], parts)
+            sizes = [found.size(side) for side in found.sides]
+        except Exception as error:  # tokenizers raises bare Exceptions
+            raise RunError.of(f"the tokenizer cannot be read: {error}", "take the file from the run", str(path)) from error
+        if not sizes or min(sizes) < len(SPECIALS):
+            raise RunError.of("the tokenizer has no vocabulary", "take the file from the run", str(path))
+        return found
+
+    def _part(self, side: str) -> Tokenizer:
+        return self.parts[self.sides[side]]
+
+    def _prepared(self, lines: Sequence[str]) -> list[str]:
+        lowered = [line.lower() for line in lines] if self.lowercase else list(lines)
+        return [_split(line) for line in lowered] if self.kind == "word" else lowered
+
+    def text(self) -> str:
+        parts = [json.loads(part.to_str()) for part in self.parts]
+        told = {"format": FORMAT, "settings": self.settings, "lowercase": self.lowercase, "sides": self.sides}
+        return json.dumps({**told, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
+
+
+def train(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
+    """Trains the tokenizer of a recipe's frozen `data` section on the lines of every side.
+
+    `unigram` is not the same twice: with several processes one trains and the others load what it saved.
+    """
+    ((kind, settings),) = section["tokenizer"].items()
+    lowercase = bool(section.get("lowercase"))
+    lowered = {side: map(str.lower, lines) if lowercase else lines for side, lines in sides.items()}
+    parts = TOKENIZERS[kind](lowered, **settings)
+    place = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
+    return Tokenizers({kind: dict(settings)}, lowercase, place, tuple(parts))
+
+
+# ------------------------------------------------------------------------------------------- the four kinds
+
+
+def word(
+    sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False, min_count: Count = 1
+) -> list[Tokenizer]:
+    """Words, and punctuation marks one by one; the most frequent ones have ids, the others are `unk`.
+
+    A mark keeps a joiner on each side where the text has no space, so that decoding puts it where it was.
+    Several spaces in a row become one.
+
+    Settings:
+        size: ids at most, the four special ones included
+        joint: whether all sides share one vocabulary
+        min_count: a rarer word is `unk`
+    """
+
+    def learn(lines: Lines) -> Tokenizer:
+        part = Tokenizer(models.WordLevel({}, SPECIALS[UNK]))
+        part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIALS
+        )
+        part.train_from_iterator(map(_split, lines), trainer)
+        return part
+
+    return _learned(learn, sides, joint)
+
+
+def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False) -> list[Tokenizer]:
+    """Single characters, spaces included; the most frequent ones have ids, the others are `unk`.
+
+    Settings:
+        size: ids at most, the four special ones included
+        joint: whether all sides share one vocabulary
+    """
+
+    def learn(lines: Lines) -> Tokenizer:
+        part = Tokenizer(models.WordLevel({}, SPECIALS[UNK]))
+        part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        part.decoder = decoders.Fuse()
+        trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=SPECIALS)
+        part.train_from_iterator(lines, trainer)
+        return part
+
+    return _learned(learn, sides, joint)
+
+
+def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
+    """Byte pair encoding (Sennrich et al. 2016) on bytes: frequent words whole, rare ones in pieces, never `unk`.
+
+    Settings:
+        size: ids at most, the four special ones and 256 bytes included; 300 or more
+        joint: whether all sides share one vocabulary
+    """
+
+    def learn(lines: Lines) -> Tokenizer:
+        part = _on_bytes(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=size, show_progress=False, special_tokens=SPECIALS, initial_alphabet=_alphabet()
+        )
+        part.train_from_iterator(lines, trainer)
+        return part
+
+    return _learned(learn, sides, joint)
+
+
+def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
+    """The pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ a little.
+
+    Settings:
+        size: ids at most, the four special ones and 256 bytes included; 300 or more
+        joint: whether all sides share one vocabulary
+    """
+
+    def learn(lines: Lines) -> Tokenizer:
+        part = _on_bytes(models.Unigram())
+        trainer = trainers.UnigramTrainer(
+            vocab_size=size, show_progress=False, special_tokens=SPECIALS, initial_alphabet=_alphabet(),
+            unk_token=SPECIALS[UNK],
+        )  # fmt: skip
+        part.train_from_iterator(lines, trainer)
+        return part
+
+    return _learned(learn, sides, joint)
+
+
+TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {"word": word, "char": char, "bpe": bpe, "unigram": unigram}
+"""Every tokenizer by its word in a recipe: from the lines of each side to one tokenizer for all sides, or one each."""
+
+
+def _learned(learn: Learn, sides: Mapping[str, Lines], joint: bool) -> list[Tokenizer]:
+    if joint:
+        return [_plain(learn(line for lines in sides.values() for line in lines))]
+    return [_plain(learn(lines)) for lines in sides.values()]
+
+
+def _on_bytes(model: models.Model) -> Tokenizer:
+    part = Tokenizer(model)
+    # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
+    part.normalizer = normalizers.Prepend(" ")
+    part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return part
+
+
+def _alphabet() -> list[str]:
+    return sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def _plain(part: Tokenizer) -> Tokenizer:
+    """Without `added tokens`, which would be looked for in every text."""
+    return Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []}))
+
+
+# ------------------------------------------------------------------------------------------- words and joiners
+
+MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
+
+
+def _split(line: str) -> str:
+    """Words and marks with spaces between; `it's "so"` is `it ￭'￭ s "￭ so ￭"`."""
+    return MARK.sub(_with_joiners, line)
+
+
+def _with_joiners(match: re.Match[str]) -> str:
+    before, mark, after = match.groups()
+    return f"{f' {JOINER}' if before else ''}{mark}{f'{JOINER} ' if after else ''}"
+
+
+def _joined(line: str) -> str:
+    return line.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)

@@ -1,0 +1,343 @@
+"""A fault of the schema in words: what is wrong, where, and what to write instead."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from composer.describe import (
+    allowed,
+    describe,
+    form,
+    is_stack,
+    listed,
+    number_in,
+    only_mapping,
+    parts,
+    scalar_text,
+    wants,
+)
+from composer.errors import Fault, meant, nearest, show_path
+from composer.node import Mark, Node, fault_at
+from composer.schema import Schema
+
+Path = tuple[str | int, ...]
+
+SINGULAR = {"block": "block", "optimizers": "optimizer", "schedules": "schedule", "tokenizers": "tokenizer",
+            "tasks": "task", "decoders": "way of decoding"}  # fmt: skip
+BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
+
+
+class Wrong(NamedTuple):
+    """One error of the schema: its keyword, the keyword's detail, and the value and the node that it is about."""
+
+    root: Schema
+    path: Path
+    keyword: str
+    detail: Any
+    value: Any
+    schema: Schema
+    node: Node
+
+    def fault(self, mark: Mark, code: str, message: str, hint: str, key: str | None = None) -> Fault:
+        path = self.path if key is None else (*self.path, key)
+        return fault_at(mark, code, show_path(path), message, hint)
+
+    @property
+    def subject(self) -> str:
+        """What the fault is about, by its name."""
+        names = [step for step in self.path if isinstance(step, str)]
+        if not names:
+            return "a recipe"
+        first = self.schema.get("x-first")
+        if first is not None:
+            return f"`{first}` of `{names[-1]}`"
+        return f"`{names[-1]}`" if self.path[-1] == names[-1] else f"an item of `{names[-1]}`"
+
+
+def explain(root: Node, whole: Schema, path: Path, keyword: str, detail: Any, value: Any, schema: Schema) -> Fault:
+    """The fault for one error of the schema at a path."""
+    wrong = Wrong(whole, path, keyword, detail, value, schema, _at(root, path))
+    return _EXPLAINED.get(keyword, _wrong_value)(wrong)
+
+
+def _at(root: Node, path: Path) -> Node:
+    for step in path:
+        root = root.value[step]
+    return root
+
+
+# ------------------------------------------------------------------------------------------- keys
+
+
+def _unknown_key(wrong: Wrong) -> Fault:
+    name, allowed = wrong.detail, list(wrong.schema["properties"])
+    mark = wrong.node.value[name].place
+    refused = wrong.schema.get("x-refused", {})
+    if name in refused:
+        return wrong.fault(mark, "refused", f"`{name}` is not Lightning's to decide here", refused[name], name)
+    message = f"{_owner(wrong)} has no {'key' if _is_section(wrong) else 'setting'} `{name}`{meant(name, allowed)}"
+    return wrong.fault(mark, "unknown", message, _instead(wrong, name, allowed), name)
+
+
+def _owner(wrong: Wrong) -> str:
+    names = [step for step in wrong.path if isinstance(step, str)]
+    return f"`{names[-1]}`" if names else "a recipe"
+
+
+def _is_section(wrong: Wrong) -> bool:
+    return not any(isinstance(step, int) for step in wrong.path)
+
+
+def _instead(wrong: Wrong, name: str, allowed: list[str]) -> str:
+    close = nearest(name, allowed)
+    if close:
+        return f"write `{close}`; allowed here: {listed(allowed)}"
+    home = _home_of(wrong, name)
+    if home:
+        return f"`{name}` belongs {home}"
+    return f"remove it; allowed here: {listed(allowed)}" if allowed else "remove it; there are no settings here"
+
+
+def _home_of(wrong: Wrong, name: str) -> str:
+    """Where there is such a key, for one that was written beside its section or in another."""
+    if not _is_section(wrong) or len(wrong.path) > 1:
+        return ""
+    if name in wrong.root["properties"]:
+        return f"beside `{wrong.path[0]}`, not under it"
+    sections = [key for key, each in wrong.root["properties"].items() if key in wrong.root["$defs"] and "$ref" in each]
+    return next((f"under `{each}`" for each in sections if name in wrong.root["$defs"][each].get("properties", {})), "")
+
+
+def _missing_key(wrong: Wrong) -> Fault:
+    name = wrong.detail
+    what = wrong.schema["properties"][name].get("description", "")
+    message = f"{_owner(wrong)} needs `{name}`"
+    place = wrong.node.place if wrong.path else wrong.node.mark._replace(length=1)
+    return wrong.fault(place, "missing", message, f"add `{name}:`{_said(what)}")
+
+
+def _said(description: str) -> str:
+    return f" ({description[0].lower()}{description[1:].rstrip('.')})" if description else ""
+
+
+def _bad_name(wrong: Wrong) -> Fault:
+    name = wrong.detail
+    mark = wrong.node.value[name].place
+    return wrong.fault(mark, "name", f"`{name}` cannot be a name",
+                       "a name has letters, digits, `_` and `-`, and begins with a letter", name)  # fmt: skip
+
+
+def _sources(wrong: Wrong) -> Fault:
+    if not wrong.detail:
+        hint = "write `parallel:` for files, `hub:` for a data set of the hub, or `generate:` for a generated task"
+        return wrong.fault(wrong.node.place, "missing", "`data` needs one of `parallel`, `hub` and `generate`", hint)
+    first, second = wrong.detail[:2]
+    message = f"`data` has `{first}` already, and only one of `parallel`, `hub` and `generate` can be"
+    return wrong.fault(wrong.node.value[second].place, "second", message, f"remove `{second}`, or `{first}`", second)
+
+
+def _both(wrong: Wrong) -> Fault:
+    marks = {name: wrong.node.value[name].place for name in wrong.detail}
+    first, second = sorted(wrong.detail, key=lambda name: marks[name][:3])
+    message = f"`{first}` and `{second}` exclude each other"
+    return wrong.fault(marks[second], "second", message, f"remove one; write `{first}: null` if it is inherited", second)
+
+
+def _empty_mapping(wrong: Wrong) -> Fault:
+    return wrong.fault(wrong.node.place, "empty", f"{_owner(wrong)} is empty", "write something into it, or remove it")
+
+
+# ------------------------------------------------------------------------------------------- blocks and other choices
+
+
+def _not_single(wrong: Wrong) -> Fault:
+    """A mapping that should have one key: a block, an optimizer, ..."""
+    table, names = SINGULAR[wrong.schema["x-single"]], list(wrong.schema["properties"])
+    keys = list(wrong.value)
+    if not keys:
+        return wrong.fault(wrong.node.place, "empty", f"there is no {table} here", f"write its name: {listed(names)}")
+    known = [key for key in keys if key in names]
+    if "type" in keys and not known:
+        return _typed(wrong, table, names)
+    if len(known) == 1 and len(keys) > 1:
+        return _beside(wrong, table, known[0], next(key for key in keys if key != known[0]))
+    if len(known) > 1:
+        mark = wrong.node.value[known[1]].place
+        return wrong.fault(mark, "second", f"a second {table} stands beside `{known[0]}`", _apart(wrong, known[1]), known[1])
+    return _unknown_name(wrong, table, names, keys[0], wrong.node.value[keys[0]].place, keys[0])
+
+
+def _apart(wrong: Wrong, second: str) -> str:
+    if wrong.schema["x-single"] == "block":
+        return f"begin a new item of the list: `- {second}`"
+    return f"keep one; on the command line, set the whole: `{show_path(wrong.path)}={{{second}: {{...}}}}`"
+
+
+def _typed(wrong: Wrong, table: str, names: list[str]) -> Fault:
+    """`type: rnn`, as other systems write it."""
+    node = wrong.node.value["type"]
+    rest = ", ".join(f"{key}: ..." for key in wrong.value if key != "type")
+    named = node.value if isinstance(node.value, str) else names[0]
+    name = named if named in names else nearest(named, names) or names[0]
+    form = f"{name}: {{{rest}}}" if rest else name
+    form = f"- {form}" if table == "block" else form
+    return wrong.fault(node.place, "unknown", f"{_a(table)} has no `type`; its name is the key", f"write `{form}`", "type")
+
+
+def _beside(wrong: Wrong, table: str, name: str, other: str) -> Fault:
+    settings = _settings(wrong, name)
+    mark = wrong.node.value[other].place
+    if other in settings and wrong.value[name] is None:
+        message = f"`{other}` stands beside `{name}`, and belongs under it"
+        return wrong.fault(mark, "second", message, f"indent `{other}` further than `{name}`", other)
+    if other in settings:
+        message = f"`{other}` stands beside `{name}`, and belongs among its settings"
+        return wrong.fault(mark, "second", message, f"write `{name}: {{..., {other}: ...}}`", other)
+    message = f"{_a(table)} has one key, and `{other}` stands beside `{name}`{meant(other, settings)}"
+    return wrong.fault(mark, "second", message, _apart(wrong, other), other)
+
+
+def _settings(wrong: Wrong, name: str) -> dict[str, Schema]:
+    entry = wrong.root["$defs"][f"{wrong.schema['x-single']}.{name}"]
+    return entry["anyOf"][-1]["properties"]
+
+
+def _unknown_name(wrong: Wrong, table: str, names: list[str], name: str, mark: Mark, key: str | None) -> Fault:
+    close = nearest(name, names)
+    hint = f"write `{close}`" if close else f"the names are {listed(names)}"
+    return wrong.fault(mark, "unknown", f"there is no {table} called `{name}`{meant(name, names)}", hint, key)
+
+
+def _bare_name(wrong: Wrong) -> Fault:
+    """A text where a block, an optimizer, ... should be."""
+    table = wrong.schema["x-choice"]
+    mapping = wrong.schema["anyOf"][1]["properties"]
+    name = wrong.value
+    if name not in mapping:
+        return _unknown_name(wrong, SINGULAR[table], list(mapping), name, wrong.node.mark, None)
+    settings = wrong.root["$defs"][f"{table}.{name}"]["anyOf"][-1]
+    needed = settings["required"]
+    return wrong.fault(wrong.node.mark, "missing", f"`{name}` needs {listed(needed)}", f"write `{form(name, settings)}`")
+
+
+def _wrong_choice(wrong: Wrong) -> Fault:
+    table, names = SINGULAR[wrong.schema["x-choice"]], wrong.schema["anyOf"][1]["properties"]
+    message = f"{_a(table)} is a name, or a name with settings; {_what(wrong)}"
+    return wrong.fault(_value_mark(wrong), "type", message, f"the names are {listed(names)}")
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
+
+
+# ------------------------------------------------------------------------------------------- values
+
+
+def _wrong_value(wrong: Wrong) -> Fault:
+    if "x-choice" in wrong.schema:
+        return _bare_name(wrong) if isinstance(wrong.value, str) else _wrong_choice(wrong)
+    if wrong.keyword == "minItems" and not wrong.value:
+        return _empty_list(wrong)
+    if wrong.keyword == "type" and wrong.value is None and _is_settings(wrong):
+        return _nothing_after_colon(wrong)
+    code = "type" if wrong.keyword in ("type", "pattern") else "value" if wrong.keyword == "enum" else "bound"
+    message = f"{wrong.subject} takes {describe(wrong.schema, wrong.keyword)}; {_what(wrong)}"
+    return wrong.fault(_value_mark(wrong), code, message, _value_hint(wrong))
+
+
+def _value_mark(wrong: Wrong) -> Mark:
+    # nothing was written: the key is all there is to point at
+    return wrong.node.place if wrong.value is None and not wrong.node.text else wrong.node.mark
+
+
+def _empty_list(wrong: Wrong) -> Fault:
+    mark = wrong.node.place
+    if any(is_stack(each) for each in parts(wrong.schema)):
+        return wrong.fault(mark, "empty", f"{wrong.subject} is a stack without blocks", "write `[identity]` to change nothing")
+    return wrong.fault(mark, "empty", f"{wrong.subject} is empty", "write something into it, or remove it")
+
+
+def _is_settings(wrong: Wrong) -> bool:
+    return any(each.get("type") == "object" for each in parts(wrong.schema))
+
+
+def _nothing_after_colon(wrong: Wrong) -> Fault:
+    name = wrong.path[-1]
+    hint = f"write `{name}` without the colon, or give it settings" if "x-first" in wrong.schema else "remove the key"
+    settings = next(each for each in parts(wrong.schema) if each.get("type") == "object")
+    if settings.get("required"):
+        hint = f"write `{form(str(name), settings)}`"
+    return wrong.fault(_value_mark(wrong), "type", f"`{name}` has nothing after its colon", hint)
+
+
+def _what(wrong: Wrong) -> str:
+    """What stands there instead."""
+    value = wrong.value
+    if isinstance(value, (list, dict)):
+        return f"this is a {'list' if isinstance(value, list) else 'mapping'}"
+    if value is None:
+        return "`null` is no value here" if wrong.node.text else "there is nothing here"
+    shown = f"`{_short(wrong.node.text or scalar_text(value))}`"
+    return f"{shown} is {_flaw(wrong, value)}"
+
+
+def _flaw(wrong: Wrong, value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "no number to compute with"
+    if wrong.keyword in ("minimum", "exclusiveMinimum"):
+        return "too small"
+    if wrong.keyword in ("maximum", "exclusiveMaximum"):
+        return "too large"
+    if isinstance(value, bool) and wants(wrong.schema, "integer", "number"):
+        return "not a number"
+    if isinstance(value, float) and wants(wrong.schema, "integer"):
+        return "not a whole number"
+    if isinstance(value, str) and (wrong.keyword == "type" or wrong.node.quoted and value in allowed(wrong.schema)):
+        return "text"
+    return f"not{meant(scalar_text(value), allowed(wrong.schema))}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _value_hint(wrong: Wrong) -> str:
+    mended = _mended(wrong)
+    if mended:
+        return f"write `{mended}`{' without quotes' if wrong.node.quoted else ''}"
+    stack = any(is_stack(each) for each in parts(wrong.schema))
+    if stack and isinstance(wrong.value, dict):
+        return "begin each block with `- `"
+    if only_mapping(wrong.schema):
+        return f"write `{form(str(wrong.path[-1]), only_mapping(wrong.schema))}`"
+    if wrong.schema.get("default") is not None and wrong.schema["default"] not in ([], {}):
+        return f"the default is `{scalar_text(wrong.schema['default'])}`"
+    return f"write {describe(wrong.schema, wrong.keyword)}"
+
+
+def _mended(wrong: Wrong) -> str:
+    """What was surely meant, or ""."""
+    value, schema = wrong.value, wrong.schema
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer() and wants(schema, "integer"):
+        return str(int(value)) if abs(value) < 1e15 else ""
+    if isinstance(value, str) and wants(schema, "integer", "number"):
+        return number_in(value)
+    if isinstance(value, (str, int)) and wants(schema, "boolean"):
+        return BOOLEAN_WORDS.get(str(value).lower(), "")
+    if isinstance(value, (int, float)) and wrong.keyword == "type" and wants(schema, "string"):
+        return f'"{wrong.node.text}"'
+    if isinstance(value, str) and any(is_stack(each) for each in parts(schema)):
+        return f"[{value}]"
+    return nearest(scalar_text(value), allowed(schema)) if not isinstance(value, (list, dict)) else ""
+
+
+_EXPLAINED = {
+    "additionalProperties": _unknown_key,
+    "required": _missing_key,
+    "propertyNames": _bad_name,
+    "oneOf": _sources,
+    "not": _both,
+    "minProperties": _empty_mapping,
+    "x-single": _not_single,
+}

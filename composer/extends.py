@@ -1,0 +1,123 @@
+"""`extends`: a recipe laid over others, in files that may lie no higher than the repository or folder of the recipe."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from composer.errors import RecipeError, meant
+from composer.node import Node, fault_at
+from composer.source import read
+
+MAX_FILES = 32
+
+Steps = tuple[str | int, ...]
+
+DATA_SOURCES = ("parallel", "hub", "generate")
+REPLACED_WHOLE = {
+    *(("data", source) for source in DATA_SOURCES),
+    ("data", "tokenizer"),
+    ("training", "optimizer"),
+    ("training", "schedule"),
+    ("decoding",),
+    ("model", "output"),
+}
+
+
+def extended(path: Path) -> Node:
+    """The recipe of a file laid over what it extends. Raises RecipeError with the faults of all files."""
+    root = _Extender(_ceiling(path)).load(path, str(path), ())
+    return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
+
+
+
+def _ceiling(path: Path) -> Path:
+    """The folder above which no path may climb: the repository's, or the recipe's own."""
+    folder = Path(os.path.realpath(path.parent))
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+
+
+@dataclass
+class _Extender:
+    """Reads recipes and what they extend, each file once."""
+
+    ceiling: Path
+    done: dict[str, Node] = field(default_factory=dict)
+
+    def load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
+        real = os.path.realpath(path)
+        if real not in self.done:
+            self.done[real] = self._load(path, shown, (*chain, real))
+        return self.done[real]
+
+    def _load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
+        own = read(path, shown)
+        bases, faults = [], []
+        for node in _extended(own):
+            try:
+                bases.append(self._base(node, shown, path.parent, chain))
+            except RecipeError as error:
+                faults.extend(error.faults)
+        if faults:
+            raise RecipeError(faults)
+        merged = None
+        for each in (*bases, own):
+            merged = each if merged is None else merge(merged, each)
+        return merged or own
+
+    def _base(self, node: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+        named = node.value
+        target = os.path.realpath(folder / named)
+        if os.path.isabs(named) or not Path(target).is_relative_to(self.ceiling):
+            self._refuse(node, "file", f"`{named}` leads out of the recipe's repository or folder",
+                         "write a path relative to this file, inside the same repository")  # fmt: skip
+        if target in chain:
+            names = [os.path.relpath(each, self.ceiling) for each in (*chain[chain.index(target) :], target)]
+            self._refuse(node, "cycle", f"these recipes extend each other: {' -> '.join(names)}", "break the circle")
+        if len(self.done) + len(chain) > MAX_FILES:
+            self._refuse(node, "size", f"more than {MAX_FILES} files extend each other", "use fewer files")
+        return self._read(node, Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), named)), chain)
+
+    def _read(self, node: Node, target: Path, shown: str, chain: tuple[str, ...]) -> Node:
+        if not os.path.isfile(target):
+            reason = "is not a file" if os.path.exists(target) else "does not exist"
+            others = [each.name for each in target.parent.glob("*.yaml") if str(each) not in chain]
+            close = meant(target.name, others)
+            self._refuse(node, "file", f"`{shown}` {reason}{close}", "the path is relative to this file")
+        return self.load(target, shown, chain)
+
+    @staticmethod
+    def _refuse(node: Node, code: str, message: str, hint: str) -> None:
+        raise RecipeError([fault_at(node.mark, code, "extends", message, hint)])
+
+
+def _extended(own: Node) -> list[Node]:
+    extends = own.value.get("extends")
+    if extends is None or extends.value is None:
+        return []
+    nodes = extends.value if isinstance(extends.value, list) else [extends]
+    wrong = [node for node in nodes if not isinstance(node.value, str) or not node.value]
+    if wrong:
+        message = "`extends` takes a path or a list of paths"
+        raise RecipeError([fault_at(node.mark, "type", "extends", message, "write `extends: base.yaml`") for node in wrong])
+    return nodes
+
+
+def merge(base: Node, own: Node, path: Steps = ()) -> Node:
+    """`own` laid over `base`: mappings key by key, lists and choices replaced whole, `null` removes."""
+    if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
+        return own
+    merged = {key: node for key, node in base.value.items() if not _other_source(key, own, path)}
+    for key, node in own.value.items():
+        if node.value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged[key], node, (*path, key)) if key in merged else node
+    return replace(own, value=merged)
+
+
+def _other_source(key: str, own: Node, path: Steps) -> bool:
+    """Whether an inherited data source gives way to the one that is written."""
+    written = any(source in own.value and own.value[source].value is not None for source in DATA_SOURCES)
+    return path == ("data",) and key in DATA_SOURCES and written

@@ -1,0 +1,102 @@
+"""The canonical form of a recipe: every default filled in, every block with all its settings. Defaults are the schema's.
+
+What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then the constructor's default.
+Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order: a recipe means the same
+whatever the order of its keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+from composer.schema import Schema, alternative
+
+DEFAULT_EPOCHS = 10
+BUDGETS = ("max_steps", "max_epochs", "max_minutes")
+NOT_FROZEN = ("extends", "vars", "description")
+
+Data = dict[str, Any]
+
+
+def freeze(written: Data, schema: Schema, name: str) -> Data:
+    """The canonical form of a recipe that the schema has found good; `name` is its name if it has none."""
+    model = written["model"]
+    freezer = _Freezer(schema["$defs"], {key: value for key, value in model.items() if f"defaults.{key}" in schema["$defs"]},
+                       model.get("dropout"))  # fmt: skip
+    frozen = freezer.section({key: value for key, value in written.items() if key not in NOT_FROZEN}, schema)
+    frozen = {key: value for key, value in frozen.items() if key not in NOT_FROZEN}
+    frozen["name"] = frozen["name"] or name
+    frozen["model"] = {key: value for key, value in frozen["model"].items() if key not in freezer.defaults}
+    if all(frozen["training"][budget] is None for budget in BUDGETS):
+        frozen["training"]["max_epochs"] = DEFAULT_EPOCHS
+    return frozen
+
+
+def fingerprints(frozen: Data) -> dict[str, str]:
+    """SHA-256, in hexadecimal, of what is trained, of what it is trained on, and of all that decides a run."""
+    run = {key: frozen[key] for key in ("data", "model", "training", "decoding")}
+    return {"model": _hash(frozen["model"]), "data": _hash(frozen["data"]), "run": _hash(run)}
+
+
+def _hash(data: Any) -> str:
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class _Freezer(NamedTuple):
+    """Follows a value and its schema side by side."""
+
+    defs: Schema
+    defaults: Data  # of `model`: a block's name, and what is written there
+    dropout: float | None
+
+    def value(self, value: Any, schema: Schema) -> Any:
+        if "$ref" in schema:
+            return self.value(value, self.defs[schema["$ref"].removeprefix("#/$defs/")])
+        if "x-choice" in schema:
+            return self.choice(value, schema["x-choice"])
+        if "x-list" in schema and not isinstance(value, list) and value is not None:
+            return [value]
+        if "anyOf" in schema:
+            return self.value(value, alternative(schema, self.defs, value) or {})
+        if "properties" in schema:
+            return self.section(value, schema)
+        if schema.get("type") == "object":
+            return {key: self.value(value[key], schema["additionalProperties"]) for key in sorted(value)}
+        if isinstance(value, list):
+            return [self.value(item, schema.get("items", {})) for item in value]
+        return float(value) if schema.get("type") == "number" else value
+
+    def section(self, written: Data, schema: Schema) -> Data:
+        """A mapping with a default for each key that is not written."""
+        known = schema["properties"]
+        frozen = {}
+        for key, each in known.items():
+            if key in written:
+                frozen[key] = self.value(written[key], each)
+            elif "default" in each:
+                frozen[key] = self.value(each["default"], each)
+        more = sorted(key for key in written if key not in known)
+        return frozen | {key: self.value(written[key], schema["additionalProperties"]) for key in more}
+
+    def choice(self, written: Any, table: str) -> Data:
+        """A single-key mapping: the name and all its settings."""
+        name, settings = (written, {}) if isinstance(written, str) else next(iter(written.items()))
+        entry = self.defs[f"{table}.{name}"]
+        given = _as_mapping(settings, entry)
+        if table == "block":
+            given = self.inherited(name, entry) | given
+        return {name: self.section(given, entry["anyOf"][-1])}
+
+    def inherited(self, name: str, entry: Schema) -> Data:
+        """What `model.dropout` and `model.NAME` say of a block."""
+        settings = entry["anyOf"][-1]["properties"]
+        key = "rate" if name == "dropout" else "dropout"
+        everywhere = {key: self.dropout} if self.dropout is not None and key in settings else {}
+        return everywhere | _as_mapping(self.defaults.get(name, {}), entry)
+
+
+def _as_mapping(settings: Any, entry: Schema) -> Data:
+    return settings if isinstance(settings, dict) else {entry["x-first"]: settings}

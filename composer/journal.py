@@ -1,0 +1,49 @@
+"""Who is told what a training has come to: metrics.jsonl, W&B and the person who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from composer.metrics_log import MetricsLog
+from composer.module import Seq2Seq
+from composer.progress import Display
+from composer.samples import Judge
+from composer.wandb_log import WandbLog
+
+SHOWN = 3
+"""Translations that are shown at a validation."""
+
+
+@dataclass
+class Journal:
+    """Tells all of them the same, in the same order."""
+
+    metrics: MetricsLog
+    wandb: WandbLog
+    display: Display
+    judge: Judge | None
+
+    def row(self, row: Mapping[str, float], spent: float) -> None:
+        """A row of training metrics."""
+        self.write(row)
+        self.display.row(row, spent)
+
+    def validated(self, module: Seq2Seq, row: Mapping[str, float]) -> dict[str, float]:
+        """A row of validation scores; what is judged by decoding is added to it here, and returned."""
+        more, samples = self.judge.judge(module, "val") if self.judge else ({}, [])
+        full = {**row, **more}
+        self.write(full)
+        self.display.validated(full, samples[:SHOWN])
+        self.wandb.samples(int(row["step"]), samples)
+        return more
+
+    def write(self, row: Mapping[str, float]) -> None:
+        self.metrics.write(row)
+        self.wandb.write(row)
+
+    def close(self, status: int) -> None:
+        """Ends everything; `status` is 0 where all went well."""
+        self.display.close()
+        self.metrics.close()
+        self.wandb.finish(status)

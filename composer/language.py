@@ -1,0 +1,334 @@
+"""The recipe language, except its blocks: every key, its type, bounds, default and meaning, said once.
+
+The classes are descriptions: no recipe becomes an instance of them. The schema is generated from their constructors and from the
+sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports torch (the kinds
+of setting stand in the contract), so only the generator does; everybody else reads the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from blocks.core.contract import Blocks, Bounds, Count, Kind, Positive, Rate
+
+VERSION = 1
+
+Whole = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
+Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
+NotNegative = Annotated[float, Bounds(minimum=0.0)]
+RecipeName = Annotated[str, Kind("recipe_name")]
+Identifier = Annotated[str, Kind("identifier")]
+Text = Annotated[str, Kind("text")]
+Paths = Annotated[str | list[str], Kind("paths")]
+Scalar = Annotated[Any, Kind("scalar")]
+Optimizer = Annotated[Any, Kind("choice:optimizers")]
+Schedule = Annotated[Any, Kind("choice:schedules")]
+Tokenizer = Annotated[Any, Kind("choice:tokenizers")]
+Task = Annotated[Any, Kind("choice:tasks")]
+Decoder = Annotated[Any, Kind("choice:decoders")]
+Names = Annotated[Sequence[str], Kind("texts")]
+Open = Annotated[Any, Kind("any")]
+
+EMPTY: Any = ()
+"""The default of a list or mapping: empty, and nobody can fill it."""
+
+Metric = Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
+
+    Settings:
+        file: A file with columns; `source` and `target` then name its columns.
+        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+        target: The file, or the column, with the target text.
+    """
+
+    file: Text | None = None
+    source: Text | None = None
+    target: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Pairs of texts from files, looked up under `--data`, then beside the recipe.
+
+    Settings:
+        train: What is trained on.
+        val: What the training is watched with: validation loss, BLEU, the choice of the best weights.
+        test: What `evaluate` measures.
+    """
+
+    train: Split
+    val: Split | None = None
+    test: Split | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
+
+    Settings:
+        id: The data set's id, such as `bentrevett/multi30k`.
+        config: The configuration of a data set that has several.
+        train: The split to train on.
+        val: The split to watch the training with.
+        test: The split that `evaluate` measures.
+        source: The column with the source text. With several encoders, one key per encoder in its place.
+        target: The column with the target text.
+    """
+
+    id: Text
+    config: Text | None = None
+    train: Text = "train"
+    val: Text | None = "validation"
+    test: Text | None = "test"
+    source: Text | None = None
+    target: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is trained on: exactly one of `parallel`, `hub` and `generate`, and how it becomes ids.
+
+    Settings:
+        parallel: Pairs of texts from files.
+        hub: Pairs of texts from a data set of the Hugging Face hub.
+        generate: A generated task; needs no files.
+        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
+        max_length: Training pairs with more tokens on either side are left out and counted; test lines never are.
+        lowercase: Whether all text is made lower case first.
+    """
+
+    parallel: Parallel | None = None
+    hub: Hub | None = None
+    generate: Task | None = None
+    tokenizer: Tokenizer = "word"
+    max_length: Count = 256
+    lowercase: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The projection from the decoder's last output to the vocabulary.
+
+    Settings:
+        tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
+    """
+
+    tie: Names = EMPTY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its defaults.
+
+    Settings:
+        width: The width of the stream; token embeddings have it, and blocks with a `width` default to it.
+        dropout: The default of every setting called `dropout`, and of the block `dropout`.
+        encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
+        encoders: Several encoders by name, each a stack; the data then has one key per encoder.
+        decoder: The stack that writes the target, one position after another.
+        output: The projection to the vocabulary.
+        stacks: Named stacks for the block `use`; a second use shares the parameters.
+    """
+
+    width: Count
+    dropout: Rate = 0.0
+    encoder: Blocks | None = None
+    encoders: dict[Identifier, Blocks] | None = None
+    decoder: Blocks
+    output: Output = Output()
+    stacks: dict[Identifier, Blocks] = EMPTY
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """Ends the training when a metric has stopped getting better.
+
+    Settings:
+        patience: How many validations without a better value are waited for.
+        metric: What is watched; a loss or a perplexity gets better by falling, everything else by rising.
+        min_delta: A change of no more than this does not count as better.
+    """
+
+    patience: Count = 5
+    metric: Metric = "val/loss"
+    min_delta: NotNegative = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
+
+    Settings:
+        optimizer: What follows the gradient.
+        schedule: How the learning rate changes over the budget.
+        max_steps: Updates of the weights.
+        max_epochs: Passes over the training data.
+        max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
+        tokens_per_batch: Padded target positions of one update, over all devices and accumulation.
+        label_smoothing: The share of the probability that is spread over the whole vocabulary.
+        clip_norm: The gradient is scaled down to this norm if it is larger.
+        accumulate: Into how many parts a batch is cut to save memory; the update is the same.
+        validate_every: Steps between validations; once an epoch without it.
+        early_stopping: When to end before the budget.
+        average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
+        precision: Of the arithmetic, in bits.
+        compile: Whether the model is compiled first; pays on a GPU, after a minute or more.
+        seed: Of everything random.
+    """
+
+    optimizer: Optimizer = "adam"
+    schedule: Schedule = "constant"
+    max_steps: Whole | None = None
+    max_epochs: Count | None = None
+    max_minutes: Positive | None = None
+    tokens_per_batch: Whole = 4096
+    label_smoothing: Rate = 0.0
+    clip_norm: Positive | None = None
+    accumulate: Count = 1
+    validate_every: Whole | None = None
+    early_stopping: EarlyStopping | None = None
+    average_checkpoints: Count = 1
+    precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
+    compile: bool = False
+    seed: Seed = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """Lightning's own arguments, handed on as they are.
+
+    Settings:
+        accelerator: auto, cpu, gpu, mps, tpu.
+        strategy: How several devices work together: auto, ddp, fsdp, ...
+        devices: How many devices of this machine, a list of them, or auto.
+        num_nodes: How many machines.
+        deterministic: Whether only deterministic algorithms are used: true, false or warn.
+        benchmark: Whether cuDNN looks for the fastest algorithms.
+        limit_train_batches: The share, or the number, of training batches of an epoch.
+        limit_val_batches: The share, or the number, of validation batches.
+        num_sanity_val_steps: Validation batches that are tried before the training.
+        log_every_n_steps: Steps between two rows of the log.
+        inference_mode: Whether validation runs in inference mode.
+        detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
+        profiler: simple, advanced or pytorch.
+        plugins: Names of Lightning's plug-ins.
+        sync_batchnorm: Whether batch norm is shared between devices.
+        enable_progress_bar: Whether progress is shown.
+        enable_model_summary: Whether Lightning prints a summary of the model.
+    """
+
+    accelerator: Open = None
+    strategy: Open = None
+    devices: Open = None
+    num_nodes: Open = None
+    deterministic: Open = None
+    benchmark: Open = None
+    limit_train_batches: Open = None
+    limit_val_batches: Open = None
+    num_sanity_val_steps: Open = None
+    log_every_n_steps: Open = None
+    inference_mode: Open = None
+    detect_anomaly: Open = None
+    profiler: Open = None
+    plugins: Open = None
+    sync_batchnorm: Open = None
+    enable_progress_bar: Open = None
+    enable_model_summary: Open = None
+
+
+TRAINER_REFUSES = {
+    "max_steps": "write `training.max_steps`",
+    "max_epochs": "write `training.max_epochs`",
+    "max_time": "write `training.max_minutes`",
+    "min_steps": "write `training.max_steps`, and no `early_stopping`",
+    "min_epochs": "write `training.max_epochs`, and no `early_stopping`",
+    "precision": "write `training.precision`",
+    "accumulate_grad_batches": "write `training.accumulate`",
+    "gradient_clip_val": "write `training.clip_norm`",
+    "gradient_clip_algorithm": "write `training.clip_norm`",
+    "val_check_interval": "write `training.validate_every`",
+    "check_val_every_n_epoch": "write `training.validate_every`",
+    "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
+    "logger": "write `logging`",
+    "enable_checkpointing": "remove it; checkpoints are written at every validation",
+    "default_root_dir": "say `--run DIR` on the command line",
+    "use_distributed_sampler": "remove it; the batches know the devices",
+    "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
+    "fast_dev_run": "say `training.max_steps=1` on the command line",
+    "overfit_batches": "write `limit_train_batches`",
+    "limit_test_batches": "remove it; `evaluate` measures all lines",
+    "limit_predict_batches": "remove it; `translate` translates all lines",
+    "barebones": "remove it",
+    "enable_autolog_hparams": "remove it; the whole recipe is logged",
+    "model_registry": "remove it",
+}
+"""Lightning's arguments that a recipe cannot hand on, and what to write instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandB:
+    """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
+
+    Settings:
+        project: The project; `seqcomposer` without it.
+        name: The run's name; the recipe's without it.
+        entity: The user or team; the default one of the login without it.
+        group: What the run belongs to.
+        tags: Words to find it by.
+        mode: online, offline or disabled; by the login without it.
+    """
+
+    project: Text | None = None
+    name: Text | None = None
+    entity: Text | None = None
+    group: Text | None = None
+    tags: Names | None = None
+    mode: Literal["online", "offline", "disabled"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging:
+    """Where metrics go besides `metrics.jsonl`; without it, W&B offline inside the run folder.
+
+    Settings:
+        wandb: Weights & Biases; `false` is without.
+    """
+
+    wandb: WandB | Literal[False] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A seqcomposer recipe: what to train, on what, and how.
+
+    Settings:
+        recipe: The version of the recipe language.
+        name: The name of the recipe and of its runs; the file's name without it.
+        description: What it is for, in a sentence.
+        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key.
+        vars: Values with names; `${name}` stands for one anywhere in the recipe.
+        data: What is trained on.
+        model: What is trained.
+        training: How it is trained.
+        decoding: How the target is searched.
+        trainer: Lightning's own arguments.
+        logging: Where metrics go.
+    """
+
+    recipe: Literal[1]
+    name: RecipeName | None = None
+    description: Text | None = None
+    extends: Paths | None = None
+    vars: dict[Identifier, Scalar] | None = None
+    data: Data
+    model: Model
+    training: Training = Training()
+    decoding: Decoder = "greedy"
+    trainer: Trainer = Trainer()
+    logging: Logging = Logging()

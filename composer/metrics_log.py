@@ -1,0 +1,48 @@
+"""metrics.jsonl: one object a row, each with its `step`, on the disk as soon as it is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from composer.checkpoint import write_whole
+
+
+class MetricsLog:
+    """Appends rows to metrics.jsonl; a run that goes on from step `after` forgets the rows that came later."""
+
+    def __init__(self, path: Path, after: int | None = None) -> None:
+        if after is not None and path.exists():
+            kept = [row for row in read_rows(path) if row["step"] <= after]
+            write_whole(path, "".join(map(line_of, kept)).encode())
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Adds one row, which has a `step`."""
+        self.file.write(line_of(row))
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """A row as a line. NaN and infinities are not JSON: they become null."""
+    plain = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+    return json.dumps(plain, ensure_ascii=False) + "\n"
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a last line that was cut off by a crash is left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows

@@ -1,0 +1,137 @@
+"""The LightningModule: its only hyper-parameters are the recipe and the tokenizer, each as the text of its file.
+
+The training step never waits for the device: sums stay tensors until a row of metrics is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from composer.build import build
+from composer.data.tokenizer import Tokenizers
+from composer.model import PAD, Beside
+from composer.optimizers import OPTIMIZERS
+from composer.recipe import Recipe, load
+from composer.schedules import SCHEDULES, Progress
+
+Batch = Mapping[str, Any]
+"""sources: ids (B, S) by key; target_in, target_out: ids (B, T); tokens: real target tokens of the whole global batch."""
+
+
+class Seq2Seq(LightningModule):
+    """A recipe's model with its loss, its optimizer and its schedule.
+
+    `progress` says how far the training has come; whoever trains sets it. `read` is what the two texts say, where
+    that is known already.
+    """
+
+    def __init__(self, recipe: str, tokenizer: str, read: tuple[Recipe, Tokenizers] | None = None) -> None:
+        super().__init__()
+        self.save_hyperparameters("recipe", "tokenizer")
+        self.recipe, self.tokenizers = read or read_texts(recipe, tokenizer)
+        sides = {side: self.tokenizers.size(side) for side in self.tokenizers.sides}
+        self.model = build(self.recipe, sides)
+        self.progress: Callable[[], Progress] = lambda: Progress(self.global_step, 0.0)
+        self.register_buffer("spent", torch.zeros(()), persistent=False)
+        self.train_sums = Sums()
+        self.val_sums = Sums()
+
+    # ------------------------------------------------------------------------------------------- training
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The share of this part of the batch in the loss per target token of the whole batch.
+
+        Lightning divides by `accumulate` and takes the mean over the devices; the factor undoes both, so that the
+        gradient is that of the one global batch.
+        """
+        penalties: dict[str, list[Tensor]] = {}
+        logits = self.model(batch["sources"], batch["target_in"], Beside(None, penalties, self.spent))
+        loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
+        del logits
+        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        loss = loss * (parts / batch["tokens"])
+        for name in penalties:
+            loss = loss + torch.stack(penalties[name]).sum()
+        self.train_sums.add(loss=loss.detach() / parts)
+        return loss
+
+    def configure_optimizers(self) -> Optimizer:
+        ((name, settings),) = self.recipe.training["optimizer"].items()
+        return OPTIMIZERS[name]((p for p in self.parameters() if p.requires_grad), **settings)
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Sets the learning rate of this step."""
+        ((_, chosen),) = self.recipe.training["optimizer"].items()
+        ((name, settings),) = self.recipe.training["schedule"].items()
+        at = self.progress()
+        self.spent.fill_(at.spent)
+        for group in optimizer.param_groups:
+            group["lr"] = chosen["learning_rate"] * SCHEDULES[name](at, **settings)
+
+    # ------------------------------------------------------------------------------------------- validation
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds a batch to the sums of the validation."""
+        logits = self.model(batch["sources"], batch["target_in"])
+        target = batch["target_out"]
+        real = target != PAD
+        self.val_sums.add(
+            loss=sum_loss(logits, target), tokens=real.sum(), right=((logits.argmax(-1) == target) & real).sum()
+        )
+
+
+def read_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
+    """The recipe and the tokenizers that two texts say."""
+    with TemporaryDirectory() as folder:
+        files = Path(folder, "recipe.yaml"), Path(folder, "tokenizer.json")
+        for file, text in zip(files, (recipe, tokenizer), strict=True):
+            file.write_text(text, encoding="utf-8")
+        return load(files[0]), Tokenizers.load(files[1])
+
+
+class Sums:
+    """Named sums that stay on the device until they are read."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, **values: Tensor) -> None:
+        for name, value in values.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    def take(self, over_devices: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """The sums over all devices; starts again from nothing. The only place that waits for the device."""
+        if not self.sums:
+            return {}
+        names = sorted(self.sums)
+        total = over_devices(torch.stack([self.sums[name].double() for name in names]))
+        self.sums = {}
+        return dict(zip(names, total.tolist(), strict=True))
+
+
+def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Nats summed over the real tokens. logits: (B, T, V), target: (B, T) -> a scalar."""
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, reduction="sum",
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
+
+
+def scores_of(sums: Mapping[str, float]) -> dict[str, float]:
+    """val/loss, val/perplexity and val/token_accuracy from the sums of a validation."""
+    loss = sums["loss"] / sums["tokens"]
+    return {
+        "val/loss": loss,
+        "val/perplexity": math.exp(min(loss, 700.0)),
+        "val/token_accuracy": sums["right"] / sums["tokens"],
+    }

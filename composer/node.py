@@ -1,0 +1,61 @@
+"""Plain data in which every key and value knows its place: what is read, and what later stages point at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from composer.errors import Fault
+
+COMMAND_LINE = "<command line>"
+
+
+class Mark(NamedTuple):
+    """A place in a text. `line` and `column` count from 1; `text` is the whole line, `length` how much of it is meant."""
+
+    file: str
+    line: int
+    column: int
+    length: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and its place. `value` is a scalar, a list of nodes or a dictionary of nodes.
+
+    `key` is the place of the key that leads to it, `text` a scalar as it was typed, `quoted` whether in quotes.
+    """
+
+    value: Any
+    mark: Mark
+    key: Mark | None = None
+    text: str = ""
+    quoted: bool = False
+
+    @property
+    def place(self) -> Mark:
+        """Where a reader looks for it: its key, or itself where it has none."""
+        return self.key or self.mark
+
+
+def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
+    """A fault at a place of a text."""
+    return Fault(mark.file, mark.line, mark.column, code, path, message, hint, mark.text, mark.length)
+
+
+def plain(node: Node) -> Any:
+    """The data of a node without its places."""
+    if isinstance(node.value, dict):
+        return {key: plain(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(value) for value in node.value]
+    return node.value
+
+
+def depth(node: Node) -> int:
+    """How many lists and mappings lie inside each other; 0 for a scalar."""
+    if not isinstance(node.value, (dict, list)):
+        return 0
+    inner = node.value.values() if isinstance(node.value, dict) else node.value
+    return 1 + max(map(depth, inner), default=0)

@@ -1,0 +1,39 @@
+"""Where a training stands in its data: counted in batches that were trained on, not in batches that were fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch.utils.data import Sampler
+
+from composer.data.batches import Share, TrainingOrder
+
+
+class EndlessOrder(Sampler[Share]):
+    """The shares of all epochs, from a position on.
+
+    A pure function of the position: what was fetched ahead, and how often somebody asked, changes nothing. It has no
+    end, so that a training which stops anywhere and goes on meets no edge but those of its budget.
+    """
+
+    def __init__(self, order: TrainingOrder) -> None:
+        self.order, self.epoch, self.done = order, 0, 0
+
+    def __iter__(self) -> Iterator[Share]:
+        epoch, skip = self.epoch, self.done
+        while True:
+            self.order.set_position(epoch, skip)
+            yield from self.order
+            epoch, skip = epoch + 1, 0
+
+    def advance(self) -> bool:
+        """One share has been trained on; whether it was the last of its epoch."""
+        self.done += 1
+        if self.done < len(self.order):
+            return False
+        self.epoch, self.done = self.epoch + 1, 0
+        return True
+
+    def epochs(self) -> float:
+        """Epochs behind, with the fraction of this one."""
+        return self.epoch + self.done / len(self.order)

@@ -1,0 +1,97 @@
+"""What a person sees of a training: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from composer.wandb_log import Sample
+
+PLAIN_SECONDS = 15.0
+"""Seconds between two plain lines."""
+LIVE_SECONDS = 0.25
+
+
+class Display:
+    """Shows a training on `console`. On a terminal a bar that is drawn when a row comes, never by a thread."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bar: Progress | None = None
+        self.scores = ""
+        self.shown = 0.0
+        self.began: tuple[float, float] | None = None
+
+    def say(self, text: str) -> None:
+        """One line, above the bar."""
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+    def row(self, row: Mapping[str, float], spent: float) -> None:
+        """A row of training metrics, with the share of the budget that is spent."""
+        now = time.monotonic()
+        self.began = self.began or (now, spent)
+        live = self.console.is_terminal
+        if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS):
+            return
+        self.shown = now
+        text = (
+            f"step {row['step']:,}  epoch {row['epoch']:.2f}  loss {row['train/loss']:.3f}  "
+            f"{row['train/tokens_per_second']:,.0f} tokens/s  {self.left(now, spent)}"
+        )
+        if live:
+            self.draw(text, spent)
+        else:
+            self.say(f"{spent:4.0%}  {text}")
+
+    def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
+        """The scores of a validation and a few translations."""
+        self.scores = describe(row)
+        self.say(f"validation at step {row['step']:,}: {self.scores}")
+        self.show(samples)
+
+    def show(self, samples: Sequence[Sample]) -> None:
+        """A few translations, each below what it translates."""
+        for sample in samples:
+            self.say(f"    {sample.source}\n      -> {sample.translation}\n       = {sample.reference}")
+
+    def draw(self, text: str, spent: float) -> None:
+        if self.bar is None:
+            columns = (BarColumn(30), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}"))
+            self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
+            self.bar.add_task("", total=1.0)
+            self.bar.start()
+        shown = escape(f"{text}  {self.scores}" if self.scores else text)
+        self.bar.update(self.bar.task_ids[0], completed=spent, description=shown)
+        self.bar.refresh()
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def left(self, now: float, spent: float) -> str:
+        """The time left, from the pace so far."""
+        began, spent_then = self.began or (now, spent)
+        if spent <= spent_then or now <= began:
+            return "? left"
+        seconds = (now - began) / (spent - spent_then) * (1.0 - spent)
+        return f"{span(seconds)} left"
+
+
+def describe(row: Mapping[str, float]) -> str:
+    """The scores of a row as one reads them."""
+    forms = {"loss": ".3f", "perplexity": ".2f", "token_accuracy": ".1%", "exact_match": ".1%", "bleu": ".1f", "chrf": ".1f"}
+    scores = {key.partition("/")[2]: value for key, value in row.items() if key.startswith(("val/", "test/"))}
+    return "  ".join(f"{name.replace('_', ' ')} {scores[name]:{form}}" for name, form in forms.items() if name in scores)
+
+
+def span(seconds: float) -> str:
+    """A length of time as h:mm:ss or m:ss."""
+    whole = int(seconds + 0.5)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

@@ -1,0 +1,144 @@
+"""The folder of a run: what lies where, who may write there, and what run.json says."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from composer.checkpoint import write_whole
+from composer.errors import RunError
+
+PACKAGES = (
+    "seqcomposer", "torch", "pytorch-lightning", "tokenizers", "datasets", "safetensors", "sacrebleu", "wandb",
+)  # fmt: skip
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths inside a run folder. Nothing is made by making one of these."""
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.yaml"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / "tokenizer.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "model.safetensors"
+
+    def is_empty(self) -> bool:
+        """Whether nothing is here yet, not even the folder."""
+        return not self.path.exists() or not any(entry.name != LOCK for entry in self.path.iterdir())
+
+    def read(self) -> dict[str, Any]:
+        """run.json. Raises RunError where there is none, or it cannot be read."""
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError.of(
+                "this is not a run folder: it has no run.json",
+                "name a folder that `seqcomposer train` has written, or another one with `--run DIR`",
+                str(self.path),
+            ) from None
+        except (OSError, ValueError) as error:
+            raise RunError.of(f"run.json cannot be read: {error}", "", str(self.record)) from None
+        if not isinstance(record, dict):
+            raise RunError.of("run.json is not a JSON object", "", str(self.record))
+        return record
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Writes run.json, whole or not at all."""
+        write_whole(self.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+
+    def update(self, **changes: Any) -> dict[str, Any]:
+        """Changes some keys of run.json; the whole of it."""
+        record = self.read() | changes
+        self.write(record)
+        return record
+
+
+def refuse(folder: RunFolder, resume: bool) -> None:
+    """Raises RunError where a training may not write into `folder`; makes and changes nothing."""
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RunError.of("a run needs a folder, and this is a file", "name another with `--run DIR`", str(folder.path))
+    if folder.is_empty():
+        return
+    if not resume:
+        raise RunError.of(
+            "this folder is not empty",
+            "continue the run in it with `--resume`, name another folder with `--run DIR`, or remove it",
+            str(folder.path),
+        )
+    folder.read()
+
+
+def lock(folder: RunFolder) -> IO[str]:
+    """Makes the folder and holds it until the returned file is closed. Raises RunError where another run holds it."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    file = (folder.path / LOCK).open("a")
+    try:
+        import fcntl
+    except ImportError:  # the system has no such locks
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise RunError.of(
+            "another training is writing into this folder", "wait for it, or name another with `--run DIR`",
+            str(folder.path),
+        ) from None  # fmt: skip
+    except OSError:  # a file system without locks
+        pass
+    return file
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that decide what a run does."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit of the repository around `folder`, and whether files differ from it; None without a repository."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return {"commit": commit, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+
+
+def _git(folder: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,371 @@
+"""The JSON Schema of a recipe, generated from the constructors of the blocks, the tables and the sections.
+
+The schema is a file that travels with the package: editors read it, and so do validation and freezing, without
+importing torch. It is made anew only where plug-ins add blocks. `python -m composer.schema` writes it.
+
+What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table, `x-names` its
+bare names, `x-single` its form with settings; `x-first` is the setting that a scalar or list sets, `x-list` marks a
+list for which one item may stand alone, `x-open` what is taken as it is, `x-refused` names keys that belong elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from composer.errors import RunError
+
+Schema = dict[str, Any]
+
+PLUG_INS = "seqcomposer.blocks"
+TABLES = {
+    "optimizers": ("composer.optimizers", "OPTIMIZERS"),
+    "schedules": ("composer.schedules", "SCHEDULES"),
+    "tokenizers": ("composer.data.tokenizer", "TOKENIZERS"),
+    "tasks": ("composer.data.tasks", "TASKS"),
+    "decoders": ("composer.decode", "DECODERS"),
+}
+IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
+VARIABLE = {"$ref": "#/$defs/variable"}
+
+
+# ------------------------------------------------------------------------------------------- the file
+
+
+@cache
+def load() -> Schema:
+    """The schema of what is installed here: the file's, or made anew where there are plug-ins. Raises RunError."""
+    if not entry_points(group=PLUG_INS):
+        return json.loads(home().read_text(encoding="utf-8"))
+    try:
+        return generate()
+    except Exception as error:
+        raise RunError.of(f"a plug-in's block cannot be loaded: {error}", "mend or uninstall the plug-in") from error
+
+
+def home() -> Path:
+    """Where the schema's file is: inside an installed package, or beside it in a clone."""
+    here = Path(__file__).parent
+    inside = here / "schemas" / "recipe.schema.json"
+    return inside if inside.exists() else here.parent / "schemas" / "recipe.schema.json"
+
+
+def text(schema: Schema) -> str:
+    """The schema as it is written to its file."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def kind(value: Any) -> str:
+    """The kind of a value of a recipe, in JSON Schema's words; `true` is not a number and 4.0 no integer."""
+    if value is None:
+        return "null"
+    return {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}.get(type(value), "object")
+
+
+def alternative(schema: Schema, defs: Schema, value: Any) -> Schema | None:
+    """The one alternative of an `anyOf` that speaks of values of this kind; variables have been replaced."""
+    return next((each for each in schema["anyOf"] if each != VARIABLE and _speaks_of(each, defs, kind(value))), None)
+
+
+def _speaks_of(branch: Schema, defs: Schema, wanted: str) -> bool:
+    if "$ref" in branch:
+        branch = defs[branch["$ref"].removeprefix("#/$defs/")]
+    if "anyOf" in branch:
+        return any(each != VARIABLE and _speaks_of(each, defs, wanted) for each in branch["anyOf"])
+    if "type" not in branch:
+        return "enum" not in branch or wanted in map(kind, branch["enum"])
+    return wanted == branch["type"] or (wanted == "integer" and branch["type"] == "number")
+
+
+# ------------------------------------------------------------------------------------------- the whole
+
+
+def generate() -> Schema:
+    """The schema, from every registered block and table. Imports torch."""
+    from composer import language, registry
+
+    defs: dict[str, Schema] = {"variable": _variable()}
+    blocks = registry.blocks()
+    defs |= _choice("block", blocks, "A block: its name, or its name with settings.", named=True)
+    defs["stack"] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/block"},
+                     "description": "A stack: blocks that run one after another."}  # fmt: skip
+    for table, (module, name) in TABLES.items():
+        entries = getattr(importlib.import_module(module), name)
+        defs |= _choice(table, entries, f"One of the {table}: its name, or its name with settings.")
+    root = _section(language.Recipe, defs)
+    _add_model_rules(defs, blocks)
+    _add_data_rules(defs)
+    defs["trainer"]["x-refused"] = language.TRAINER_REFUSES
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "seqcomposer recipe, version 1",
+        **root,
+        "$defs": dict(sorted(defs.items())),
+    }
+
+
+def _variable() -> Schema:
+    return {"type": "string", "pattern": r"^\$\{\w+\}$", "description": "A value from `vars`.",
+            "patternErrorMessage": "This value does not fit here."}  # fmt: skip
+
+
+def _add_model_rules(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
+    model = defs["model"]
+    taken = set(blocks) & set(model["properties"]) - {"dropout"}
+    if taken:
+        raise ValueError(f"a block cannot be called {sorted(taken)[0]!r}: it is a key of `model`")
+    for name in blocks:
+        defaults = _defaults(defs[f"block.{name}"], name)
+        if defaults is not None and name != "dropout":
+            defs[f"defaults.{name}"] = defaults
+            model["properties"][name] = {"$ref": f"#/$defs/defaults.{name}"}
+    model["not"] = {"required": ["encoder", "encoders"]}
+
+
+def _add_data_rules(defs: dict[str, Schema]) -> None:
+    sources = ("parallel", "hub", "generate")
+    defs["data"]["oneOf"] = [{"required": [source]} for source in sources]
+    for name in ("split", "hub"):
+        # with several encoders, one key per encoder
+        defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
+
+
+def _defaults(block: Schema, name: str) -> Schema | None:
+    """What `model.NAME` may hold: the block's settings without its stacks and its name, all of them optional."""
+    settings = block["anyOf"][-1]
+    kept = {key: value for key, value in settings["properties"].items() if key != "as" and not _holds_stack(value)}
+    if not kept:
+        return None
+    short = block["anyOf"][:-1] if block.get("x-first") in kept else []
+    mapping = {**settings, "properties": kept, "required": [], "minProperties": 1}
+    first = {"x-first": block["x-first"]} if short else {}
+    return {"description": f"The defaults of every `{name}`. {block['description']}", **first,
+            "anyOf": [*short, mapping]}  # fmt: skip
+
+
+def _holds_stack(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        return schema.get("$ref") == "#/$defs/stack" or any(_holds_stack(value) for value in schema.values())
+    return isinstance(schema, list) and any(_holds_stack(value) for value in schema)
+
+
+# ------------------------------------------------------------------------------------------- choices and sections
+
+
+def _choice(table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False) -> dict[str, Schema]:
+    """A choice among named constructors: a single-key mapping, or a bare name where no setting is required."""
+    defs = {f"{table}.{name}": _entry(entry, named) for name, entry in sorted(entries.items())}
+    bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["anyOf"][-1]["required"]]
+    names: Schema = {"type": "string", "enum": bare}
+    names["x-names"] = table
+    names["enumDescriptions"] = [defs[f"{table}.{name}"]["description"] for name in bare]
+    mapping = {
+        "type": "object",
+        "x-single": table,
+        "properties": {name: {"$ref": f"#/$defs/{table}.{name}"} for name in sorted(entries)},
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {table: {"description": description, "x-choice": table, "anyOf": [names, mapping, VARIABLE]}, **defs}
+
+
+def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
+    """One block, optimizer, ...: its settings, or its first setting alone."""
+    mapping = _mapping(constructor, {})
+    first = next(iter(mapping["properties"]), None)
+    if named:
+        mapping["properties"]["as"] = {**_text(IDENTIFIER), "description": "The name of the output, for later blocks."}
+    description = mapping.pop("description")
+    if first is None or set(mapping["required"]) - {first}:
+        return {"description": description, "anyOf": [mapping]}
+    short = [each for each in _alternatives(mapping["properties"][first]) if each.get("type") not in ("object", "null")]
+    return {"description": description, "x-first": first, "anyOf": [*short, mapping]}
+
+
+def _alternatives(schema: Schema) -> list[Schema]:
+    return schema["anyOf"] if "anyOf" in schema else [{k: v for k, v in schema.items() if k not in ("default",)}]
+
+
+def _section(described: type, defs: dict[str, Schema]) -> Schema:
+    return _mapping(described, defs)
+
+
+def _mapping(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
+    """The settings of a constructor: its keyword-only arguments, described in its docstring."""
+    what, meanings = _documented(constructor)
+    hints = _hints(constructor)
+    properties, required = {}, []
+    for parameter in inspect.signature(constructor).parameters.values():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        name = parameter.name.rstrip("_")
+        properties[name] = _setting(hints[parameter.name], parameter.default, meanings.get(name, ""), defs)
+        if parameter.default is inspect.Parameter.empty:
+            required.append(name)
+    return {"description": what, "type": "object", "properties": properties, "required": required,
+            "additionalProperties": False}  # fmt: skip
+
+
+def _hints(constructor: Callable[..., Any]) -> dict[str, Any]:
+    owner = constructor.__init__ if inspect.isclass(constructor) else constructor  # type: ignore[misc]
+    return typing.get_type_hints(owner, include_extras=True)
+
+
+def _documented(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The first paragraph of a docstring, and the meanings of its section `Settings:`."""
+    doc = inspect.getdoc(constructor) or ""
+    what = " ".join(doc.split("\n\n")[0].split())
+    meanings: dict[str, str] = {}
+    name = ""
+    for line in doc.partition("\nSettings:\n")[2].splitlines():
+        if not line.startswith("    "):
+            break
+        if line[4] != " ":
+            name, _, line = line.partition(":")
+            name = name.strip()
+        meanings[name] = f"{meanings.get(name, '')} {line.strip()}".strip()
+    return what, meanings
+
+
+def _setting(hint: Any, default: Any, meaning: str, defs: dict[str, Schema]) -> Schema:
+    schema = _schema(hint, defs)
+    if meaning:
+        schema = {"description": meaning, **schema}
+    if default is inspect.Parameter.empty or schema.get("x-open"):
+        return schema
+    return {**schema, "default": _plain_default(default, schema)}
+
+
+def _plain_default(default: Any, schema: Schema) -> Any:
+    if dataclasses.is_dataclass(default) or (default == () and schema.get("type") == "object"):
+        return {}
+    return list(default) if isinstance(default, (list, tuple)) else default
+
+
+# ------------------------------------------------------------------------------------------- annotations
+
+
+def _schema(hint: Any, defs: dict[str, Schema]) -> Schema:
+    """The schema of an annotation."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _annotated(arguments[0], arguments[1:], defs)
+    if origin in (typing.Union, types.UnionType):
+        return _any_of([_schema(each, defs) for each in arguments])
+    if origin is typing.Literal:
+        return _any_of([{"enum": list(arguments)}, VARIABLE])
+    if origin is dict:
+        return {"type": "object", "propertyNames": {"pattern": IDENTIFIER},
+                "additionalProperties": _schema(arguments[1], defs)}  # fmt: skip
+    if origin in (list, tuple, Sequence):
+        return _any_of([_array(origin, arguments, defs), VARIABLE])
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _named_section(hint, defs)
+    return _scalar(hint, {})
+
+
+def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
+    name = described.__name__.lower()
+    if name not in defs:
+        defs[name] = _section(described, defs)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _array(origin: Any, arguments: tuple[Any, ...], defs: dict[str, Schema]) -> Schema:
+    items = _schema(arguments[0], defs)
+    if origin is tuple and Ellipsis not in arguments:
+        return {"type": "array", "items": items, "minItems": len(arguments), "maxItems": len(arguments)}
+    return {"type": "array", "items": items}
+
+
+SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+
+
+def _scalar(hint: Any, bounds: Schema) -> Schema:
+    if hint not in SCALARS:
+        raise TypeError(f"a setting cannot be of the type {hint!r}")
+    schema = {"type": SCALARS[hint], **bounds}
+    return schema if hint in (str, type(None)) else _any_of([schema, VARIABLE])
+
+
+def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Schema:
+    bounds = [note for note in notes if hasattr(note, "minimum")]
+    kinds = [note.name for note in notes if hasattr(note, "name")]
+    if kinds:
+        return _kind(kinds[0])
+    if bounds:
+        return _scalar(hint, _bounds(bounds[0]))
+    return _schema(hint, defs)
+
+
+def _bounds(bounds: Any) -> Schema:
+    words = {
+        "minimum": bounds.minimum,
+        "exclusiveMinimum": bounds.above,
+        "exclusiveMaximum": bounds.below,
+        "maximum": bounds.maximum,
+    }
+    return {word: value for word, value in words.items() if value is not None}
+
+
+def _kind(name: str) -> Schema:
+    """The schema of a setting that is more than a scalar."""
+    if name.startswith("choice:"):
+        return {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
+    return json.loads(json.dumps(KINDS[name]))
+
+
+def _text(pattern: str, what: str = "a name of letters, digits, `_` and `-`") -> Schema:
+    return _any_of([{"type": "string", "pattern": pattern, "patternErrorMessage": what}, VARIABLE])
+
+
+def _any_of(alternatives: Sequence[Schema]) -> Schema:
+    """One schema that admits all of them, a variable told once and last."""
+    flat: list[Schema] = []
+    extra: Schema = {}
+    for each in alternatives:
+        extra |= {key: value for key, value in each.items() if key.startswith("x-") and "anyOf" in each}
+        flat.extend(part for part in each.get("anyOf", [each]) if part not in flat)
+    ordered = [part for part in flat if part != VARIABLE] + [part for part in flat if part == VARIABLE]
+    return {**extra, **(ordered[0] if len(ordered) == 1 else {"anyOf": ordered})}
+
+
+STACK = {"$ref": "#/$defs/stack"}
+NAME = {"type": "string", "minLength": 1}
+KINDS: dict[str, Schema] = {
+    "stack": STACK,
+    "branches": _any_of([
+        {"type": "array", "items": STACK, "minItems": 1},
+        {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "additionalProperties": STACK, "minProperties": 1},
+    ]),
+    "name": NAME,
+    "names": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
+    "memory": NAME,
+    "initial_state": _any_of([
+        NAME,
+        {"type": "object", "properties": {"copy": NAME}, "required": ["copy"], "additionalProperties": False},
+    ]),
+    "text": NAME,
+    "texts": _any_of([{"type": "array", "items": NAME}, VARIABLE]),
+    "identifier": _text(IDENTIFIER),
+    "recipe_name": _text("^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a name of letters, digits, `.`, `_` and `-`"),
+    "paths": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
+    "scalar": {"type": ["string", "number", "integer", "boolean", "null", "array"], "x-open": True},
+    "any": {"x-open": True},
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    target = home()
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(text(generate()), encoding="utf-8")

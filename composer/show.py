@@ -1,0 +1,169 @@
+"""What commands answer, as tables for people to read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from composer import schema
+from composer.errors import RunError
+
+if TYPE_CHECKING:
+    from composer.plan import Plan, Row
+
+PREFIX = "block."
+UNITS = ("", "k", "M", "G", "T", "P")
+
+
+# ------------------------------------------------------------------------------------------- a plan
+
+
+def print_plan(plan: Plan) -> None:
+    """A plan as a table in which each block stands under the one that holds it."""
+    table = _table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
+    for depth, label, row in _nested(plan.rows):
+        numbers = (str(row.width), f"{row.parameters:,}", count(row.flops), octets(row.state_bytes))
+        table.add_row("  " * depth + escape(label), *numbers)
+    totals = ("all", "", f"{plan.parameters:,}", count(plan.flops), octets(plan.state_bytes))
+    for column, total in zip(table.columns, totals, strict=True):
+        column.footer = total
+    console = _console()
+    console.print(table)
+    sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
+    console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
+    console.print(f"Vocabularies, upper bounds until a tokenizer is trained: {sizes}.", highlight=False)
+
+
+def _nested(rows: Iterable[Row]) -> Iterable[tuple[int, str, Row]]:
+    """Each row with its depth, and its path without the part that the row above it in the tree has said."""
+    above: list[str] = []
+    for row in rows:
+        while above and not _holds(above[-1], row.path):
+            above.pop()
+        said = above[-1] if above else ""
+        label = row.path.removeprefix(said).lstrip(".") or row.block
+        yield len(above), label, row
+        if row.path != said:
+            above.append(row.path)
+
+
+def _holds(outer: str, path: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
+def count(number: float) -> str:
+    """A number in three digits or so: 12.3M."""
+    for unit in UNITS:
+        if abs(number) < 1000 or unit == UNITS[-1]:
+            break
+        number /= 1000
+    return f"{number:.3g}{unit}" if unit or number % 1 else f"{number:.0f}"
+
+
+def octets(number: int) -> str:
+    """A number of bytes in binary units."""
+    size = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
+
+
+# ------------------------------------------------------------------------------------------- blocks
+
+
+def print_blocks() -> None:
+    """Every block that a recipe can use, and what it is."""
+    table = _table(["block", "what it is"])
+    for name, described in _blocks().items():
+        table.add_row(name, escape(described["description"]))
+    _console().print(table)
+
+
+def print_block(name: str) -> None:
+    """One block: what it is and its settings. Raises RunError where no block is called so."""
+    known = _blocks()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean `{close[0]}`?" if close else ""
+        raise RunError.of(f"no block is called `{name}`{meant}", "`seqcomposer blocks` lists them")
+    described = known[name]
+    settings = described["anyOf"][-1]
+    table = _table(["setting", "value", "default", "meaning"])
+    for key, setting in settings["properties"].items():
+        default = "required" if key in settings["required"] else _default(setting)
+        table.add_row(key, escape(kind(setting)), escape(default), escape(setting.get("description", "")))
+    console = _console()
+    console.print(f"{name}: {described['description']}", markup=False, highlight=False)
+    if first := described.get("x-first"):
+        console.print(f"`- {name}: VALUE` sets `{first}`.", markup=False, highlight=False)
+    console.print(table)
+
+
+def _blocks() -> dict[str, Any]:
+    definitions = schema.load()["$defs"]
+    return {key.removeprefix(PREFIX): value for key, value in definitions.items() if key.startswith(PREFIX)}
+
+
+def _default(setting: Mapping[str, Any]) -> str:
+    if setting.get("default") is None:
+        return "-"
+    default = setting["default"]
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def kind(setting: Mapping[str, Any]) -> str:
+    """The values that a setting takes, in words."""
+    reference = setting.get("$ref", "").rpartition("/")[2]
+    if reference:
+        return "" if reference == "variable" else f"a {reference}"
+    if "anyOf" in setting:
+        kinds = [kind(each) for each in setting["anyOf"] if each.get("type") != "null"]
+        return " | ".join(dict.fromkeys(filter(None, kinds)))
+    if "enum" in setting:
+        return " | ".join(map(str, setting["enum"]))
+    if setting.get("type") == "array":
+        return f"a list of: {kind(setting['items'])}"
+    if setting.get("type") == "object":
+        return _mapping_kind(setting)
+    return _scalar_kind(setting)
+
+
+def _mapping_kind(setting: Mapping[str, Any]) -> str:
+    if keys := setting.get("properties"):
+        return "{" + ", ".join(f"{key}: {kind(value)}" for key, value in keys.items()) + "}"
+    return f"names to: {kind(setting.get('additionalProperties', {}))}"
+
+
+def _scalar_kind(setting: Mapping[str, Any]) -> str:
+    words = {"integer": "whole number", "number": "number", "boolean": "true | false", "string": "text"}
+    bounds = {"minimum": ">=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}
+    said = [f"{sign} {setting[bound]:g}" for bound, sign in bounds.items() if bound in setting]
+    return " ".join(filter(None, [words.get(setting.get("type", ""), "any value"), ", ".join(said)]))
+
+
+# ------------------------------------------------------------------------------------------- the terminal
+
+
+def _table(columns: Sequence[str], right: int = 0, footer: bool = False) -> Table:
+    """A table whose last `right` columns hold numbers."""
+    table = Table(box=box.SIMPLE_HEAD, show_footer=footer, pad_edge=False)
+    for index, column in enumerate(columns):
+        numbers = index >= len(columns) - right
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers or index == 0)
+    return table
+
+
+def _console() -> Console:
+    # a pipe or a file has no width, so nothing is cut there
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return Console(width=wide, highlight=False, soft_wrap=False)

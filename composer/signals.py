@@ -1,0 +1,42 @@
+"""SIGINT and SIGTERM: noted when they come, acted upon between two steps."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+NOTED = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(Exception):
+    """A training was asked to end, and has written a checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Signals:
+    """Remembers the first signal; a second SIGINT interrupts at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Takes the signals over; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self._note) for number in NOTED}
+
+    def restore(self) -> None:
+        """Gives the signals back."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        self.before = {}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = self.received or number

@@ -1,0 +1,74 @@
+"""Proves that a block keeps the contract, anyone's: `check_block(MyBlock, {"heads": 2})`, in a test of your own.
+
+The laws stand in `LAWS`, one small function each. What they cannot see, a block's own test must: whether it computes
+the equation that it promises, and what it makes of its first position (`start`, `before`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from blocks.core.contract import Block
+from composer.testing import craft, flow
+from composer.testing.bench import Case, LawError, Place
+from composer.testing.settings import check_settings
+
+__all__ = ["LAWS", "Case", "LawError", "check_block", "check_case"]
+
+Law = Callable[[Case], None]
+
+LAWS: Mapping[str, Law] = {
+    law.__name__: law
+    for law in (
+        craft.shapes, flow.no_trace, flow.starting, flow.reordering, flow.causality, flow.chunks, flow.ragged_chunks,
+        flow.last_state, flow.padding, flow.independent_rows, flow.handing_on, craft.recording, craft.gradients,
+        craft.gradcheck, craft.bfloat16, craft.saving, craft.meta, craft.compiling,
+    )
+}  # fmt: skip
+"""Every law by its name, but `settings`, which looks at all variants together."""
+
+CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "handing_on"})
+"""Laws of causal sites; an encoder's block sees everything, once."""
+
+PLACES: tuple[Place, ...] = ("decoder", "encoder")
+
+
+def check_block(block: type[Block], *variants: Mapping[str, Any], exceptions: Mapping[str, str] | None = None,
+                compiles: bool = True, **settings: Any) -> None:  # fmt: skip
+    """Checks every law over a block, for each of its variants, in a decoder and in an encoder.
+
+    A variant is a mapping of settings as in a recipe, on top of `settings`; without any, the defaults are checked. Two
+    streams can be read by name, `earlier` (as wide as the stream) and `narrow`, the memories `encoder` and
+    `encoder.earlier`, `encoder.summary` (one position for all, as wide as the stream), and `{copy: encoder.same}` continues what the same block left in the encoder. A stack inside is a
+    list of single-key mappings, `[{"linear": {}}]`; the stack `shelf` can be used. The streams are 12 wide.
+
+    `exceptions` has the reason of each law, or setting as `settings.NAME`, that the block need not keep; `compiles` may
+    be turned off, since that law takes seconds.
+
+    Raises LawError with the law, the settings and the numbers.
+    """
+    known = dict(exceptions or {})
+    cases = [Case(block, {**settings, **variant}, place) for variant in variants or ({},) for place in PLACES]
+    accepted = [case for case in cases if case.accepted()]
+    for case in cases:
+        if case.settings not in [each.settings for each in accepted]:
+            _refused(case)
+    for index, case in enumerate(accepted):
+        check_case(case, skip={*known, *(() if compiles and index == 0 else ("compiling",))})
+    if "settings" not in known:
+        check_settings(block, accepted, {name.removeprefix("settings."): why for name, why in known.items()})
+
+
+def check_case(case: Case, skip: set[str] | frozenset[str] = frozenset()) -> None:
+    """Checks every law that holds in the case's place, but those of `skip`. Raises LawError."""
+    for name, law in LAWS.items():
+        if name not in skip and (case.causal or name not in CAUSAL):
+            law(case)
+
+
+def _refused(case: Case) -> None:
+    try:
+        case.build()
+    except ValueError as error:
+        case.broken("shapes", f"it can stand neither in a decoder nor in an encoder: {error}")

@@ -1,0 +1,170 @@
+"""What the schema has against a recipe. The only door to jsonschema.
+
+The alternatives of the schema differ by the kind of value (text, list, mapping ...), so the kind decides which one is
+meant and each fault is found exactly, where a plain `anyOf` would only say that nothing fits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+
+from composer.agree import disagreements
+from composer.errors import RecipeError
+from composer.explain import explain
+from composer.node import Node, fault_at, plain
+from composer.schema import Schema, alternative
+
+Errors = Iterator[ValidationError]
+
+VALUE_KEYWORDS = frozenset({
+    "type", "enum", "pattern", "minLength", "minItems", "maxItems",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+})  # fmt: skip
+
+
+def validate(root: Node, schema: Schema) -> None:
+    """Raises RecipeError with everything that can be found wrong without a model."""
+    _check_version(root)
+    errors = _validator(schema).iter_errors(plain(root))
+    faults = [explain(root, schema, tuple(error.absolute_path), error.validator, error.validator_value, error.instance,
+                      error.schema) for error in errors]  # fmt: skip
+    faults = faults or disagreements(root)
+    if faults:
+        raise RecipeError(faults)
+
+
+def _check_version(root: Node) -> None:
+    node = root.value.get("recipe")
+    if node is not None and type(node.value) is int and node.value > 1:
+        message = f"this recipe is written in version {node.value} of the language; this seqcomposer reads version 1"
+        hint = "use a newer seqcomposer, or write `recipe: 1` where the recipe holds nothing new"
+        raise RecipeError([fault_at(node.mark, "version", "recipe", message, hint)])
+
+
+def _validator(schema: Schema) -> Any:
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer).redefine("number", _is_number)
+    keywords = {
+        "anyOf": partial(_any_of, schema["$defs"]),
+        "enum": _enum,
+        "pattern": _pattern,
+        "required": _required,
+        "additionalProperties": _additional,
+        "properties": _properties,
+        "propertyNames": _names,
+        "oneOf": _one_source,
+        "not": _not_both,
+        "minProperties": _not_empty,
+        "maxProperties": None,
+        "x-single": _single,
+    }
+    return extend(Draft202012Validator, keywords, type_checker=types)(schema)
+
+
+# ------------------------------------------------------------------------------------------- kinds of value
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+# ------------------------------------------------------------------------------------------- keywords
+
+
+def _error(keyword: str, detail: Any, instance: Any, schema: Schema) -> ValidationError:
+    return ValidationError(keyword, validator=keyword, validator_value=detail, instance=instance, schema=schema)
+
+
+def _any_of(defs: Schema, validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Errors:
+    branch = alternative({"anyOf": branches}, defs, instance)
+    if branch is None:
+        yield _error("type", None, instance, schema)
+        return
+    for error in validator.descend(instance, branch):
+        about_value = not error.path and error.validator in VALUE_KEYWORDS
+        yield _error(error.validator, error.validator_value, instance, schema) if about_value else error
+
+
+def _enum(_: Any, allowed: list[Any], instance: Any, schema: Schema) -> Errors:
+    if not any(type(each) is type(instance) and each == instance for each in allowed):
+        yield _error("enum", allowed, instance, schema)
+
+
+def _pattern(_: Any, pattern: str, instance: Any, schema: Schema) -> Errors:
+    # `$` alone would let a line break through
+    if isinstance(instance, str) and not re.fullmatch(pattern.removesuffix("$"), instance):
+        yield _error("pattern", pattern, instance, schema)
+
+
+def _required(_: Any, names: list[str], instance: Any, schema: Schema) -> Errors:
+    if isinstance(instance, dict):
+        for name in names:
+            if name not in instance:
+                yield _error("required", name, instance, schema)
+
+
+def _additional(validator: Any, allowed: Any, instance: Any, schema: Schema) -> Errors:
+    if not isinstance(instance, dict) or "x-single" in schema:
+        return
+    for name in instance:
+        if name in schema.get("properties", {}):
+            continue
+        if allowed is False:
+            yield _error("additionalProperties", name, instance, schema)
+        else:
+            yield from validator.descend(instance[name], allowed, path=name)
+
+
+def _properties(validator: Any, known: dict[str, Schema], instance: Any, schema: Schema) -> Errors:
+    if not isinstance(instance, dict):
+        return
+    # of `{self_attention: null, heads: 4}` only the second key is told, not that nothing follows the first
+    badly_indented = "x-single" in schema and len(instance) > 1
+    for name, rule in known.items():
+        if name in instance and not (badly_indented and instance[name] is None):
+            yield from validator.descend(instance[name], rule, path=name, schema_path=name)
+
+
+def _names(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
+    if isinstance(instance, dict):
+        for name in instance:
+            if not re.fullmatch(rule["pattern"].removesuffix("$"), name):
+                yield _error("propertyNames", name, instance, schema)
+
+
+def _one_source(_: Any, choices: list[Schema], instance: Any, schema: Schema) -> Errors:
+    if isinstance(instance, dict):
+        names = [name for choice in choices for name in choice["required"]]
+        given = [name for name in instance if name in names and instance[name] is not None]
+        if len(given) != 1:
+            yield _error("oneOf", given, instance, schema)
+
+
+def _not_both(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
+    if isinstance(instance, dict) and all(instance.get(name) is not None for name in rule["required"]):
+        yield _error("not", rule["required"], instance, schema)
+
+
+def _not_empty(_: Any, least: int, instance: Any, schema: Schema) -> Errors:
+    if isinstance(instance, dict) and len(instance) < least and "x-single" not in schema:
+        yield _error("minProperties", least, instance, schema)
+
+
+def _single(_: Any, table: str, instance: Any, schema: Schema) -> Errors:
+    """A mapping with one key, a name of the table. Only the first thing that is wrong with it is told."""
+    if not isinstance(instance, dict):
+        return
+    unknown = [name for name in instance if name not in schema["properties"]]
+    if len(instance) != 1 or unknown:
+        yield _error("x-single", unknown, instance, schema)

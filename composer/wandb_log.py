@@ -1,0 +1,125 @@
+"""Weights & Biases: the one door to it. Offline inside the run folder unless the recipe and a login say otherwise."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlparse
+
+ONLINE, OFFLINE, DISABLED = "online", "offline", "disabled"
+SPOKEN = {"online": ONLINE, "run": ONLINE, "offline": OFFLINE, "dryrun": OFFLINE, "disabled": DISABLED}
+"""What WANDB_MODE may say."""
+HOST = "https://api.wandb.ai"
+
+
+class Sample(NamedTuple):
+    """One translation: what was read, what was asked for, what came."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+def mode_of(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> str:
+    """online, offline or disabled. `settings` is `logging.wandb`: False is without, None keeps the run at home."""
+    if settings is False:
+        return DISABLED
+    asked = SPOKEN.get(environment.get("WANDB_MODE", "").lower())
+    if asked is None and isinstance(settings, Mapping):
+        asked = settings.get("mode") or ONLINE
+    return OFFLINE if asked == ONLINE and not logged_in else asked or OFFLINE
+
+
+def is_logged_in(environment: Mapping[str, str]) -> bool:
+    """Whether the user has given W&B a key, in the environment or by `wandb login`. Asks nobody."""
+    if environment.get("WANDB_API_KEY"):
+        return True
+    host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname or ""
+    named = environment.get("NETRC")
+    places = [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    return any(_has_entry(place, host) for place in places)
+
+
+def _has_entry(place: Path, host: str) -> bool:
+    try:
+        return host in netrc.netrc(str(place)).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+class WandbLog:
+    """One run of W&B, or nothing at all where the mode is disabled or W&B cannot start: training goes on without."""
+
+    def __init__(self, settings: Mapping[str, Any] | bool | None, folder: Path, name: str, run_id: str) -> None:
+        self.mode = mode_of(settings, os.environ, is_logged_in(os.environ))
+        self.run: Any = None
+        self.trouble = ""
+        if self.mode != DISABLED:
+            chosen = {key: value for key, value in settings.items() if value} if isinstance(settings, Mapping) else {}
+            self._start(chosen, folder, name, run_id)
+
+    def _start(self, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> None:
+        try:
+            import wandb
+
+            self.run = wandb.init(
+                project=settings.get("project", "seqcomposer"),
+                entity=settings.get("entity"),
+                group=settings.get("group"),
+                tags=settings.get("tags"),
+                name=settings.get("name", name),
+                id=run_id,
+                resume="allow" if self.mode == ONLINE else None,
+                dir=str(folder),
+                mode=self.mode,
+                settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),
+            )
+            self.run.define_metric("step")
+            self.run.define_metric("*", step_metric="step")
+        except Exception as error:  # whatever W&B meets, a training does not end for it
+            self.trouble, self.run, self.mode = " ".join(str(error).split()), None, DISABLED
+
+    def told(self, folder: Path) -> str:
+        """One line: where metrics go."""
+        local = f"metrics go to {folder / 'metrics.jsonl'}"
+        if self.trouble:
+            return f"{local}; W&B could not start ({self.trouble})"
+        if self.mode == ONLINE:
+            return f"{local} and, online, to W&B: {self.run.url}"
+        if self.mode == OFFLINE:
+            return f"{local} and, offline, to W&B's files in {folder / 'wandb'}"
+        return f"{local}; W&B is off"
+
+    def describe(self, recipe: Path, config: Mapping[str, Any]) -> None:
+        """The resolved recipe: as the run's config and as an artifact."""
+        if self.run is None:
+            return
+        import wandb
+
+        self.run.config.update(dict(config), allow_val_change=True)
+        artifact = wandb.Artifact(f"recipe-{self.run.id}", type="recipe")
+        artifact.add_file(str(recipe), name="recipe.yaml")
+        self.run.log_artifact(artifact)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """One row of metrics, which has a `step`."""
+        if self.run is not None:
+            self.run.log(dict(row))
+
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """Translations after `step` steps, as a table."""
+        if self.run is None or not samples:
+            return
+        import wandb
+
+        table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
+        self.run.log({"step": step, "samples": table})
+
+    def finish(self, status: int) -> None:
+        """Ends the run; `status` is 0 where all went well."""
+        if self.run is not None:
+            self.run.finish(exit_code=status)
+            self.run = None

@@ -1,0 +1,75 @@
+"""`concat`, `add` and `multiply`: named outputs beside the stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import torch
+from conftest import close, context_of, mask_of, site_of
+
+from blocks.add import Add
+from blocks.concat import Concat
+from blocks.core.contract import Block, BlockError, Named, Output, Site, Stream
+from blocks.multiply import Multiply
+
+READERS = [Concat, Add, Multiply]
+A, B = torch.randn(2, 3, 2), torch.randn(2, 3, 2)
+
+
+def site_with_names() -> Site:
+    memories = {"encoder": Named(Stream(2)), "encoder.gist": Named(Stream(2, pace=Fraction(0)))}
+    site = site_of(2, causal="a decoder", memories=memories)
+    site.names.give("a", Named(Stream(2)))
+    site.names.give("slow", Named(Stream(2, pace=Fraction(1, 2))))
+    site.names.give("wide", Named(Stream(3)))
+    return site
+
+
+@pytest.mark.parametrize(
+    ("reader", "expected"), [(Concat, torch.cat((B, A, B), -1)), (Add, B + A + B), (Multiply, B * A * B)]
+)
+def test_the_stream_comes_first(reader: type[Block], expected: torch.Tensor) -> None:
+    block = reader(site_with_names(), of=["a", "input"])
+    y, _ = block(B, (), context_of(mask_of(3, 3), a=A, input=B))
+    close(y, expected)
+    assert block.out.width == expected.shape[-1]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_one_position_for_all_is_seen_at_every_position(reader: type[Block]) -> None:
+    gist = torch.randn(2, 1, 2)
+    memories = {"encoder.gist": Output(gist, mask_of(1, 1))}
+    short, _ = reader(site_with_names(), of="encoder.gist")(B, (), context_of(mask_of(3, 3), memories))
+    full, _ = reader(site_with_names(), of="a")(B, (), context_of(mask_of(3, 3), a=gist.expand(-1, 3, -1)))
+    close(short, full)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("b", "name", "nothing here is called `b`"),
+        ("slow", "pace", "`slow` has 1/2 positions per token, and the stream here 1"),
+        ("encoder", "pace", "`encoder` has the positions of an encoder"),
+    ],
+)
+def test_refuses_what_has_no_such_positions(reader: type[Block], name: str, code: str, said: str) -> None:
+    with pytest.raises(BlockError, match=said) as error:
+        reader(site_with_names(), of=name)
+    assert (error.value.setting, error.value.code) == ("of", code)
+
+
+@pytest.mark.parametrize("reader", [Add, Multiply])
+def test_refuses_another_width(reader: type[Block]) -> None:
+    with pytest.raises(BlockError, match="`wide` is 3 wide, and the stream here 2") as error:
+        reader(site_with_names(), of=["a", "wide"])
+    assert error.value.code == "width"
+
+
+def test_reads_at_the_pace_of_the_stream() -> None:
+    site = site_with_names()
+    assert Concat(replace(site, stream=Stream(5, pace=Fraction(1, 2))), of="slow").out == Stream(
+        7, False, Fraction(1, 2)
+    )

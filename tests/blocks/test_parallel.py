@@ -1,0 +1,72 @@
+"""`parallel`: its merges, its names and its refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import close, context_of, keeps_chunks, mask_of, run, site_of
+
+from blocks.concat import Concat
+from blocks.conv import Conv
+from blocks.core.contract import BlockError
+from blocks.identity import Identity
+from blocks.maxout import Maxout
+from blocks.parallel import Parallel
+from blocks.rnn import Rnn
+
+X = torch.randn(2, 5, 3, dtype=torch.float64)
+TWO = {"read": [{"block": Rnn, "as": "top"}], "near": [{"block": Conv}]}
+
+
+@pytest.mark.parametrize("merge", ["sum", "mean", "max", "concat", "gate"])
+def test_merges_what_its_branches_make(merge: str) -> None:
+    block = Parallel(site_of(3), branches=TWO, merge=merge)
+    a, b = (run(branch, X)[0] for branch in block.branches)
+    y = run(block, X)[0]
+    if merge == "gate":
+        g = block.gate(torch.cat((a, b), -1)).view(2, 5, 2, 3).softmax(2)
+        expected = g[:, :, 0] * a + g[:, :, 1] * b
+    else:
+        expected = {"sum": a + b, "mean": (a + b) / 2, "max": torch.maximum(a, b), "concat": torch.cat((a, b), -1)}[
+            merge
+        ]
+    close(y, expected)
+    assert block.out.width == y.shape[-1]
+
+
+def test_carries_the_state_of_every_branch() -> None:
+    keeps_chunks(Parallel(site_of(3, causal="a decoder"), branches=TWO), torch.randn(3, 8, 3), [8, 3, 0])
+
+
+def test_names_of_branches_can_be_read_after_the_merge() -> None:
+    site = site_of(3)
+    block = Parallel(site, branches={"narrow": [{"block": Maxout, "width": 2}], "same": []}, merge="concat")
+    after = Concat(site, of=["narrow", "same"])
+    context = context_of(mask_of(5, 2), input=X)
+    y, _ = block(X, block.start(X, context), context)
+    close(after(y, (), context)[0], torch.cat((y, y), -1))
+    assert site.read("narrow", "of").width == 2
+
+
+@pytest.mark.parametrize(
+    ("branches", "said"),
+    [
+        ({"a": [{"block": Identity, "as": "x"}], "b": [{"block": Concat, "of": "x"}]}, "`x`"),
+        ({"a": [{"block": Maxout, "width": 2}], "b": []}, "the branches `a` and `b` end 2 and 3 wide"),
+        ([[], [{"block": Conv, "stride": 2}]], "the branches number 1 and number 2 end with different positions"),
+        ([], "there is no branch"),
+        ({"input": []}, "`input` is a word of the language"),
+        ({"a": [{"block": Identity, "as": "b"}], "b": []}, "the name `b` is given twice"),
+    ],
+)
+def test_refuses(branches: Any, said: str) -> None:
+    with pytest.raises(BlockError, match=said):
+        Parallel(site_of(3), branches=branches)
+
+
+def test_the_mask_is_that_of_its_branches() -> None:
+    block = Parallel(site_of(3), branches=[[{"block": Conv, "stride": 2}], [{"block": Conv, "stride": 2, "kernel": 5}]])
+    assert block.mask(mask_of(5, 2)).tolist() == mask_of(3, 1).tolist()
+    assert run(block, X)[0].shape[1] == 3

@@ -1,0 +1,203 @@
+"""`rnn` against torch's own modules, against its equations, and where padding and chunks could go wrong."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from conftest import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
+from torch import Tensor, nn
+
+from blocks.core.contract import BlockError, Named, Output, Stream
+from blocks.core.recurrence import reverse
+from blocks.rnn import Rnn
+
+KINDS: list[dict[str, Any]] = [
+    {"cell": "lstm"},
+    {"cell": "lstm", "layers": 2, "initial_state": "learned"},
+    {"cell": "lstm", "projection": 2},
+    {"cell": "gru", "reset": "before"},
+    {"cell": "gru", "reset": "after", "layers": 2},
+    {"cell": "tanh"},
+]
+
+
+def with_weights_of(block: Rnn, module: nn.RNNBase) -> Rnn:
+    """The block with the weights of torch's module, layer by layer and direction by direction."""
+    for index, layer in enumerate(block.layers):
+        suffix = f"l{index // block.directions}" + ("_reverse" if index % block.directions else "")
+        with torch.no_grad():
+            layer.arriving.copy_(getattr(module, f"weight_ih_{suffix}"))
+            layer.recurrent.copy_(getattr(module, f"weight_hh_{suffix}"))
+            layer.arriving_bias.copy_(getattr(module, f"bias_ih_{suffix}"))
+            layer.recurrent_bias.copy_(getattr(module, f"bias_hh_{suffix}"))
+            if layer.projection is not None:
+                layer.projection.copy_(getattr(module, f"weight_hr_{suffix}"))
+    return block
+
+
+@pytest.mark.parametrize(
+    ("block", "module"),
+    [
+        (Rnn(site_of(3), cell="lstm", width=4, layers=2), nn.LSTM(3, 4, 2, batch_first=True)),
+        (Rnn(site_of(3), cell="lstm", width=4, projection=2), nn.LSTM(3, 4, proj_size=2, batch_first=True)),
+        (
+            Rnn(site_of(3), cell="lstm", width=4, bidirectional=True),
+            nn.LSTM(3, 2, bidirectional=True, batch_first=True),
+        ),
+        (Rnn(site_of(3), cell="gru", reset="after", width=4), nn.GRU(3, 4, batch_first=True)),
+        (Rnn(site_of(3), cell="tanh", width=4), nn.RNN(3, 4, batch_first=True)),
+    ],
+    ids=["lstm", "projection", "bidirectional", "gru", "tanh"],
+)
+def test_equals_torch_over_packed_rows(block: Rnn, module: nn.RNNBase) -> None:
+    x, lengths = torch.randn(3, 5, 3), [5, 2, 1]
+    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), batch_first=True)
+    block, module = with_weights_of(block.double(), module.double()), module.double()
+    expected, last = module(packed)
+    expected, _ = nn.utils.rnn.pad_packed_sequence(expected, batch_first=True)
+    mask = mask_of(*lengths)
+    y, state = run(block, x, mask)
+    close(y[mask], expected[mask])
+    last = last if isinstance(last, tuple) else (last,)
+    close(tuple(leaf for cell in state for leaf in cell), tuple(each[i] for i in range(len(state)) for each in last))
+
+
+def test_reset_before_is_the_published_form() -> None:
+    block = Rnn(site_of(3, causal="a decoder"), cell="gru", width=4)
+    x, layer = torch.randn(2, 6, 3), block.layers[0]
+    w_r, w_z, w_n = layer.arriving.weight.split(4)
+    b_r, b_z, b_n = layer.arriving.bias.split(4)
+    u_r, u_z = layer.gates.weight.split(4)
+    h, expected = torch.zeros(2, 4), []
+    for t in range(6):
+        r = torch.sigmoid(x[:, t] @ w_r.T + b_r + h @ u_r.T)
+        z = torch.sigmoid(x[:, t] @ w_z.T + b_z + h @ u_z.T)
+        n = torch.tanh(x[:, t] @ w_n.T + b_n + (r * h) @ layer.candidate.weight.T)
+        h = z * h + (1 - z) * n
+        expected.append(h)
+    close(run(block, x)[0], torch.stack(expected, 1))
+
+
+@pytest.mark.parametrize("settings", KINDS)
+def test_ragged_chunks_equal_each_row_alone(settings: dict[str, Any]) -> None:
+    block = Rnn(site_of(3, causal="a decoder", model=4), **settings)
+    keeps_chunks(block, torch.randn(3, 8, 3), [8, 3, 0])
+
+
+@pytest.mark.parametrize("settings", KINDS)
+def test_a_bidirectional_row_does_not_see_its_padding(settings: dict[str, Any]) -> None:
+    block = Rnn(site_of(3, model=4), bidirectional=True, **settings)
+    x, lengths = torch.randn(3, 6, 3), (6, 4, 1)
+    together, state = run(block, x, mask_of(*lengths))
+    for row, length in enumerate(lengths):
+        alone, last = run(block, x[row : row + 1, :length])
+        close(together[row, :length], alone[0])
+        close(tuple(leaf[row : row + 1] for leaf in leaves(state)), tuple(leaves(last)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padding_keeps_the_cell_exactly(dtype: torch.dtype) -> None:
+    block = Rnn(site_of(16, causal="a decoder")).to(dtype)
+    x, mask = 100 * torch.randn(2, 40, 16, dtype=dtype), mask_of(40, 7)
+    x.requires_grad_()
+    ((_, padded),) = run(block, x, mask)[1]
+    ((_, cut),) = run(block, x[:, :7])[1]
+    assert torch.equal(padded[1], cut[1])
+    padded.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert (x.grad[1, 7:] == 0).all()
+
+
+def test_a_position_costs_the_same_as_the_kernel_in_bf16() -> None:
+    block = Rnn(site_of(4, causal="a decoder"), layers=2).float()
+    x = torch.randn(2, 5, 4, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        many, state = run(block, x)
+        one, after = block(x[:, :1].bfloat16(), state, context_of(mask_of(1, 1)))
+    assert many.isfinite().all()
+    assert one.isfinite().all()
+    assert {leaf.dtype for leaf in (*leaves(state), *leaves(after))} == {torch.float32}
+
+
+@pytest.mark.parametrize("settings", KINDS)
+def test_gradients(settings: dict[str, Any]) -> None:
+    block = Rnn(site_of(2, causal="a decoder"), **{**settings, "projection": settings.get("projection") and 1})
+    x, mask = torch.randn(2, 3, 2, requires_grad=True), mask_of(3, 1)
+
+    def outputs(x: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        y, state = run(block, x, mask)
+        return (y[mask], *leaves(state))
+
+    assert torch.autograd.gradcheck(outputs, (x, *block.parameters()))
+
+
+def test_the_memory_that_it_starts_from_is_a_mean_over_real_positions() -> None:
+    memories = {"encoder": Named(Stream(5))}
+    block = Rnn(site_of(3, causal="a decoder", memories=memories), cell="gru", initial_state="encoder", layers=2)
+    states, x = torch.randn(2, 4, 5), torch.randn(2, 3, 3)
+    memory = Output(states, mask_of(4, 2))
+    whole = torch.tanh(block.initial.project(torch.stack([states[0].mean(0), states[1, :2].mean(0)])))
+    start = block.start(x[:, :1], context_of(mask_of(3, 3), {"encoder": memory}))
+    close(start, (tuple(whole[:, :3].split(3, -1)), tuple(whole[:, 3:].split(3, -1))))
+    close(block.before(x, start), whole[:, None, 3:])
+
+
+def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
+    encoder = Rnn(site_of(3), layers=2, width=4)
+    x, mask = torch.randn(2, 5, 3), mask_of(5, 3)
+    y, last = run(encoder, x, mask)
+    memories = {"encoder": Named(encoder.out), "encoder.top": Named(encoder.out, encoder.state_kind)}
+    site = site_of(3, causal="a decoder", memories=memories)
+    block = Rnn(site, layers=2, width=4, initial_state={"copy": "encoder.top"})
+    context = context_of(mask, {"encoder.top": Output(y, mask, last)})
+    close(block.start(x[:, :1], context), last)
+    for settings in ({"layers": 1}, {"cell": "gru"}, {"width": 6}, {"layers": 2, "projection": 2}):
+        with pytest.raises(
+            BlockError, match="`encoder.top` leaves the state of `rnn` with cell lstm, layers 2"
+        ) as error:
+            Rnn(site, **{"layers": 2, "width": 4, **settings}, initial_state={"copy": "encoder.top"})
+        assert error.value.setting == "initial_state"
+    with pytest.raises(BlockError, match="no state that can be copied"):
+        Rnn(site, initial_state={"copy": "encoder"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting", "said"),
+    [
+        ({"bidirectional": True}, "bidirectional", "a decoder may not read the future"),
+        ({"cell": "lstm", "reset": "after"}, "reset", "has no reset gate"),
+        ({"cell": "gru", "projection": 2}, "projection", "only an lstm"),
+        ({"projection": 4}, "projection", "not narrower"),
+        ({"initial_state": "encodr"}, "initial_state", "no memory is called `encodr`"),
+    ],
+)
+def test_refuses(settings: dict[str, Any], setting: str, said: str) -> None:
+    with pytest.raises(BlockError, match=said) as error:
+        Rnn(site_of(4, causal="a decoder"), **settings)
+    assert error.value.setting == setting
+
+
+def test_each_direction_has_half_of_the_width() -> None:
+    assert Rnn(site_of(3), width=6, bidirectional=True).out == Stream(6, pace=Fraction(1))
+    with pytest.raises(BlockError, match="5 is odd"):
+        Rnn(site_of(3), width=5, bidirectional=True)
+
+
+def test_runs_on_meta_and_compiles() -> None:
+    with torch.device("meta"):
+        y, _ = run(Rnn(site_of(3), bidirectional=True, width=4), torch.randn(2, 5, 3))
+    assert y.shape == (2, 5, 4)
+    block = Rnn(site_of(3, causal="a decoder"), width=4).float()
+    x = torch.randn(2, 4, 3, dtype=torch.float32)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: run(block, x)[0], backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), run(block, x)[0])
+
+
+def test_reverse_turns_a_row_within_its_length() -> None:
+    x = torch.arange(8.0).view(2, 4, 1)
+    close(reverse(x, mask_of(4, 3))[..., 0], torch.tensor([[3.0, 2, 1, 0], [6, 5, 4, 7]]))

@@ -1,0 +1,167 @@
+"""Batches: every row exactly once, the same for every number of devices, and little padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer.data.batches import ReadingOrder, TrainingOrder, lengths, loader, padded
+from composer.data.buckets import global_batches, plan
+from composer.data.encoded import Encoded, Ids
+from composer.data.tokenizer import BOS, EOS
+
+
+def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)) -> Encoded:
+    draw = np.random.default_rng(seed)
+
+    def ids() -> Ids:
+        return Ids.of([[draw.integers(4, 99, draw.integers(0, longest + 1)).tolist() for _ in range(count)]], 99)
+
+    return Encoded({side: ids() for side in sides}, ids(), [str(row) for row in range(count)], np.arange(count))
+
+
+def order(encoded: Encoded, **changes) -> TrainingOrder:
+    return TrainingOrder(encoded, **{"tokens_per_batch": 90, "seed": 1, **changes})
+
+
+def rows(shares) -> list[list[int]]:
+    return [sorted(share.rows.tolist()) for share in shares]
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 900)), min_size=1, max_size=150),
+    budget=st.integers(1, 600), epoch=st.integers(0, 3),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_batches_partition_the_rows_within_the_budget(pairs, budget, epoch):
+    target, source = np.array(pairs).T
+    blocks = plan(target, source, budget)
+    found = global_batches(blocks, target, source, 1, epoch)
+    assert sorted(np.concatenate(found).tolist()) == list(range(len(pairs)))
+    assert all(len(each) == 1 or len(each) * target[each].max() <= budget for each in found)
+    assert all(len(each) for each in found) and len(found) == blocks.batches.sum()
+
+
+def test_the_order_is_a_function_of_seed_and_epoch():
+    encoded = some(300)
+    one, same, other = order(encoded), order(encoded), order(encoded, seed=2)
+    assert rows(one) == rows(one) == rows(same) != rows(other)
+    first = rows(one)
+    one.set_epoch(1)
+    assert len(rows(one)) == len(first) and rows(one) != first
+    one.set_epoch(0)
+    assert rows(one) == first
+
+
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 4)])
+def test_devices_and_accumulation_share_the_same_global_batches(world, accumulate):
+    encoded = some(200)
+    target, _ = lengths(encoded)
+    alone = list(order(encoded))
+    parts = [list(order(encoded, world=world, accumulate=accumulate, rank=rank)) for rank in range(world)]
+    assert {len(part) for part in parts} == {len(alone) * accumulate}
+    for at, whole in enumerate(alone):
+        mine = [share for part in parts for share in part[at * accumulate : (at + 1) * accumulate]]
+        busy = [share for share in mine if not share.idle]
+        assert sorted(np.concatenate([share.rows for share in busy]).tolist()) == sorted(whole.rows.tolist())
+        assert {share.tokens for share in mine} == {int(target[whole.rows].sum())}
+        assert max(len(share.rows) for share in busy) - min(len(share.rows) for share in busy) <= 1
+
+
+def test_resuming_goes_on_where_it_stopped():
+    encoded = some(200)
+    whole = rows(order(encoded, accumulate=2))
+    for skip in (0, 1, 2, 7, len(whole) - 1):
+        again = order(encoded, accumulate=2)
+        again.set_position(0, skip)
+        again.set_epoch(0)
+        assert rows(again) == rows(again) == whole[skip:] and len(again) == len(whole)
+    after = order(encoded, accumulate=2)
+    after.set_position(0, len(whole))
+    later = order(encoded, accumulate=2)
+    later.set_epoch(1)
+    assert rows(after) == rows(later) and after.epoch == 1
+    assert later.sampler is later
+
+
+def test_fewer_rows_than_devices_gives_rows_without_weight():
+    encoded = some(1, longest=5)
+    batches = [next(iter(loader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
+    assert [batch["rows"].tolist() for batch in batches] == [[0], [-1], [-1]]
+    assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [batches[0]["tokens"], 0, 0]
+    assert all((batch["sources"]["source"] != 0).any() for batch in batches)
+
+
+def test_tensors():
+    encoded = some(40, sides=("left", "right"))
+    (batch,) = loader(encoded, order(encoded, tokens_per_batch=10**9)) if False else _whole(encoded)
+    for at, row in enumerate(batch["rows"].tolist()):
+        target = encoded.target[row]
+        assert _real(batch["target_in"][at]) == [BOS, *target]
+        assert _real(batch["target_out"][at]) == [*target, EOS]
+        for side in ("left", "right"):
+            assert _real(batch["sources"][side][at]) == [*encoded.sources[side][row], EOS]
+    assert batch["target_in"].shape == batch["target_out"].shape and batch["target_in"].dtype == torch.int64
+    assert batch["tokens"] == (batch["target_out"] != 0).sum()
+
+
+def _whole(encoded: Encoded) -> list:
+    return list(loader(encoded, ReadingOrder(encoded, tokens_per_batch=10**9)))
+
+
+def _real(row: torch.Tensor) -> list[int]:
+    kept = row[row != 0].tolist()
+    assert row.tolist() == kept + [0] * (len(row) - len(kept))
+    return kept
+
+
+@pytest.mark.parametrize("by", ["target", "source"])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_reading_has_every_row_once_and_as_many_batches_everywhere(by, world):
+    encoded = some(100)
+    parts = [
+        list(loader(encoded, ReadingOrder(encoded, tokens_per_batch=90, by=by, rank=rank, world=world)))
+        for rank in range(world)
+    ]
+    assert len({len(part) for part in parts}) == 1
+    found = [row for part in parts for batch in part for row in batch["rows"].tolist() if row >= 0]
+    assert sorted(found) == list(range(100))
+
+
+def test_loaders_leave_the_global_generator_alone():
+    encoded = some(50)
+    for workers in (0, 1):
+        torch.manual_seed(3)
+        list(loader(encoded, order(encoded), workers))
+        drawn = torch.rand(3)
+        torch.manual_seed(3)
+        assert torch.equal(drawn, torch.rand(3))
+
+
+def test_workers_give_the_same_batches():
+    encoded = some(60)
+    alone, helped = (list(loader(encoded, order(encoded), workers)) for workers in (0, 2))
+    assert all(torch.equal(one["target_in"], two["target_in"]) for one, two in zip(alone, helped, strict=True))
+
+
+def test_a_row_of_padding_and_a_row_alone():
+    ids = Ids.of([[[], [7, 8], [9]]], 10)
+    assert padded(ids, np.array([0, 1, 2]), last=EOS).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
+    assert padded(ids, np.array([0]), first=BOS).tolist() == [[1]]
+    assert padded(ids, np.array([2, 1]), first=BOS).tolist() == [[1, 9, 0], [1, 7, 8]]
+    assert ids.keep(np.array([True, False, True]))[1] == [9] and ids.values.dtype == np.uint16
+    assert Ids.of([[[70_000]]], 80_000)[0] == [70_000]
+
+
+def test_captions_like_those_of_multi30k_have_little_padding():
+    draw = np.random.default_rng(5)
+    source = np.clip(draw.normal(15, 4.5, 29_000), 4, 45).astype(int)
+    target = np.clip(source * draw.normal(1.03, 0.17, 29_000), 3, 50).astype(int)
+    for budget in (1200, 4096):
+        found = global_batches(plan(target, source, budget), target, source, 1, 0)
+        positions = sum(len(rows) * (target[rows].max() + source[rows].max()) for rows in found)
+        assert (target.sum() + source.sum()) / positions >= 0.97
+        assert len(found) < 1.25 * target.sum() / budget

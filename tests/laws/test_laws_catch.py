@@ -1,0 +1,394 @@
+"""Each law catches its break: small broken blocks, and the project's own blocks with one thing wrong."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from blocks.conv import Conv
+from blocks.core.contract import Block, Context, Count, Rate, Site, State
+from blocks.cross_attention import CrossAttention
+from blocks.positions import Positions
+from blocks.repeat import Repeat
+from blocks.residual import Residual
+from blocks.rnn import Rnn
+from blocks.self_attention import SelfAttention
+from composer.testing import LAWS, LawError, check_block
+
+
+class Sum(Block):
+    """A block that keeps every law: a weighted sum of the positions so far."""
+
+    def __init__(self, site: Site, *, scale: Count = 2) -> None:
+        super().__init__()
+        self.scale = scale
+        self.weight = nn.Parameter(torch.randn(site.stream.width))
+        self.out = site.stream
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return x.new_zeros(x.shape[0], self.out.width), torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        real = x * context.mask[..., None]
+        y = state[0][:, None] + real.cumsum(1)
+        return x + self.scale * self.weight * y, (state[0] + real.sum(1), state[1] + context.mask.sum(1))
+
+
+class Forgets(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, self.start(x, context), context)
+
+
+class ForgetsWhatItReturns(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, (total, count) = super().forward(x, state, context)
+        return y, (total - 0.5 * (x[:, -1] if x.shape[1] == 1 else 0.0), count)
+
+
+class CountsPadding(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, (_, count) = super().forward(x, state, context)
+        return y, (state[0] + x.sum(1), count)
+
+
+class LooksAhead(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return y + 0.1 * torch.cat((x[:, 1:], x[:, :1] * 0), 1), state
+
+
+class LooksAheadUnseenByAutograd(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return y + x.detach().amax(1, keepdim=True), state
+
+
+class LooksAheadByName(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return y + context.board["earlier"].states.flip(1), state
+
+
+class CountsWhatComes(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return y / context.mask.sum(1).clamp(min=1)[:, None, None], state
+
+
+class SeesPadding(Block):
+    """The mean of a whole row, padding too."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        site.look_ahead("", "a mean", "")
+        self.out = site.stream
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return x + x.mean(1, keepdim=True), state
+
+
+class RemembersPadding(Block):
+    """Its state, of no use in an encoder but to be copied, is the sum of all positions."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        site.look_ahead("", "a sum", "")
+        self.out = site.stream
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return x, x.sum(1)
+
+
+class EmptyRowIsNaN(Block):
+    """The mean of the real positions; of an empty row, 0 / 0."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        site.look_ahead("", "a mean", "")
+        self.out = site.stream
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        mean = (x * context.mask[..., None]).sum(1) / context.mask.sum(1, keepdim=True)
+        return x + mean[:, None], state
+
+
+class MixesRows(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return (y + x[:1].sum() if self.training else y), state
+
+
+class BatchSecond(Sum):
+    def start(self, x: Tensor, context: Context) -> State:
+        total, count = super().start(x, context)
+        return total.T, count
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, (total, count) = super().forward(x, (state[0].T, state[1]), context)
+        return y, (total.T, count)
+
+
+class NumbersItsRows(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return y * (1 + torch.arange(len(x), device=x.device)[:, None, None]), state
+
+
+class StartsFromX(Sum):
+    def start(self, x: Tensor, context: Context) -> State:
+        total, count = super().start(x, context)
+        return total + x[:, 0].sum(-1, keepdim=True), count
+
+
+class CopiesWhatItKeeps(Sum):
+    def start(self, x: Tensor, context: Context) -> State:
+        return super().start(x, context), context.memories["encoder"].states
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, after = super().forward(x, state[0], context)
+        return y, (after, state[1].clone())
+
+
+class KeepsOnSelf(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        self.last = x
+        return super().forward(x, state, context)
+
+
+class CountsOnSelf(Sum):
+    def __init__(self, site: Site, *, scale: Count = 2) -> None:
+        super().__init__(site, scale=scale)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        self.calls += 1
+        return super().forward(x, state, context)
+
+
+class ChangesInPlace(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        total, count = state
+        y, after = super().forward(x, (total.clone(), count), context)
+        total.copy_(after[0])
+        return y, (total, after[1])
+
+
+class Idle(Sum):
+    def __init__(self, site: Site, *, scale: Count = 2) -> None:
+        super().__init__(site, scale=scale)
+        self.idle = nn.Linear(3, 3)
+
+
+class Invariant(Sum):
+    """A bias before a softmax over the same axis."""
+
+    def __init__(self, site: Site, *, scale: Count = 2) -> None:
+        super().__init__(site, scale=scale)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward((x + self.bias).softmax(-1), state, context)
+
+
+class DeadKnob(Sum):
+    def __init__(self, site: Site, *, scale: Count = 2, temperature: float = 1.0) -> None:
+        super().__init__(site, scale=scale)
+
+
+class DeadRate(Sum):
+    def __init__(self, site: Site, *, scale: Count = 2, dropout: Rate = 0.0) -> None:
+        super().__init__(site, scale=scale)
+
+
+class DeadWord(Sum):
+    def __init__(self, site: Site, *, kind: Literal["plain", "shifted", "moved"] = "plain") -> None:
+        super().__init__(site, scale=2 if kind == "plain" else 3)
+
+
+class Detaches(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x.detach(), state, context)
+
+
+class WidensHalf(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return (y.float() if y.dtype is torch.bfloat16 else y), state
+
+
+class Unsaved(Sum):
+    def __init__(self, site: Site, *, scale: Count = 2) -> None:
+        super().__init__(site, scale=scale)
+        self.shift = torch.randn(()).item()
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x + self.shift, state, context)
+
+
+class AsksTheDevice(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        if bool((state[1] < 0).any()):
+            return x, state
+        return super().forward(x, state, context)
+
+
+class BreaksTheGraph(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        torch._dynamo.graph_break()
+        return super().forward(x, state, context)
+
+
+class SaysAnotherWidth(Sum):
+    def __init__(self, site: Site, *, scale: Count = 2) -> None:
+        super().__init__(site, scale=scale)
+        self.out = site.stream._replace(width=3)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return x.new_zeros(x.shape[0], len(self.weight)), torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+
+
+class PosesForPictures(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return (y if context.records is None else y * 0.5), state
+
+
+BROKEN: list[tuple[type[Block], str]] = [
+    (Forgets, "chunks"),
+    (ForgetsWhatItReturns, "chunks"),
+    (CountsWhatComes, "chunks"),
+    (CountsPadding, "ragged_chunks"),
+    (LooksAhead, "causality"),
+    (LooksAheadUnseenByAutograd, "causality"),
+    (LooksAheadByName, "causality"),
+    (SeesPadding, "padding"),
+    (RemembersPadding, "last_state"),
+    (EmptyRowIsNaN, "padding"),
+    (MixesRows, "independent_rows"),
+    (BatchSecond, "reordering"),
+    (NumbersItsRows, "reordering"),
+    (StartsFromX, "starting"),
+    (CopiesWhatItKeeps, "handing_on"),
+    (KeepsOnSelf, "no_trace"),
+    (CountsOnSelf, "no_trace"),
+    (ChangesInPlace, "no_trace"),
+    (Idle, "gradients"),
+    (Invariant, "gradients"),
+    (DeadKnob, "settings"),
+    (DeadRate, "settings"),
+    (DeadWord, "settings"),
+    (Detaches, "gradcheck"),
+    (WidensHalf, "bfloat16"),
+    (Unsaved, "saving"),
+    (AsksTheDevice, "meta"),
+    (BreaksTheGraph, "compiling"),
+    (SaysAnotherWidth, "shapes"),
+    (PosesForPictures, "recording"),
+]
+
+
+def test_the_sound_block_keeps_every_law() -> None:
+    check_block(Sum, {}, {"scale": 3}, compiles=False)
+
+
+@pytest.mark.parametrize(("block", "law"), BROKEN, ids=[block.__name__ for block, _ in BROKEN])
+def test_a_break_is_caught_by_its_law(block: type[Block], law: str) -> None:
+    with pytest.raises(LawError) as raised:
+        check_block(block, compiles=law == "compiling")
+    assert raised.value.law == law, raised.value
+    assert str(raised.value).startswith(f"law `{law}`: {block.__name__}(")
+
+
+def test_every_law_is_seen_to_catch_something() -> None:
+    caught = {law for _, law in [*BROKEN, *((block, law) for block, _, law in MUTANTS)]}
+    assert caught >= {*LAWS, "settings"}
+
+
+# ------------------------------------------------------------------------------------------- mutants of real blocks
+
+
+class CountsFromZero(Positions):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context)[0], state
+
+
+class CountsPaddingToo(Positions):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+
+
+class SeesTheFuture(SelfAttention):
+    def _near(self, length: int, past: int, device: torch.device) -> Tensor | None:
+        return torch.ones(length, past + length, dtype=torch.bool, device=device)
+
+
+class ForgetsThePadding(SelfAttention):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+
+
+class ReadsPadding(CrossAttention):
+    def start(self, x: Tensor, context: Context) -> State:
+        keys, values, mask = super().start(x, context)
+        return keys, values, torch.ones_like(mask)
+
+
+class ReadsNothingWell(CrossAttention):
+    """A softmax over no key at all."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, _ = super().forward(x, state, context)
+        return y + state[2].any(-1)[:, 0].to(x.dtype).log()[..., None], state
+
+
+class RunsOverPadding(Rnn):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+
+
+class KeepsTheLastColumns(Conv):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, after = super().forward(x, state, context)
+        return y, (torch.cat((state, x), 1)[:, -self.reach :] if self.causal else after)
+
+
+class ReadsTheEdge(Conv):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+
+
+class SharesItsState(Repeat):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, after = super().forward(x, state, context)
+        return y, (after[0],) * len(after)
+
+
+class LosesTheMask(Residual):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+
+
+INSIDE = [{"rnn": {"cell": "tanh"}}]
+MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
+    (CountsFromZero, {}, "chunks"),
+    (CountsPaddingToo, {}, "ragged_chunks"),
+    (SeesTheFuture, {"heads": 2, "window": 2}, "causality"),
+    (ForgetsThePadding, {"heads": 2}, "ragged_chunks"),
+    (ReadsPadding, {}, "padding"),
+    (ReadsNothingWell, {}, "padding"),
+    (RunsOverPadding, {}, "ragged_chunks"),
+    (KeepsTheLastColumns, {}, "ragged_chunks"),
+    (ReadsTheEdge, {"stride": 2}, "padding"),
+    (SharesItsState, {"times": 2, "stack": INSIDE}, "chunks"),
+    (LosesTheMask, {"stack": INSIDE}, "ragged_chunks"),
+]
+
+
+@pytest.mark.parametrize(("block", "settings", "law"), MUTANTS, ids=[block.__name__ for block, _, _ in MUTANTS])
+def test_a_mutant_of_a_block_is_caught(block: type[Block], settings: dict[str, Any], law: str) -> None:
+    with pytest.raises(LawError) as raised:
+        check_block(block, settings, compiles=False)
+    assert raised.value.law == law, raised.value
