@@ -49,10 +49,10 @@ class Conv(Block):
         return x.new_zeros(x.shape[0], self.reach, self.weight.shape[1]) if self.causal else ()
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        if self.causal:
+        if self.causal and self.reach:
             x = torch.cat((state, x), 1)  # (B, reach + T, D)
             state = tail(x, context.mask.sum(1), self.reach)
-        else:
+        elif self.reach:
             left = self.reach // 2
             x = F.pad(x.masked_fill(~context.mask[..., None], 0.0), (0, 0, left, self.reach - left))
         return activate(self.activation, self._convolve(x)), state

@@ -53,8 +53,8 @@ class Rnn(Block):
         arriving = [site.stream.width] + (layers - 1) * [self.out.width]
         built = [recurrence(cell, reset, one, each, projected) for one in arriving for _ in range(self.directions)]
         self.layers = nn.ModuleList(built)
-        self.state_kind = ("rnn", ("cell", cell), ("layers", layers), ("width", width), ("projection", projection),
-                           ("directions", self.directions))  # fmt: skip
+        self.state_kind = ("rnn", ("cell", cell), ("layers", layers), ("width", width),
+                           ("projection", projection or "none"), ("directions", self.directions))  # fmt: skip
         self.initial = Initial(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -83,7 +83,7 @@ class Rnn(Block):
 def _refuse(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None) -> None:
     """Raises BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
-        raise BlockError("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
+        raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")
     if projection is not None and cell != "lstm":
         raise BlockError("projection", f"only an lstm has a projection, and this is `{cell}`",
                          fix="remove `projection`, or put a `linear` after this block")  # fmt: skip

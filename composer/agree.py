@@ -57,7 +57,8 @@ def _keys_of(node: Node, path: tuple[str, ...], own: tuple[str, ...], sources: l
     for name, value in node.value.items():
         if name not in allowed:
             message = f"`{path[-1]}` has no key `{name}`{meant(name, allowed)}"
-            yield fault_at(value.place, "unknown", show_path((*path, name)), message, f"allowed here: {listed(allowed)}")
+            hint = f"allowed here: {listed(allowed)}"
+            yield fault_at(value.place, "unknown", show_path((*path, name)), message, hint)
     for name in sources:
         if _child(node, name) is None:
             message = f"`{path[-1]}` needs `{name}`"

@@ -32,7 +32,7 @@ class Places(NamedTuple):
 COMPLAINTS = (
     (r"tab character", "a tab cannot indent", "indent with spaces"),
     (r"mapping values are not allowed", "a `:` cannot stand here",
-     "put quotes around a text with `: `, write `{key: value}`, or check the indentation of this line and the one before"),
+     "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and in the line before"),
     (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
     (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
     (r"expected '-' indicator", "this line is indented like a list and is no item of it",

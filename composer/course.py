@@ -16,7 +16,8 @@ from torch import Tensor
 
 from composer import randomness
 from composer.budget import Budget, Clock
-from composer.errors import RunFailed
+from composer.data.batches import ReadingOrder
+from composer.errors import RunError, RunFailed
 from composer.keeper import Keeper, worth
 from composer.module import Seq2Seq, scores_of
 from composer.position import EndlessOrder
@@ -32,16 +33,27 @@ class Journal(Protocol):
     """Who is told what a training has come to."""
 
     def row(self, row: Mapping[str, float], spent: float) -> None: ...
-    def validated(self, module: Seq2Seq, row: Mapping[str, float], spent: float) -> Mapping[str, float]: ...
+    def validated(self, module: Seq2Seq, row: Mapping[str, float]) -> Mapping[str, float]: ...
+    def close(self, status: int) -> None: ...
 
 
 class Course(Callback):
-    """Steers one training; only rank 0 has a journal."""
+    """Steers one training; only the first process has a journal."""
 
-    def __init__(self, budget: Budget, order: EndlessOrder, keeper: Keeper, signals: Signals, journal: Journal | None,
-                 validate_every: int | None, early_stopping: Mapping[str, Any] | None, tokenizer: str) -> None:  # fmt: skip
-        self.budget, self.order, self.keeper, self.signals, self.journal = budget, order, keeper, signals, journal
+    def __init__(
+        self,
+        budget: Budget,
+        order: EndlessOrder,
+        keeper: Keeper,
+        validate_every: int | None,
+        early_stopping: Mapping[str, Any] | None,
+        tokenizer: str,
+    ) -> None:
+        self.budget, self.order, self.keeper = budget, order, keeper
         self.validate_every, self.early_stopping, self.tokenizer = validate_every, early_stopping, tokenizer
+        self.reading: ReadingOrder | None = None
+        self.journal: Journal | None = None
+        self.signals = Signals()
         self.clock = Clock(on_cpu=True)
         self.before = 0.0
         self.now = Progress(0, 0.0)
@@ -66,11 +78,20 @@ class Course(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.order.epoch, self.order.done = state["epoch"], state["batch"]
         self.before, self.history, self.random = state["minutes"], list(state["history"]), state["random"]
+        if state["tokenizer"] != self.tokenizer:
+            raise RunError.of(
+                "the checkpoint was made with another tokenizer than the run folder's tokenizer.json",
+                "restore tokenizer.json as it was",
+            )
 
     # ------------------------------------------------------------------------------------------- Lightning's hooks
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Devices have met: each takes its own share of the data."""
         self.trainer = trainer
+        for order in (self.order.order, self.reading):
+            if order is not None:
+                order.rank, order.world = trainer.global_rank, trainer.world_size
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         pl_module.progress = lambda: self.now
@@ -109,7 +130,7 @@ class Course(Callback):
         scores = scores_of(pl_module.val_sums.take(self.sum_over_devices))
         self.must_be_finite(scores["val/loss"], "the validation loss")
         row = {"step": self.now.step, **self.spending(), **scores}
-        more = self.journal.validated(pl_module, row, self.now.spent) if self.journal else {}
+        more = self.journal.validated(pl_module, row) if self.journal else {}
         self.history.append({"step": float(self.now.step), **scores, **trainer.strategy.broadcast(dict(more))})
         self.now = self.now._replace(losses=losses_of(self.history))
         self.since_row = (self.now.step, time.monotonic())

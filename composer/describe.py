@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from composer.schema import Schema
+from composer.schema import BLOCK, VARIABLE, Schema
 from composer.source import scalar
 
 LISTED = 40  # names that a message tells before it gives up
 
 
 def parts(schema: Schema) -> list[Schema]:
-    """The alternatives of a schema."""
-    return schema.get("anyOf", [schema])
+    """The alternatives of a schema, the variable left away, each with what is said of lists and mappings beside them."""
+    beside = {key: value for key, value in schema.items() if key != "anyOf"}
+    found = [each for each in schema.get("anyOf", [schema]) if each != VARIABLE]
+    return [{**beside, **each} if each.get("type") in ("array", "object") else each for each in found]
 
 
 def is_stack(schema: Schema) -> bool:
     """Whether it is a list of blocks."""
-    return schema.get("$ref") == "#/$defs/stack" or schema.get("items") == {"$ref": "#/$defs/block"}
+    return schema.get("type", "array") == "array" and schema.get("items") == BLOCK
 
 
 def describe(schema: Schema, keyword: str = "") -> str:
     """What a setting takes, in words; an upper bound is told where it is what was broken."""
-    kept = [each for each in parts(schema) if each.get("$ref") != "#/$defs/variable" and each.get("type") != "null"]
+    kept = [each for each in parts(schema) if each.get("type") != "null"]
     if "x-first" in schema:
         kept = kept[:-1] or kept
     return " or ".join(dict.fromkeys(_described(part, keyword) for part in kept))

@@ -112,7 +112,8 @@ OTHER_WORDS = {
     "lr": "learning_rate", "warmup": "warmup_steps", "batch_size": "tokens_per_batch", "steps": "max_steps",
     "grad_clip": "clip_norm", "patience": "early_stopping", "fp16": "precision", "optim": "optimizer",
     "lr_scheduler": "schedule", "scheduler": "schedule", "d_model": "width", "hidden_size": "width", "dim": "width",
-    "d_ff": "hidden", "p": "rate", "nhead": "heads", "n": "times", "beam_size": "size", "src": "source", "tgt": "target",
+    "d_ff": "hidden", "p": "rate", "nhead": "heads", "n": "times", "beam_size": "size", "src": "source",
+    "tgt": "target",
     "attention": "self_attention", "encoder_attention": "cross_attention", "ffn": "feed_forward", "mlp": "feed_forward",
     "lstm": "rnn", "gru": "rnn", "layer_norm": "norm", "rms_norm": "norm", "layernorm": "norm", "rmsnorm": "norm",
     "dense": "linear", "positional_encoding": "positions", "cnn": "conv", "skip": "residual", "corpus": "data",
@@ -143,7 +144,9 @@ def _one_line(text: str) -> str:
 
 def _printable(text: str) -> str:
     # a control character of the recipe must not reach the terminal
-    return "".join(char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return "".join(
+        each if each.isprintable() else " " if each.isspace() else "\N{REPLACEMENT CHARACTER}" for each in text
+    )
 
 
 def _window(text: str, column: int, length: int) -> tuple[str, int, int]:

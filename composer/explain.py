@@ -71,13 +71,13 @@ def _at(root: Node, path: Path) -> Node:
 
 
 def _unknown_key(wrong: Wrong) -> Fault:
-    name, allowed = wrong.detail, list(wrong.schema["properties"])
+    name, keys = wrong.detail, list(wrong.schema["properties"])
     mark = wrong.node.value[name].place
     refused = wrong.schema.get("x-refused", {})
     if name in refused:
         return wrong.fault(mark, "refused", f"`{name}` is not Lightning's to decide here", refused[name], name)
-    message = f"{_owner(wrong)} has no {'key' if _is_section(wrong) else 'setting'} `{name}`{meant(name, allowed)}"
-    return wrong.fault(mark, "unknown", message, _instead(wrong, name, allowed), name)
+    message = f"{_owner(wrong)} has no {'key' if _is_section(wrong) else 'setting'} `{name}`{meant(name, keys)}"
+    return wrong.fault(mark, "unknown", message, _instead(wrong, name, keys), name)
 
 
 def _owner(wrong: Wrong) -> str:
@@ -89,14 +89,14 @@ def _is_section(wrong: Wrong) -> bool:
     return not any(isinstance(step, int) for step in wrong.path)
 
 
-def _instead(wrong: Wrong, name: str, allowed: list[str]) -> str:
-    close = nearest(name, allowed)
+def _instead(wrong: Wrong, name: str, keys: list[str]) -> str:
+    close = nearest(name, keys)
     if close:
-        return f"write `{close}`; allowed here: {listed(allowed)}"
+        return f"write `{close}`; allowed here: {listed(keys)}"
     home = _home_of(wrong, name)
     if home:
         return f"`{name}` belongs {home}"
-    return f"remove it; allowed here: {listed(allowed)}" if allowed else "remove it; there are no settings here"
+    return f"remove it; allowed here: {listed(keys)}" if keys else "remove it; there are no settings here"
 
 
 def _home_of(wrong: Wrong, name: str) -> str:
@@ -111,10 +111,17 @@ def _home_of(wrong: Wrong, name: str) -> str:
 
 def _missing_key(wrong: Wrong) -> Fault:
     name = wrong.detail
-    what = wrong.schema["properties"][name].get("description", "")
+    what = _keys_here(wrong)[name].get("description", "")
     message = f"{_owner(wrong)} needs `{name}`"
     place = wrong.node.place if wrong.path else wrong.node.mark._replace(length=1)
     return wrong.fault(place, "missing", message, f"add `{name}:`{_said(what)}")
+
+
+def _keys_here(wrong: Wrong) -> dict[str, Schema]:
+    """The keys of a mapping; what a recipe and its model must hold is said apart from what they may."""
+    if not wrong.path:
+        return wrong.root["properties"]
+    return wrong.root["$defs"]["model"]["properties"] if wrong.path == ("model",) else wrong.schema["properties"]
 
 
 def _said(description: str) -> str:
@@ -141,7 +148,8 @@ def _both(wrong: Wrong) -> Fault:
     marks = {name: wrong.node.value[name].place for name in wrong.detail}
     first, second = sorted(wrong.detail, key=lambda name: marks[name][:3])
     message = f"`{first}` and `{second}` exclude each other"
-    return wrong.fault(marks[second], "second", message, f"remove one; write `{first}: null` if it is inherited", second)
+    hint = f"remove one; write `{first}: null` if it is inherited"
+    return wrong.fault(marks[second], "second", message, hint, second)
 
 
 def _empty_mapping(wrong: Wrong) -> Fault:
@@ -153,7 +161,7 @@ def _empty_mapping(wrong: Wrong) -> Fault:
 
 def _not_single(wrong: Wrong) -> Fault:
     """A mapping that should have one key: a block, an optimizer, ..."""
-    table, names = SINGULAR[wrong.schema["x-single"]], list(wrong.schema["properties"])
+    table, names = SINGULAR[wrong.schema["x-choice"]], list(wrong.schema["properties"])
     keys = list(wrong.value)
     if not keys:
         return wrong.fault(wrong.node.place, "empty", f"there is no {table} here", f"write its name: {listed(names)}")
@@ -164,12 +172,13 @@ def _not_single(wrong: Wrong) -> Fault:
         return _beside(wrong, table, known[0], next(key for key in keys if key != known[0]))
     if len(known) > 1:
         mark = wrong.node.value[known[1]].place
-        return wrong.fault(mark, "second", f"a second {table} stands beside `{known[0]}`", _apart(wrong, known[1]), known[1])
+        message = f"a second {table} stands beside `{known[0]}`"
+        return wrong.fault(mark, "second", message, _apart(wrong, known[1]), known[1])
     return _unknown_name(wrong, table, names, keys[0], wrong.node.value[keys[0]].place, keys[0])
 
 
 def _apart(wrong: Wrong, second: str) -> str:
-    if wrong.schema["x-single"] == "block":
+    if wrong.schema["x-choice"] == "block":
         return f"begin a new item of the list: `- {second}`"
     return f"keep one; on the command line, set the whole: `{show_path(wrong.path)}={{{second}: {{...}}}}`"
 
@@ -180,9 +189,10 @@ def _typed(wrong: Wrong, table: str, names: list[str]) -> Fault:
     rest = ", ".join(f"{key}: ..." for key in wrong.value if key != "type")
     named = node.value if isinstance(node.value, str) else names[0]
     name = named if named in names else nearest(named, names) or names[0]
-    form = f"{name}: {{{rest}}}" if rest else name
-    form = f"- {form}" if table == "block" else form
-    return wrong.fault(node.place, "unknown", f"{_a(table)} has no `type`; its name is the key", f"write `{form}`", "type")
+    shown = f"{name}: {{{rest}}}" if rest else name
+    shown = f"- {shown}" if table == "block" else shown
+    message = f"{_a(table)} has no `type`; its name is the key"
+    return wrong.fault(node.place, "unknown", message, f"write `{shown}`", "type")
 
 
 def _beside(wrong: Wrong, table: str, name: str, other: str) -> Fault:
@@ -199,8 +209,8 @@ def _beside(wrong: Wrong, table: str, name: str, other: str) -> Fault:
 
 
 def _settings(wrong: Wrong, name: str) -> dict[str, Schema]:
-    entry = wrong.root["$defs"][f"{wrong.schema['x-single']}.{name}"]
-    return entry["anyOf"][-1]["properties"]
+    entry = wrong.root["$defs"][f"{wrong.schema['x-choice']}.{name}"]
+    return entry["properties"]
 
 
 def _unknown_name(wrong: Wrong, table: str, names: list[str], name: str, mark: Mark, key: str | None) -> Fault:
@@ -212,17 +222,18 @@ def _unknown_name(wrong: Wrong, table: str, names: list[str], name: str, mark: M
 def _bare_name(wrong: Wrong) -> Fault:
     """A text where a block, an optimizer, ... should be."""
     table = wrong.schema["x-choice"]
-    mapping = wrong.schema["anyOf"][1]["properties"]
+    mapping = wrong.schema["properties"]
     name = wrong.value
     if name not in mapping:
         return _unknown_name(wrong, SINGULAR[table], list(mapping), name, wrong.node.mark, None)
-    settings = wrong.root["$defs"][f"{table}.{name}"]["anyOf"][-1]
+    settings = wrong.root["$defs"][f"{table}.{name}"]
     needed = settings["required"]
-    return wrong.fault(wrong.node.mark, "missing", f"`{name}` needs {listed(needed)}", f"write `{form(name, settings)}`")
+    message = f"`{name}` needs {listed(needed)}"
+    return wrong.fault(wrong.node.mark, "missing", message, f"write `{form(name, settings)}`")
 
 
 def _wrong_choice(wrong: Wrong) -> Fault:
-    table, names = SINGULAR[wrong.schema["x-choice"]], wrong.schema["anyOf"][1]["properties"]
+    table, names = SINGULAR[wrong.schema["x-choice"]], wrong.schema["properties"]
     message = f"{_a(table)} is a name, or a name with settings; {_what(wrong)}"
     return wrong.fault(_value_mark(wrong), "type", message, f"the names are {listed(names)}")
 
@@ -254,7 +265,8 @@ def _value_mark(wrong: Wrong) -> Mark:
 def _empty_list(wrong: Wrong) -> Fault:
     mark = wrong.node.place
     if any(is_stack(each) for each in parts(wrong.schema)):
-        return wrong.fault(mark, "empty", f"{wrong.subject} is a stack without blocks", "write `[identity]` to change nothing")
+        message = f"{wrong.subject} is a stack without blocks"
+        return wrong.fault(mark, "empty", message, "write `[identity]` to change nothing")
     return wrong.fault(mark, "empty", f"{wrong.subject} is empty", "write something into it, or remove it")
 
 
@@ -265,9 +277,8 @@ def _is_settings(wrong: Wrong) -> bool:
 def _nothing_after_colon(wrong: Wrong) -> Fault:
     name = wrong.path[-1]
     hint = f"write `{name}` without the colon, or give it settings" if "x-first" in wrong.schema else "remove the key"
-    settings = next(each for each in parts(wrong.schema) if each.get("type") == "object")
-    if settings.get("required"):
-        hint = f"write `{form(str(name), settings)}`"
+    if wrong.schema.get("required"):
+        hint = f"write `{form(str(name), wrong.schema)}`"
     return wrong.fault(_value_mark(wrong), "type", f"`{name}` has nothing after its colon", hint)
 
 
@@ -293,7 +304,7 @@ def _flaw(wrong: Wrong, value: Any) -> str:
         return "not a number"
     if isinstance(value, float) and wants(wrong.schema, "integer"):
         return "not a whole number"
-    if isinstance(value, str) and (wrong.keyword == "type" or wrong.node.quoted and value in allowed(wrong.schema)):
+    if isinstance(value, str) and (wrong.keyword == "type" or (wrong.node.quoted and value in allowed(wrong.schema))):
         return "text"
     return f"not{meant(scalar_text(value), allowed(wrong.schema))}"
 
@@ -339,5 +350,5 @@ _EXPLAINED = {
     "oneOf": _sources,
     "not": _both,
     "minProperties": _empty_mapping,
-    "x-single": _not_single,
+    "x-choice": _not_single,
 }

@@ -31,7 +31,6 @@ def extended(path: Path) -> Node:
     return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
 
 
-
 def _ceiling(path: Path) -> Path:
     """The folder above which no path may climb: the repository's, or the recipe's own."""
     folder = Path(os.path.realpath(path.parent))
@@ -99,8 +98,8 @@ def _extended(own: Node) -> list[Node]:
     nodes = extends.value if isinstance(extends.value, list) else [extends]
     wrong = [node for node in nodes if not isinstance(node.value, str) or not node.value]
     if wrong:
-        message = "`extends` takes a path or a list of paths"
-        raise RecipeError([fault_at(node.mark, "type", "extends", message, "write `extends: base.yaml`") for node in wrong])
+        message, hint = "`extends` takes a path or a list of paths", "write `extends: base.yaml`"
+        raise RecipeError(fault_at(node.mark, "type", "extends", message, hint) for node in wrong)
     return nodes
 
 

@@ -1,8 +1,8 @@
-"""The canonical form of a recipe: every default filled in, every block with all its settings. Defaults are the schema's.
+"""The canonical form of a recipe: every default filled in, every block with all its settings.
 
-What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then the constructor's default.
-Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order: a recipe means the same
-whatever the order of its keys.
+All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
+the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order:
+a recipe means the same whatever the order of its keys.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Data = dict[str, Any]
 
 def freeze(written: Data, schema: Schema, name: str) -> Data:
     """The canonical form of a recipe that the schema has found good; `name` is its name if it has none."""
-    model = written["model"]
-    freezer = _Freezer(schema["$defs"], {key: value for key, value in model.items() if f"defaults.{key}" in schema["$defs"]},
-                       model.get("dropout"))  # fmt: skip
+    model, defs = written["model"], schema["$defs"]
+    defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
+    freezer = _Freezer(defs, defaults, model.get("dropout"))
     frozen = freezer.section({key: value for key, value in written.items() if key not in NOT_FROZEN}, schema)
     frozen = {key: value for key, value in frozen.items() if key not in NOT_FROZEN}
     frozen["name"] = frozen["name"] or name
-    frozen["model"] = {key: value for key, value in frozen["model"].items() if key not in freezer.defaults}
+    frozen["model"] = {key: value for key, value in frozen["model"].items() if f"defaults.{key}" not in defs}
     if all(frozen["training"][budget] is None for budget in BUDGETS):
         frozen["training"]["max_epochs"] = DEFAULT_EPOCHS
     return frozen
@@ -53,21 +53,30 @@ class _Freezer(NamedTuple):
     dropout: float | None
 
     def value(self, value: Any, schema: Schema) -> Any:
-        if "$ref" in schema:
-            return self.value(value, self.defs[schema["$ref"].removeprefix("#/$defs/")])
-        if "x-choice" in schema:
-            return self.choice(value, schema["x-choice"])
-        if "x-list" in schema and not isinstance(value, list) and value is not None:
+        if value is None:
+            return None
+        if "$ref" in schema and "x-choice" in self.defs[schema["$ref"].removeprefix("#/$defs/")]:
+            return self.choice(value, schema["$ref"].removeprefix("#/$defs/"))
+        if "x-list" in schema and not isinstance(value, list):
             return [value]
-        if "anyOf" in schema:
-            return self.value(value, alternative(schema, self.defs, value) or {})
+        if isinstance(value, dict):
+            return self.mapping(value, self.whole(schema))
+        if isinstance(value, list):
+            items = self.whole(schema).get("items", {})
+            return [self.value(item, items) for item in value]
+        part = (alternative(schema, value) or {}) if "anyOf" in schema else schema
+        return float(value) if part.get("type") == "number" else value
+
+    def whole(self, schema: Schema) -> Schema:
+        """A schema and what it refers to."""
+        reference = schema.get("$ref")
+        return {**self.defs[reference.removeprefix("#/$defs/")], **schema} if reference else schema
+
+    def mapping(self, value: Data, schema: Schema) -> Data:
         if "properties" in schema:
             return self.section(value, schema)
-        if schema.get("type") == "object":
-            return {key: self.value(value[key], schema["additionalProperties"]) for key in sorted(value)}
-        if isinstance(value, list):
-            return [self.value(item, schema.get("items", {})) for item in value]
-        return float(value) if schema.get("type") == "number" else value
+        each = schema.get("additionalProperties", {})
+        return {key: self.value(value[key], each) for key in sorted(value)}
 
     def section(self, written: Data, schema: Schema) -> Data:
         """A mapping with a default for each key that is not written."""
@@ -76,8 +85,8 @@ class _Freezer(NamedTuple):
         for key, each in known.items():
             if key in written:
                 frozen[key] = self.value(written[key], each)
-            elif "default" in each:
-                frozen[key] = self.value(each["default"], each)
+            elif key not in schema.get("required", ()) and not each.get("x-open"):
+                frozen[key] = self.value(each.get("default"), each)
         more = sorted(key for key in written if key not in known)
         return frozen | {key: self.value(written[key], schema["additionalProperties"]) for key in more}
 
@@ -88,11 +97,11 @@ class _Freezer(NamedTuple):
         given = _as_mapping(settings, entry)
         if table == "block":
             given = self.inherited(name, entry) | given
-        return {name: self.section(given, entry["anyOf"][-1])}
+        return {name: self.section(given, entry)}
 
     def inherited(self, name: str, entry: Schema) -> Data:
         """What `model.dropout` and `model.NAME` say of a block."""
-        settings = entry["anyOf"][-1]["properties"]
+        settings = entry["properties"]
         key = "rate" if name == "dropout" else "dropout"
         everywhere = {key: self.dropout} if self.dropout is not None and key in settings else {}
         return everywhere | _as_mapping(self.defaults.get(name, {}), entry)

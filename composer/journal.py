@@ -31,7 +31,7 @@ class Journal:
 
     def validated(self, module: Seq2Seq, row: Mapping[str, float]) -> dict[str, float]:
         """A row of validation scores; what is judged by decoding is added to it here, and returned."""
-        more, samples = self.judge.judge(module, "val") if self.judge else ({}, [])
+        more, samples = self.judge.judge(module) if self.judge else ({}, [])
         full = {**row, **more}
         self.write(full)
         self.display.validated(full, samples[:SHOWN])

@@ -1,8 +1,8 @@
 """The recipe language, except its blocks: every key, its type, bounds, default and meaning, said once.
 
-The classes are descriptions: no recipe becomes an instance of them. The schema is generated from their constructors and from the
-sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports torch (the kinds
-of setting stand in the contract), so only the generator does; everybody else reads the schema.
+The classes are descriptions: no recipe becomes an instance of them. The schema is generated from their constructors
+and from the sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports
+torch (the kinds of setting stand in the contract), so only the generator does; everybody else reads the schema.
 """
 
 from __future__ import annotations

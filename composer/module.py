@@ -43,6 +43,7 @@ class Seq2Seq(LightningModule):
         self.model = build(self.recipe, sides)
         self.progress: Callable[[], Progress] = lambda: Progress(self.global_step, 0.0)
         self.register_buffer("spent", torch.zeros(()), persistent=False)
+        self.seen: Batch = {}
         self.train_sums = Sums()
         self.val_sums = Sums()
 
@@ -55,6 +56,7 @@ class Seq2Seq(LightningModule):
         gradient is that of the one global batch.
         """
         penalties: dict[str, list[Tensor]] = {}
+        self.seen = batch
         logits = self.model(batch["sources"], batch["target_in"], Beside(None, penalties, self.spent))
         loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
         del logits
@@ -77,6 +79,19 @@ class Seq2Seq(LightningModule):
         self.spent.fill_(at.spent)
         for group in optimizer.param_groups:
             group["lr"] = chosen["learning_rate"] * SCHEDULES[name](at, **settings)
+
+    def shapes(self) -> str:
+        """The shapes of the batch that was trained on last, in words."""
+        sides = {**self.seen.get("sources", {}), "target": self.seen.get("target_in")}
+        found = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
+        return ", ".join(found) or "unknown shape"
+
+    def configure_gradient_clipping(
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Scales the gradient down to `clip_norm`. Lightning's own way refuses fused optimizers, even without a scaler."""
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     # ------------------------------------------------------------------------------------------- validation
 

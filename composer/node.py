@@ -11,7 +11,7 @@ COMMAND_LINE = "<command line>"
 
 
 class Mark(NamedTuple):
-    """A place in a text. `line` and `column` count from 1; `text` is the whole line, `length` how much of it is meant."""
+    """A place in a text. `line` and `column` count from 1; `text` is the line, `length` how much of it is meant."""
 
     file: str
     line: int

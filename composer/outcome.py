@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
-from torch import Tensor
-
 from composer import checkpoint
-from composer.checkpoint import write_whole
+from composer.journal import Journal
 from composer.keeper import History, Keeper
-from composer.module import Seq2Seq
-from composer.run_folder import RunFolder
-from composer.start import distinct
+from composer.run_folder import now
+from composer.session import Session
+from composer.weights import save_weights
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,25 @@ def chosen(keeper: Keeper, history: History, average: int) -> tuple[str, list[Pa
     return "last", [max(there)]
 
 
-def write_weights(module: Seq2Seq, folder: RunFolder, paths: list[Path]) -> None:
-    """Puts the mean of these checkpoints into the module and into model.safetensors."""
+def conclude(session: Session, journal: Journal | None) -> Outcome:
+    """Writes the final weights, measures them, and says where everything is."""
+    folder, course = session.folder, session.course
+    if journal is None:
+        return Outcome(folder.path, {})
+    how, paths = chosen(course.keeper, course.history, session.recipe.training["average_checkpoints"])
     weights = checkpoint.average(paths) if len(paths) > 1 else checkpoint.weights(paths[0])
-    module.model.load_state_dict(weights)
-    write_whole(folder.weights, save(plain(distinct(module.model))))
-
-
-def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that a file can hold: on the CPU, one after another."""
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    session.module.model.load_state_dict(weights)
+    save_weights(session.module.model, folder.weights)
+    scores = {key: value for key, value in course.history[-1].items() if key != "step"}
+    record = folder.update(
+        status="finished",
+        ended=now(),
+        minutes=round(course.clock.minutes(), 3),
+        steps=course.now.step,
+        epochs=round(course.order.epochs(), 3),
+        kept={"how": how, "checkpoints": [path.name for path in paths]},
+        scores=scores,
+    )
+    journal.close(0)
+    session.display.say(f"everything is in {folder.path}")
+    return Outcome(folder.path, record)

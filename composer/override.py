@@ -17,7 +17,6 @@ First = Callable[[Steps], str | None]
 """The first setting of the block, optimizer, ... that stands at a path; None where there is none."""
 
 
-
 class _Step(NamedTuple):
     name: str | int
     mark: Mark
@@ -62,8 +61,9 @@ def _steps(key: str, whole: Mark) -> list[_Step]:
     while end < len(key):
         found = _STEP.match(key, end)
         if found is None or (end == 0) != (found.group()[0] not in ".["):
+            mark = whole._replace(column=end + 1, length=len(key) - end)
             hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
-            raise _refused(whole._replace(column=end + 1, length=len(key) - end), "", f"`{key}` is no path to a key", hint)
+            raise _refused(mark, "", f"`{key}` is no path to a key", hint)
         name, *index = found.groups()
         begin = end + (found.group()[0] in ".[")
         mark = whole._replace(column=begin + 1, length=found.end() - begin)
@@ -92,7 +92,7 @@ class _Setter(NamedTuple):
     first: First
     value: Node
 
-    def set(self, node: Node | None, steps: list[_Step], path: Steps) -> Node | None:
+    def set(self, node: Node | None, steps: list[_Step], path: Steps) -> Node:
         if not steps:
             return self.value
         step = steps[0]
@@ -124,7 +124,7 @@ class _Setter(NamedTuple):
         if isinstance(node.value, dict):
             return node.value
         if node.value == step.name:  # a block's bare name
-            return {step.name: Node({}, node.mark, key=node.mark)}
+            return {str(step.name): Node({}, node.mark, key=node.mark)}
         first = self.first(path)
         if first is None:
             message = f"`{show_path(path)}` is a single value and has no key `{step.name}`"
@@ -138,8 +138,8 @@ class _Setter(NamedTuple):
         return _with(children, name, self.set(children.get(name), steps[1:], (*path, name)))
 
 
-def _with(children: dict[str, Node], name: str, child: Node | None) -> dict[str, Node]:
+def _with(children: dict[str, Node], name: str, child: Node) -> dict[str, Node]:
     """The children with one more; `null` removes what is there."""
-    removed = child is None or (child.value is None and name in children)
-    rest = {key: node for key, node in children.items() if not (removed and key == name)}
-    return rest if removed or child is None else {**rest, name: child}
+    if child.value is None and name in children:
+        return {key: node for key, node in children.items() if key != name}
+    return {**children, name: child}

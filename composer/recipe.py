@@ -139,7 +139,8 @@ class Recipe:
 
     def written_at(self, path: Steps) -> tuple[Node, Steps, bool]:
         """The node written for a path of `frozen`, its path as written, and whether it is the very thing."""
-        node, steps = self.root, ()
+        node: Node = self.root
+        steps: Steps = ()
         for index, step in enumerate(path):
             inner = _inside(node, step)
             if inner is not None:
@@ -189,7 +190,7 @@ def _is_block(path: Steps) -> bool:
     return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
 
 
-_CHOSEN = {
+_CHOSEN: dict[Steps, str] = {
     ("training", "optimizer"): "optimizers",
     ("training", "schedule"): "schedules",
     ("data", "tokenizer"): "tokenizers",

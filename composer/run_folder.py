@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import json
 import platform
@@ -142,3 +143,8 @@ def _git(folder: Path, *words: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def now() -> str:
+    """The time, as run.json has it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

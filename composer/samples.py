@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-
-from composer.data.batches import Batches, ReadingOrder
 from composer.data.encoded import Encoded
 from composer.data.pairs import Pairs
 from composer.module import Seq2Seq
@@ -16,6 +11,18 @@ from composer.wandb_log import Sample
 
 JUDGED = 200
 """Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""
+GREEDY = {"greedy": {"max_length": 256}}
+
+
+def text_scores(written: list[str], references: list[str]) -> dict[str, float]:
+    import sacrebleu
+
+    right = sum(map(str.__eq__, written, references))
+    return {
+        "exact_match": right / len(references),
+        "bleu": sacrebleu.corpus_bleu(written, [references]).score,
+        "chrf": sacrebleu.corpus_chrf(written, [references]).score,
+    }
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,20 @@ class Judge:
 
     encoded: Encoded
     pairs: Pairs
-    tokens_per_batch: int
 
-    def judge(self, module: Seq2Seq, split: str) -> tuple[dict[str, float], list[Sample]]:
-        """Scores under their names for `split`, and the translations."""
-        return {}, []
+    def judge(self, module: Seq2Seq) -> tuple[dict[str, float], list[Sample]]:
+        """val/exact_match, val/bleu and val/chrf, and the translations; nothing where there is nothing to translate."""
+        sources = {side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()}
+        if not sources:
+            return {}, []
+        try:
+            from composer.decode import decode_all
+        except ImportError:
+            return {}, []
+
+        found = decode_all([module.model], sources, GREEDY)
+        written = module.tokenizers.decode("target", [best.ids for best, *_ in found])
+        references = list(self.encoded.lines[: len(written)])
+        shown = self.pairs.sides[next(iter(sources))]
+        samples = [Sample(shown[row], references[row], written[row]) for row in range(len(written))]
+        return {f"val/{name}": score for name, score in text_scores(written, references).items()}, samples

@@ -3,9 +3,9 @@
 The schema is a file that travels with the package: editors read it, and so do validation and freezing, without
 importing torch. It is made anew only where plug-ins add blocks. `python -m composer.schema` writes it.
 
-What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table, `x-names` its
-bare names, `x-single` its form with settings; `x-first` is the setting that a scalar or list sets, `x-list` marks a
-list for which one item may stand alone, `x-open` what is taken as it is, `x-refused` names keys that belong elsewhere.
+What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table by a bare name or
+a mapping with one key; `x-first` is the setting that a scalar or list sets, `x-list` marks a list for which one item may stand alone, `x-open` what is taken as it is, `x-refused` names keys that belong elsewhere.
+A setting that is neither required nor open and has no default is `null` where it is not written.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ TABLES = {
     "decoders": ("composer.decode", "DECODERS"),
 }
 IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
+ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
 VARIABLE = {"$ref": "#/$defs/variable"}
 
 
@@ -71,18 +72,14 @@ def kind(value: Any) -> str:
     return {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}.get(type(value), "object")
 
 
-def alternative(schema: Schema, defs: Schema, value: Any) -> Schema | None:
+def alternative(schema: Schema, value: Any) -> Schema | None:
     """The one alternative of an `anyOf` that speaks of values of this kind; variables have been replaced."""
-    return next((each for each in schema["anyOf"] if each != VARIABLE and _speaks_of(each, defs, kind(value))), None)
+    return next((each for each in schema["anyOf"] if each != VARIABLE and _speaks_of(each, kind(value))), None)
 
 
-def _speaks_of(branch: Schema, defs: Schema, wanted: str) -> bool:
-    if "$ref" in branch:
-        branch = defs[branch["$ref"].removeprefix("#/$defs/")]
-    if "anyOf" in branch:
-        return any(each != VARIABLE and _speaks_of(each, defs, wanted) for each in branch["anyOf"])
+def _speaks_of(branch: Schema, wanted: str) -> bool:
     if "type" not in branch:
-        return "enum" not in branch or wanted in map(kind, branch["enum"])
+        return wanted in map(kind, branch["enum"])
     return wanted == branch["type"] or (wanted == "integer" and branch["type"] == "number")
 
 
@@ -96,21 +93,31 @@ def generate() -> Schema:
     defs: dict[str, Schema] = {"variable": _variable()}
     blocks = registry.blocks()
     defs |= _choice("block", blocks, "A block: its name, or its name with settings.", named=True)
-    defs["stack"] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/block"},
-                     "description": "A stack: blocks that run one after another."}  # fmt: skip
     for table, (module, name) in TABLES.items():
         entries = getattr(importlib.import_module(module), name)
         defs |= _choice(table, entries, f"One of the {table}: its name, or its name with settings.")
-    root = _section(language.Recipe, defs)
-    _add_model_rules(defs, blocks)
-    _add_data_rules(defs)
+    root = _mapping(language.Recipe, defs)
+    _add_defaults(defs, blocks)
+    defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = language.TRAINER_REFUSES
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "seqcomposer recipe, version 1",
+        "type": "object",
         **root,
+        "required": [],
+        # what a recipe extends may hold what it does not; there is no `extends` any more when it is validated
+        "if": {"required": ["extends"]},
+        "else": {"required": root["required"], "properties": _needed(defs)},
         "$defs": dict(sorted(defs.items())),
     }
+
+
+def _needed(defs: dict[str, Schema]) -> dict[str, Schema]:
+    """What the sections must hold, taken out of their schemas."""
+    model = {"required": defs["model"].pop("required")}
+    data = {"oneOf": [{"required": [source]} for source in ("parallel", "hub", "generate")]}
+    return {"model": model, "data": data}
 
 
 def _variable() -> Schema:
@@ -118,65 +125,57 @@ def _variable() -> Schema:
             "patternErrorMessage": "This value does not fit here."}  # fmt: skip
 
 
-def _add_model_rules(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
-    model = defs["model"]
-    taken = set(blocks) & set(model["properties"]) - {"dropout"}
+def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
+    """Makes a key of `model` of every block that has settings for which there can be a default."""
+    keys = defs["model"]["properties"]
+    taken = sorted(set(blocks) & set(keys) - {"dropout"})
     if taken:
-        raise ValueError(f"a block cannot be called {sorted(taken)[0]!r}: it is a key of `model`")
+        raise ValueError(f"a block cannot be called {taken[0]!r}: it is a key of `model`")
     for name in blocks:
         defaults = _defaults(defs[f"block.{name}"], name)
-        if defaults is not None and name != "dropout":
+        if defaults["properties"] and name != "dropout":
             defs[f"defaults.{name}"] = defaults
-            model["properties"][name] = {"$ref": f"#/$defs/defaults.{name}"}
-    model["not"] = {"required": ["encoder", "encoders"]}
+            keys[name] = {"$ref": f"#/$defs/defaults.{name}"}
 
 
-def _add_data_rules(defs: dict[str, Schema]) -> None:
-    sources = ("parallel", "hub", "generate")
-    defs["data"]["oneOf"] = [{"required": [source]} for source in sources]
-    for name in ("split", "hub"):
-        # with several encoders, one key per encoder
-        defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
-
-
-def _defaults(block: Schema, name: str) -> Schema | None:
+def _defaults(block: Schema, name: str) -> Schema:
     """What `model.NAME` may hold: the block's settings without its stacks and its name, all of them optional."""
-    settings = block["anyOf"][-1]
-    kept = {key: value for key, value in settings["properties"].items() if key != "as" and not _holds_stack(value)}
-    if not kept:
-        return None
-    short = block["anyOf"][:-1] if block.get("x-first") in kept else []
-    mapping = {**settings, "properties": kept, "required": [], "minProperties": 1}
-    first = {"x-first": block["x-first"]} if short else {}
-    return {"description": f"The defaults of every `{name}`. {block['description']}", **first,
-            "anyOf": [*short, mapping]}  # fmt: skip
+    keys = {key: value for key, value in block["properties"].items() if key != "as" and not _holds_stack(value)}
+    rest = {"properties": keys, "required": [], "additionalProperties": False, "minProperties": 1}
+    what = f"The defaults of every `{name}`. {block['description']}"
+    if block.get("x-first") in keys:
+        return {**block, **rest, "description": what}
+    return {"description": what, "type": "object", **rest}
 
 
 def _holds_stack(schema: Any) -> bool:
     if isinstance(schema, dict):
-        return schema.get("$ref") == "#/$defs/stack" or any(_holds_stack(value) for value in schema.values())
+        return schema == BLOCK or any(_holds_stack(value) for value in schema.values())
     return isinstance(schema, list) and any(_holds_stack(value) for value in schema)
 
 
 # ------------------------------------------------------------------------------------------- choices and sections
 
 
-def _choice(table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False) -> dict[str, Schema]:
+def _choice(
+    table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False
+) -> dict[str, Schema]:
     """A choice among named constructors: a single-key mapping, or a bare name where no setting is required."""
     defs = {f"{table}.{name}": _entry(entry, named) for name, entry in sorted(entries.items())}
-    bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["anyOf"][-1]["required"]]
-    names: Schema = {"type": "string", "enum": bare}
-    names["x-names"] = table
-    names["enumDescriptions"] = [defs[f"{table}.{name}"]["description"] for name in bare]
-    mapping = {
-        "type": "object",
-        "x-single": table,
+    bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
+    told = [defs[f"{table}.{name}"]["description"] for name in bare]
+    choice = {
+        "description": description,
+        "x-choice": table,
+        "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": told}, {"type": "object"}, VARIABLE],
         "properties": {name: {"$ref": f"#/$defs/{table}.{name}"} for name in sorted(entries)},
         "additionalProperties": False,
         "minProperties": 1,
-        "maxProperties": 1,
+        # said outright, `maxProperties` would keep editors from completing the first key
+        "if": {"minProperties": 2},
+        "then": {"maxProperties": 1},
     }
-    return {table: {"description": description, "x-choice": table, "anyOf": [names, mapping, VARIABLE]}, **defs}
+    return {table: choice, **defs}
 
 
 def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
@@ -184,20 +183,13 @@ def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
     mapping = _mapping(constructor, {})
     first = next(iter(mapping["properties"]), None)
     if named:
-        mapping["properties"]["as"] = {**_text(IDENTIFIER), "description": "The name of the output, for later blocks."}
-    description = mapping.pop("description")
+        name = {"description": "The name of the output, for later blocks.", "x-open": True, **_text(IDENTIFIER)}
+        mapping["properties"]["as"] = name
     if first is None or set(mapping["required"]) - {first}:
-        return {"description": description, "anyOf": [mapping]}
-    short = [each for each in _alternatives(mapping["properties"][first]) if each.get("type") not in ("object", "null")]
-    return {"description": description, "x-first": first, "anyOf": [*short, mapping]}
-
-
-def _alternatives(schema: Schema) -> list[Schema]:
-    return schema["anyOf"] if "anyOf" in schema else [{k: v for k, v in schema.items() if k not in ("default",)}]
-
-
-def _section(described: type, defs: dict[str, Schema]) -> Schema:
-    return _mapping(described, defs)
+        return {"type": "object", **mapping}
+    setting = {key: value for key, value in mapping["properties"][first].items() if key not in ("description", "default")}
+    short = [each for each in setting.get("anyOf", [setting]) if each.get("type") not in ("object", "null")]
+    return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **mapping}])}
 
 
 def _mapping(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
@@ -212,12 +204,11 @@ def _mapping(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema
         properties[name] = _setting(hints[parameter.name], parameter.default, meanings.get(name, ""), defs)
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
-    return {"description": what, "type": "object", "properties": properties, "required": required,
-            "additionalProperties": False}  # fmt: skip
+    return {"description": what, "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _hints(constructor: Callable[..., Any]) -> dict[str, Any]:
-    owner = constructor.__init__ if inspect.isclass(constructor) else constructor  # type: ignore[misc]
+    owner = constructor.__init__ if inspect.isclass(constructor) else constructor
     return typing.get_type_hints(owner, include_extras=True)
 
 
@@ -241,7 +232,7 @@ def _setting(hint: Any, default: Any, meaning: str, defs: dict[str, Schema]) -> 
     schema = _schema(hint, defs)
     if meaning:
         schema = {"description": meaning, **schema}
-    if default is inspect.Parameter.empty or schema.get("x-open"):
+    if default in (inspect.Parameter.empty, None):
         return schema
     return {**schema, "default": _plain_default(default, schema)}
 
@@ -261,7 +252,7 @@ def _schema(hint: Any, defs: dict[str, Schema]) -> Schema:
     if origin is typing.Annotated:
         return _annotated(arguments[0], arguments[1:], defs)
     if origin in (typing.Union, types.UnionType):
-        return _any_of([_schema(each, defs) for each in arguments])
+        return _optional([_schema(each, defs) for each in arguments], defs)
     if origin is typing.Literal:
         return _any_of([{"enum": list(arguments)}, VARIABLE])
     if origin is dict:
@@ -274,11 +265,21 @@ def _schema(hint: Any, defs: dict[str, Schema]) -> Schema:
     return _scalar(hint, {})
 
 
+def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:
+    """A choice is left away where it is not wanted; everything else may be `null`. Editors need a section in place."""
+    references = [each["$ref"].removeprefix("#/$defs/") for each in alternatives if "$ref" in each]
+    if references and "x-choice" in alternatives[0] | defs.get(references[0], {}):
+        return alternatives[0]
+    return _any_of([{"type": "object", **defs[references[0]]} if "$ref" in each else each for each in alternatives])
+
+
 def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
-        defs[name] = _section(described, defs)
-    return {"$ref": f"#/$defs/{name}"}
+        defs[name] = _mapping(described, defs)
+        if described.__name__ in ENCODER_KEYS:
+            defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
+    return {"type": "object", "$ref": f"#/$defs/{name}"}
 
 
 def _array(origin: Any, arguments: tuple[Any, ...], defs: dict[str, Schema]) -> Schema:
@@ -330,17 +331,26 @@ def _text(pattern: str, what: str = "a name of letters, digits, `_` and `-`") ->
 
 
 def _any_of(alternatives: Sequence[Schema]) -> Schema:
-    """One schema that admits all of them, a variable told once and last."""
-    flat: list[Schema] = []
-    extra: Schema = {}
+    """One schema that admits all of them, a variable told once and last.
+
+    What is said of lists and mappings stands beside the `anyOf`, which speaks of kinds and of single values only: so
+    an editor, too, tells exactly what is wrong inside a mapping, and not that none of the alternatives fits.
+    """
+    parts: list[Schema] = []
+    beside: Schema = {}
     for each in alternatives:
-        extra |= {key: value for key, value in each.items() if key.startswith("x-") and "anyOf" in each}
-        flat.extend(part for part in each.get("anyOf", [each]) if part not in flat)
-    ordered = [part for part in flat if part != VARIABLE] + [part for part in flat if part == VARIABLE]
-    return {**extra, **(ordered[0] if len(ordered) == 1 else {"anyOf": ordered})}
+        beside |= {key: value for key, value in each.items() if key != "anyOf"} if "anyOf" in each else {}
+        for part in each.get("anyOf", [each]):
+            if part.get("type") in ("array", "object"):
+                beside |= {key: value for key, value in part.items() if key != "type"}
+                part = {"type": part["type"]}
+            parts.extend([part] if part not in parts else [])
+    parts.sort(key=lambda part: part == VARIABLE)
+    return {**beside, **(parts[0] if len(parts) == 1 else {"anyOf": parts})}
 
 
-STACK = {"$ref": "#/$defs/stack"}
+BLOCK = {"$ref": "#/$defs/block"}
+STACK = {"type": "array", "items": BLOCK, "minItems": 1}
 NAME = {"type": "string", "minLength": 1}
 KINDS: dict[str, Schema] = {
     "stack": STACK,

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from composer import schema
+from composer.describe import describe, scalar_text
 from composer.errors import RunError
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def _nested(rows: Iterable[Row]) -> Iterable[tuple[int, str, Row]]:
         while above and not _holds(above[-1], row.path):
             above.pop()
         said = above[-1] if above else ""
-        label = row.path.removeprefix(said).lstrip(".") or row.block
-        yield len(above), label, row
+        label = row.path.removeprefix(said).lstrip(".")
+        # a block that is written as a bare name ends in its number
+        yield len(above), label if label.endswith(row.block) else f"{label} {row.block}".strip(), row
         if row.path != said:
             above.append(row.path)
 
@@ -97,11 +99,10 @@ def print_block(name: str) -> None:
         meant = f"; did you mean `{close[0]}`?" if close else ""
         raise RunError.of(f"no block is called `{name}`{meant}", "`seqcomposer blocks` lists them")
     described = known[name]
-    settings = described["anyOf"][-1]
     table = _table(["setting", "value", "default", "meaning"])
-    for key, setting in settings["properties"].items():
-        default = "required" if key in settings["required"] else _default(setting)
-        table.add_row(key, escape(kind(setting)), escape(default), escape(setting.get("description", "")))
+    for key, setting in described["properties"].items():
+        default = "required" if key in described["required"] else _default(setting)
+        table.add_row(key, escape(_taken(setting)), escape(default), escape(setting.get("description", "")))
     console = _console()
     console.print(f"{name}: {described['description']}", markup=False, highlight=False)
     if first := described.get("x-first"):
@@ -114,41 +115,13 @@ def _blocks() -> dict[str, Any]:
     return {key.removeprefix(PREFIX): value for key, value in definitions.items() if key.startswith(PREFIX)}
 
 
-def _default(setting: Mapping[str, Any]) -> str:
-    if setting.get("default") is None:
-        return "-"
-    default = setting["default"]
-    return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def kind(setting: Mapping[str, Any]) -> str:
-    """The values that a setting takes, in words."""
+def _taken(setting: Mapping[str, Any]) -> str:
     reference = setting.get("$ref", "").rpartition("/")[2]
-    if reference:
-        return "" if reference == "variable" else f"a {reference}"
-    if "anyOf" in setting:
-        kinds = [kind(each) for each in setting["anyOf"] if each.get("type") != "null"]
-        return " | ".join(dict.fromkeys(filter(None, kinds)))
-    if "enum" in setting:
-        return " | ".join(map(str, setting["enum"]))
-    if setting.get("type") == "array":
-        return f"a list of: {kind(setting['items'])}"
-    if setting.get("type") == "object":
-        return _mapping_kind(setting)
-    return _scalar_kind(setting)
+    return f"a {reference}" if reference else describe(dict(setting)).replace("`", "")
 
 
-def _mapping_kind(setting: Mapping[str, Any]) -> str:
-    if keys := setting.get("properties"):
-        return "{" + ", ".join(f"{key}: {kind(value)}" for key, value in keys.items()) + "}"
-    return f"names to: {kind(setting.get('additionalProperties', {}))}"
-
-
-def _scalar_kind(setting: Mapping[str, Any]) -> str:
-    words = {"integer": "whole number", "number": "number", "boolean": "true | false", "string": "text"}
-    bounds = {"minimum": ">=", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}
-    said = [f"{sign} {setting[bound]:g}" for bound, sign in bounds.items() if bound in setting]
-    return " ".join(filter(None, [words.get(setting.get("type", ""), "any value"), ", ".join(said)]))
+def _default(setting: Mapping[str, Any]) -> str:
+    return "-" if setting.get("default") is None else scalar_text(setting["default"])
 
 
 # ------------------------------------------------------------------------------------------- the terminal

@@ -24,6 +24,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
+ONCE = "say a value once under `vars` and write `${name}`; say a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile(r"\r\n|\r|\n")
@@ -213,17 +214,16 @@ class _Builder:
     def _decorations(self, event: Any) -> None:
         mark = self.places.mark(event.start_mark, event.end_mark)
         if event.anchor is not None:
-            self._fault(mark._replace(length=len(event.anchor) + 1), "alias", f"`&{event.anchor}` is an anchor; "
-                        "a recipe has none", "say it once under `vars` and write `${name}`, or use `stacks`")  # fmt: skip
+            self._fault(mark._replace(length=len(event.anchor) + 1), "alias",
+                        f"`&{event.anchor}` is an anchor; a recipe has none", ONCE)  # fmt: skip
         if event.tag is not None:
             shown = _tag(event.tag)
-            self._fault(mark._replace(length=len(shown)), "tag", f"`{shown}` is a tag; a recipe is plain data and has "
-                        "none", "remove the tag; put quotes around what shall be text")  # fmt: skip
+            self._fault(mark._replace(length=len(shown)), "tag", f"`{shown}` is a tag; a recipe is plain data",
+                        "remove the tag; put quotes around what shall be text")  # fmt: skip
 
     def _alias(self, event: Any) -> None:
         mark = self.places.mark(event.start_mark, event.end_mark)
-        self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none",
-                    "say it once under `vars` and write `${name}`, or use `stacks`")  # fmt: skip
+        self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", ONCE)
         self._add(Node(None, mark))
 
     def _begin(self, event: Any) -> None:

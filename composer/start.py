@@ -6,15 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-from torch import Tensor
-
 from composer import checkpoint
 from composer.data.encoded import Encoded
 from composer.data.pairs import sides
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.model import EncoderDecoder
 from composer.recipe import Recipe, load
 from composer.run_folder import RunFolder
 
@@ -40,43 +36,6 @@ def tokenizers_of(recipe: Recipe, folder: RunFolder, start_from: Path | None) ->
             str(start_from),
         )
     return found
-
-
-def take_weights(model: EncoderDecoder, start_from: Path) -> None:
-    """Copies the weights of another run into `model`. Raises RunError where a name or a shape differs."""
-    path = RunFolder(start_from).weights
-    if not path.exists():
-        raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(start_from))
-    found = load_file(path)
-    wanted = distinct(model)
-    differing = [
-        f"{name}: {shape(found.get(name))} there, {shape(wanted.get(name))} here"
-        for name in sorted({*found, *wanted})
-        if shape(found.get(name)) != shape(wanted.get(name))
-    ]
-    if differing:
-        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
-        raise RunError.of(
-            f"the weights of this run do not fit the recipe: {'; '.join(differing[:SHOWN])}{more}",
-            "give the recipe the same `model`, or train without `--from`",
-            str(path),
-        )
-    model.load_state_dict(found, strict=False)
-
-
-def distinct(model: EncoderDecoder) -> dict[str, Tensor]:
-    """The tensors of a model's state by name, each under the first of its names only."""
-    seen: set[int] = set()
-    found = {}
-    for name, value in model.state_dict().items():
-        if value.data_ptr() not in seen or value.numel() == 0:
-            seen.add(value.data_ptr())
-            found[name] = value
-    return found
-
-
-def shape(value: Tensor | None) -> str:
-    return "absent" if value is None else "x".join(map(str, value.shape)) or "a number"
 
 
 def last_checkpoint(folder: RunFolder, say: Callable[[str], None]) -> Path | None:

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import Trainer, seed_everything
 from rich.console import Console
 
 from composer import run_folder
 from composer.allocator import keep_freed_memory
-from composer.budget import DEFAULT_EPOCHS, Budget
-from composer.course import Course
-from composer.data.batches import ReadingOrder, TrainingOrder, loader
-from composer.data.load import Data, load_data
+from composer.data.batches import ReadingOrder, loader
 from composer.data.pairs import check_files
-from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, RunError, RunFailed
 from composer.journal import Journal
-from composer.keeper import Keeper
 from composer.metrics_log import MetricsLog
-from composer.module import Seq2Seq
 from composer.outcome import Outcome, conclude
-from composer.plan import plan
-from composer.position import EndlessOrder
+from composer.plan import parameters_of, plan
 from composer.progress import Display
 from composer.recipe import Recipe
 from composer.run_folder import RunFolder
 from composer.samples import Judge
-from composer.signals import Signals, Stopped
-from composer.start import last_checkpoint, must_be_same, must_be_same_data, take_weights, tokenizers_of
-from composer.trainer import quieten, rank, trainer_of
+from composer.session import Session, data_folders, prepare
+from composer.signals import Stopped
+from composer.start import last_checkpoint, must_be_same
+from composer.trainer import quieten, rank
 from composer.wandb_log import WandbLog
 
 RUNS = Path("runs")
-PATIENCE = 3600.0
-"""Seconds that a process waits for the first one to have trained the tokenizer."""
 
 
 def train(
@@ -70,11 +60,13 @@ def train(
         if record:
             must_be_same(recipe, folder, record)
         check(recipe, data_folders(recipe, data, record))
-    session = prepare(recipe, folder, data, Path(start_from) if start_from else None, record, display)
+    session = prepare(
+        recipe, folder, data_folders(recipe, data, record), record, Path(start_from) if start_from else None, display
+    )
     with held(folder, resume), reported(session):
-        begin(session)
-        fit(session)
-        return conclude(session)
+        journal = begin(session)
+        fit(session, journal)
+        return conclude(session, journal)
 
 
 def check(recipe: Recipe, folders: list[Path]) -> None:
@@ -88,80 +80,6 @@ def check(recipe: Recipe, folders: list[Path]) -> None:
         raise ComposerError(faults)
 
 
-@dataclass
-class Session:
-    """All that one process has in hand while it trains."""
-
-    recipe: Recipe
-    folder: RunFolder
-    folders: list[Path]
-    data: Data
-    module: Seq2Seq
-    order: EndlessOrder
-    signals: Signals
-    display: Display
-    record: dict[str, Any]
-    keeper: Keeper
-    course: Course
-    trainer: Trainer
-
-
-def prepare(
-    recipe: Recipe, folder: RunFolder, data: str | Path | None, start_from: Path | None, record: dict[str, Any],
-    display: Display,
-) -> Session:  # fmt: skip
-    """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
-    if rank() != 0:
-        wait_for(folder.tokenizer)
-    folders = data_folders(recipe, data, record)
-    display.say(f"reading the data of {recipe.name}")
-    loaded = load_data(recipe, folders, tokenizers_of(recipe, folder, start_from))
-    if record:
-        must_be_same_data(loaded.train, record, folder)
-    training = recipe.training
-    seed_everything(training["seed"], verbose=False)
-    module = Seq2Seq(recipe.dump(), loaded.tokenizers.text(), (recipe, loaded.tokenizers))
-    if start_from is not None:
-        take_weights(module.model, start_from)
-    if training["compile"]:
-        module.model.compile()
-    order = EndlessOrder(
-        TrainingOrder(
-            loaded.train, tokens_per_batch=training["tokens_per_batch"], seed=training["seed"],
-            accumulate=training["accumulate"],
-        )
-    )  # fmt: skip
-    signals = Signals()
-    early = training["early_stopping"]
-    keeper = Keeper(folder.checkpoints, max(2, training["average_checkpoints"]), early["metric"] if early else "val/loss")
-    course = Course(
-        budget_of(training), order, keeper, signals, training["validate_every"], early, loaded.tokenizers.sha256
-    )
-    trainer = trainer_of(recipe, [course])
-    return Session(recipe, folder, folders, loaded, module, order, signals, display, record, keeper, course, trainer)
-
-
-def budget_of(training: dict[str, Any]) -> Budget:
-    """The budget that a recipe names; ten epochs where it names none."""
-    limits = training["max_steps"], training["max_epochs"], training["max_minutes"]
-    return Budget(*limits) if any(limits) else Budget(epochs=DEFAULT_EPOCHS)
-
-
-def data_folders(recipe: Recipe, data: str | Path | None, record: dict[str, Any]) -> list[Path]:
-    """Where data files are looked up: as told, else as the run was told when it began, then beside the recipe."""
-    known = [Path(folder) for folder in record.get("data", {}).get("folders", [])] if data is None else []
-    return [*known, *(folder.resolve() for folder in recipe.folders(data) if folder.resolve() not in known)]
-
-
-def wait_for(path: Path) -> None:
-    """Waits until the first process has written a file. Raises RunError after an hour."""
-    until = time.monotonic() + PATIENCE
-    while not path.exists():
-        if time.monotonic() > until:
-            raise RunError.of("the first process has not written this file within an hour", "", str(path))
-        time.sleep(0.2)
-
-
 @contextmanager
 def held(folder: RunFolder, resume: bool) -> Iterator[None]:
     """Holds the folder against other trainings; only the first process writes there."""
@@ -173,21 +91,135 @@ def held(folder: RunFolder, resume: bool) -> Iterator[None]:
         yield
 
 
-def begin(session: Session) -> None:
-    """Writes what a run folder holds from its first moment, and opens the journal."""
+def begin(session: Session) -> Journal | None:
+    """Writes what a run folder holds from its first moment, and opens the journal; only the first process has one."""
     if rank() != 0:
-        return
-    recipe, folder, loaded = session.recipe, session.folder, session.data
+        return None
+    folder, recipe, say = session.folder, session.recipe, session.display.say
     if not session.record:
         folder.checkpoints.mkdir(exist_ok=True)
         folder.recipe.write_text(recipe.dump(), encoding="utf-8")
-        session.record = first_record(session)
-        folder.write(session.record)
-        loaded.tokenizers.save(folder.tokenizer)
-    session.record = folder.update(status="running", versions=run_folder.versions())
-    wandb = WandbLog(recipe.logging["wandb"], folder.path, recipe.name, session.record["wandb"])
-    session.display.say(wandb.told(folder.path))
-    for note in loaded.notes:
-        session.display.say(note)
+        folder.write(first_record(session))
+        session.data.tokenizers.save(folder.tokenizer)
+    record = folder.update(status="running", versions=run_folder.versions())
+    wandb = WandbLog(recipe.logging["wandb"], folder.path, recipe.name, record["wandb"])
+    say(wandb.told(folder.path))
     wandb.describe(folder.recipe, recipe.written)
-    session.wandb = wandb
+    for note in session.data.notes:
+        say(note)
+    sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
+    say(f"{record['parameters']:,} parameters; {len(session.train):,} training pairs; vocabulary: {sizes}")
+    checkpoint = last_checkpoint(folder, say)
+    after = int(checkpoint.stem.removeprefix("step-")) if checkpoint else 0
+    judge = Judge(session.data.val, session.data.pairs["val"]) if session.data.val else None
+    return Journal(MetricsLog(folder.metrics, after), wandb, session.display, judge)
+
+
+def first_record(session: Session) -> dict[str, Any]:
+    """run.json at the start of a run."""
+    recipe, tokenizers = session.recipe, session.data.tokenizers
+    return {
+        "name": recipe.name,
+        "status": "running",
+        "fingerprints": recipe.fingerprints,
+        "seed": recipe.training["seed"],
+        "versions": run_folder.versions(),
+        "git": run_folder.git_state(recipe.file.parent),
+        "began": run_folder.now(),
+        "start_from": str(session.start_from) if session.start_from else None,
+        "data": {
+            "folders": [str(folder) for folder in session.folders],
+            "pairs": {split: len(pairs) for split, pairs in session.data.pairs.items()},
+            "trained_on": len(session.train),
+            "sha256": session.train.sha256,
+        },
+        "tokenizer": tokenizers.sha256,
+        "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
+        "parameters": parameters_of(session.module.model),
+        "wandb": secrets.token_hex(4),
+    }
+
+
+def fit(session: Session, journal: Journal | None) -> None:
+    """Trains, from the last checkpoint if there is one."""
+    session.course.journal = journal
+    found = last_checkpoint(session.folder, lambda text: None)
+    if found and journal:
+        session.display.say(f"going on from {found}")
+    val = session.data.val
+    budget = session.recipe.training["tokens_per_batch"]
+    orders = ReadingOrder(val, tokens_per_batch=budget) if val else None
+    session.course.reading = orders
+    session.trainer.fit(
+        session.module,
+        loader(session.train, session.course.order),
+        loader(val, orders) if val and orders else None,
+        ckpt_path=found,
+        weights_only=True,
+    )
+
+
+@contextmanager
+def reported(session: Session) -> Iterator[None]:
+    """Writes into run.json how a training that did not finish ended, and turns machine trouble into words."""
+    try:
+        yield
+    except Stopped as stopped:
+        close(session, "interrupted")
+        session.display.say(f"stopped; go on with `--resume --run {session.folder.path}`")
+        if stopped.number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise SystemExit(128 + stopped.number) from None
+    except (KeyboardInterrupt, SystemExit):
+        close(session, "interrupted")
+        raise
+    except ComposerError:
+        close(session, "failed")
+        raise
+    except OSError as error:
+        close(session, "failed")
+        raise cannot_write(error, session.folder) from error
+    except RuntimeError as error:
+        close(session, "failed")
+        if is_out_of_memory(error):
+            raise out_of_memory(session) from error
+        raise
+    except BaseException:
+        close(session, "failed")
+        raise
+
+
+def close(session: Session, status: str) -> None:
+    """Ends the journal and says in run.json how the run ended, as far as the disk lets it."""
+    if (journal := session.course.journal) is not None:
+        journal.close(1)
+    if rank() == 0:
+        try:
+            session.folder.update(status=status, ended=run_folder.now())
+        except (OSError, RunError):
+            return
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device, or this machine, had no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error) or "alloc" in str(error).lower()
+
+
+def out_of_memory(session: Session) -> RunFailed:
+    """What was being computed, and what to make smaller."""
+    budget = session.recipe.training["tokens_per_batch"]
+    return RunFailed.of(
+        f"out of memory on a batch of {session.module.shapes()} with `tokens_per_batch` {budget}",
+        f"set `training.tokens_per_batch` to {max(1, budget // 2)}, or `training.accumulate` to "
+        f"{2 * session.recipe.training['accumulate']}: the update is then the same",
+        str(session.folder.path),
+    )
+
+
+def cannot_write(error: OSError, folder: RunFolder) -> RunFailed:
+    """A full or read-only disk, in words."""
+    return RunFailed.of(
+        f"{error.strerror or error}", "make room or take another folder with `--run DIR`; `--resume` goes on from the "
+        "last checkpoint", str(error.filename or folder.path),
+    )  # fmt: skip
+

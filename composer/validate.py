@@ -52,7 +52,8 @@ def _check_version(root: Node) -> None:
 def _validator(schema: Schema) -> Any:
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer).redefine("number", _is_number)
     keywords = {
-        "anyOf": partial(_any_of, schema["$defs"]),
+        "$ref": partial(_ref, schema["$defs"]),
+        "anyOf": _any_of,
         "enum": _enum,
         "pattern": _pattern,
         "required": _required,
@@ -63,7 +64,7 @@ def _validator(schema: Schema) -> Any:
         "not": _not_both,
         "minProperties": _not_empty,
         "maxProperties": None,
-        "x-single": _single,
+        "x-choice": _single,
     }
     return extend(Draft202012Validator, keywords, type_checker=types)(schema)
 
@@ -86,8 +87,12 @@ def _error(keyword: str, detail: Any, instance: Any, schema: Schema) -> Validati
     return ValidationError(keyword, validator=keyword, validator_value=detail, instance=instance, schema=schema)
 
 
-def _any_of(defs: Schema, validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Errors:
-    branch = alternative({"anyOf": branches}, defs, instance)
+def _ref(defs: Schema, validator: Any, reference: str, instance: Any, _: Schema) -> Errors:
+    yield from validator.descend(instance, defs[reference.removeprefix("#/$defs/")])
+
+
+def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Errors:
+    branch = alternative({"anyOf": branches}, instance)
     if branch is None:
         yield _error("type", None, instance, schema)
         return
@@ -115,7 +120,7 @@ def _required(_: Any, names: list[str], instance: Any, schema: Schema) -> Errors
 
 
 def _additional(validator: Any, allowed: Any, instance: Any, schema: Schema) -> Errors:
-    if not isinstance(instance, dict) or "x-single" in schema:
+    if not isinstance(instance, dict) or "x-choice" in schema:
         return
     for name in instance:
         if name in schema.get("properties", {}):
@@ -130,7 +135,7 @@ def _properties(validator: Any, known: dict[str, Schema], instance: Any, schema:
     if not isinstance(instance, dict):
         return
     # of `{self_attention: null, heads: 4}` only the second key is told, not that nothing follows the first
-    badly_indented = "x-single" in schema and len(instance) > 1
+    badly_indented = "x-choice" in schema and len(instance) > 1
     for name, rule in known.items():
         if name in instance and not (badly_indented and instance[name] is None):
             yield from validator.descend(instance[name], rule, path=name, schema_path=name)
@@ -157,7 +162,7 @@ def _not_both(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
 
 
 def _not_empty(_: Any, least: int, instance: Any, schema: Schema) -> Errors:
-    if isinstance(instance, dict) and len(instance) < least and "x-single" not in schema:
+    if isinstance(instance, dict) and len(instance) < least and "x-choice" not in schema:
         yield _error("minProperties", least, instance, schema)
 
 
@@ -167,4 +172,4 @@ def _single(_: Any, table: str, instance: Any, schema: Schema) -> Errors:
         return
     unknown = [name for name in instance if name not in schema["properties"]]
     if len(instance) != 1 or unknown:
-        yield _error("x-single", unknown, instance, schema)
+        yield _error("x-choice", unknown, instance, schema)

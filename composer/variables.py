@@ -79,7 +79,8 @@ class _Variables:
             return self._lookup(whole, node, path)
         text = _VARIABLE.sub(lambda found: self._inside(self._lookup(found, node, path), found, node, path), node.value)
         if len(text) > MAX_TEXT:
-            self._fault(node, None, "size", path, f"variables make a text of {len(text)} characters", "use shorter texts")
+            message = f"variables make a text of {len(text)} characters"
+            self._fault(node, None, "size", path, message, "use shorter texts")
             return ""
         return text
 

@@ -60,18 +60,19 @@ def copied(site: Site, chosen: dict[str, str], kind: tuple[Any, ...]) -> str:
     name = site.memory(chosen["copy"], "initial_state")
     there = site.memories[name].state_kind
     if there != kind:
-        raise BlockError("initial_state", f"`{name}` leaves {described(there)}, and this starts from {described(kind)}",
-                         fix="copy from a block with the same settings, or write `initial_state: "
-                             f"{name.partition('.')[0]}` for a projection")  # fmt: skip
+        raise BlockError("initial_state", f"`{name}` leaves {difference(there, kind)}, and this starts from "
+                         f"{difference(kind, there)}", fix="copy from a block with the same settings, or write "
+                         f"`initial_state: {name.partition('.')[0]}` for a projection")  # fmt: skip
     return name
 
 
-def described(kind: tuple[Any, ...]) -> str:
-    """A kind of state in words; a kind is a block's word and pairs of (what, value)."""
+def difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
+    """What a kind of state has and `other` has not, in words. A kind is a block's word and pairs (what, how many)."""
     if not kind:
         return "no state that can be copied"
     block, *parts = kind
-    return f"the state of `{block}` with " + ", ".join(f"{what} {value}" for what, value in parts)
+    own = [f"{what} {value}" for what, value in parts if (what, value) not in other]
+    return f"the state of an `{block}`" + (f" with {', '.join(own)}" if own else "")
 
 
 def mean(memory: Output) -> Tensor:

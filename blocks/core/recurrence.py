@@ -113,7 +113,7 @@ class Lstm(Fused):
         if self.projection is not None:
             pieces.append(self.projection)
         x = torch.cat((x, padding), 2)
-        with hushed("LSTM with projections is not supported with oneDNN"):
+        with quietly(self.projection is not None):
             y, _, cell = _VF.lstm(x, (h[None], c[None]), one_piece(pieces), True, 1, 0.0, grad, False, False)
         y = y.transpose(0, 1)
         return y, (at_end(y, mask, h), cell[0].to(c.dtype))
@@ -197,17 +197,17 @@ def recurrence(cell: Cell, reset: str, arriving: int, width: int, projection: in
     return ResetAfter(arriving, width) if reset == "after" else ResetBefore(arriving, width)
 
 
+def quietly(projected: bool) -> AbstractContextManager[None]:
+    """Where oneDNN's own words would reach the user: that it has no projection, and leaves that to another kernel."""
+    return unwarned() if projected and not torch.compiler.is_compiling() else nullcontext()
+
+
 @contextmanager
-def ignored(warning: str) -> Iterator[None]:
-    """Keeps one warning of torch from the user."""
+def unwarned() -> Iterator[None]:
+    """Without that one warning."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=warning)
+        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
         yield
-
-
-def hushed(warning: str) -> AbstractContextManager[None]:
-    """`ignored`, but nothing where the compiler looks on, which does not know it."""
-    return nullcontext() if torch.compiler.is_compiling() else ignored(warning)
 
 
 def one_piece(weights: Sequence[Tensor]) -> list[Tensor]:

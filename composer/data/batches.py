@@ -7,7 +7,7 @@ So a run on two devices trains on what a run on one would, and one that was stop
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from composer.data.buckets import global_batches, plan
 from composer.data.encoded import Encoded, Ids
 from composer.data.tokenizer import BOS, EOS, PAD
+
 
 class Batch(TypedDict):
     """What one device sees at once. Padding is 0, on the right. B rows, T target and S source positions.
@@ -54,6 +55,18 @@ def shares(rows: np.ndarray, parts: int) -> list[np.ndarray]:
 
 
 # ------------------------------------------------------------------------------------------- in which order
+
+
+def fill(encoded: Encoded, batches: Sequence[np.ndarray]) -> dict[str, float]:
+    """The share of real tokens among the positions of these batches: of every side by its name, and of `all`."""
+    every = {**encoded.sources, "target": encoded.target}
+    real = {side: int(ids.lengths().sum()) + len(ids) for side, ids in every.items()}
+    positions = {
+        side: sum(len(rows) * (int(counts[rows].max()) + 1) for rows in batches)
+        for side, counts in ((side, ids.lengths()) for side, ids in every.items())
+    }
+    shares = {side: real[side] / positions[side] for side in every}
+    return {**shares, "all": sum(real.values()) / sum(positions.values())}
 
 
 class TrainingOrder(Sampler[Share]):
@@ -175,11 +188,6 @@ def padded(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | Non
     if last is not None:
         out[np.arange(len(rows)), before + counts] = last
     return torch.from_numpy(out)
-
-
-def collate(lines: Mapping[str, Ids]) -> dict[str, Tensor]:
-    """All lines of each source in one batch, as an encoder reads them. -> (B, S) each"""
-    return {side: padded(ids, np.arange(len(ids)), last=EOS) for side, ids in lines.items()}
 
 
 def loader(encoded: Encoded, order: Sampler[Share], workers: int = 0) -> DataLoader[Batch]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-PRICE = 0.2  # one batch more is worth it where it saves more padding than this share of the budget
+PRICE = 0.15  # one batch more is worth it where it saves more padding than this share of the budget
 STRIP = 10  # so many neighbouring target lengths can be joined, and then
 SPAN = 24  # so many neighbouring source lengths
 DENSE = 6  # and no more once there is enough for so many batches
@@ -64,9 +64,7 @@ def plan(target: np.ndarray, source: np.ndarray, budget: int) -> Blocks:
     return _collected(best, kinds, width)
 
 
-def global_batches(
-    blocks: Blocks, target: np.ndarray, source: np.ndarray, seed: int, epoch: int
-) -> list[np.ndarray]:
+def global_batches(blocks: Blocks, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
     """The rows of every batch of an epoch, in the order of training."""
     draw = np.random.default_rng([seed, epoch])
     order = draw.permutation(len(target))
@@ -85,7 +83,8 @@ def global_batches(
 def _best_strip(best: list[Strip], cells: np.ndarray, longest: int, budget: int, width: int) -> Strip:
     """The best strip that ends with the last of these target lengths."""
     room = max(1, budget // longest)
-    end, found = len(cells), []
+    end = len(cells)
+    found: list[Strip] = []
     counts = np.zeros(cells.shape[1], dtype=np.int64)
     for start in range(end - 1, max(-1, end - 1 - STRIP), -1):
         counts = counts + cells[start]
@@ -112,11 +111,9 @@ def _cut(counts: np.ndarray, room: int, price: float, width: int) -> tuple[float
     return best[-1].cost, blocks[::-1]
 
 
-def _blocks(
-    best: list[Cut], upto: list[int], positions: list[int], end: int, room: int, price: float
-) -> list[Cut]:
+def _blocks(best: list[Cut], upto: list[int], positions: list[int], end: int, room: int, price: float) -> list[Cut]:
     """Every block that ends with this cell."""
-    found = []
+    found: list[Cut] = []
     for start in range(end - 1, max(-1, end - 1 - SPAN), -1):
         pairs = upto[end] - upto[start]
         if found and pairs > DENSE * room:

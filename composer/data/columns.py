@@ -84,7 +84,8 @@ class DatasetColumn(Column):
 
 def tsv_column(path: Path, name: str) -> TextColumn:
     """A column of a TSV file whose first line names the columns. Nothing is quoted in it."""
-    place = next(iter(TextColumn(path))).split("\t").index(name)
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        place = file.readline().rstrip("\r\n").split("\t").index(name)
     return TextColumn(path, skip=1, pick=lambda line: line.split("\t")[place])
 
 

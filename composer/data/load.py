@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def load_data(
 
 def _encoded(pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
     ids = {
-        side: encode(lines, lambda chunk, side=side: tokenizers.encode(side, chunk), tokenizers.size(side))
+        side: encode(lines, partial(tokenizers.encode, side), tokenizers.size(side))
         for side, lines in pairs.sides.items()
     }
     target = ids.pop(TARGET)

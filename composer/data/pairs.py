@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     if data.get("generate"):
         return _check_task(recipe)
     if data.get("hub"):
-        return [_fault(recipe, ("data", "hub"), each) for each in _absent_keys(recipe, data["hub"])]
+        return []
     return [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
 
 
@@ -87,14 +87,17 @@ def _from_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     if kind in ("tsv", "json"):
         column = columns.tsv_column if kind == "tsv" else columns.json_column
         return Pairs({side: column(path, name) for side, name in wanted.items()})
-    return Pairs(columns.dataset_columns(_load_file(kind, path), wanted))
+    return Pairs(columns.dataset_columns(_load_file(kind, path, wanted.values()), wanted))
 
 
-def _load_file(kind: str, path: Path) -> Any:
+def _load_file(kind: str, path: Path, names: Iterable[str]) -> Any:
     datasets = _datasets()
-    # every field is a text as it stands: neither "NA" nor 1.0 nor an empty field means anything else
-    as_text = {"dtype": str, "keep_default_na": False, "na_filter": False, "encoding": "utf-8-sig"}
-    return datasets.load_dataset(kind, data_files=[str(path)], split="train", **(as_text if kind == "csv" else {}))
+    settings: dict[str, Any] = {}
+    if kind == "csv":
+        # every field is a text as it stands: neither "NA" nor 007 nor an empty field means anything else
+        texts = datasets.Features({name: datasets.Value("string") for name in dict.fromkeys(names)})
+        settings = {"features": texts, "na_filter": False, "keep_default_na": False, "encoding": "utf-8-sig"}
+    return datasets.load_dataset(kind, data_files=[str(path)], split="train", **settings)
 
 
 def _found(name: str, folders: Sequence[Path]) -> Path:
@@ -106,17 +109,9 @@ def _found(name: str, folders: Sequence[Path]) -> Path:
 
 def _check_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Iterator[Fault]:
     told = recipe.dataset["parallel"][split]
-    found = list(_absent_keys(recipe, told))
-    wanted = {side: str(told[side]) for side in sides(recipe) if told.get(side)}
-    found += _table(told["file"], wanted, folders) if told.get("file") else _texts(split, wanted, folders)
+    wanted = {side: str(told[side]) for side in sides(recipe)}
+    found = _table(told["file"], wanted, folders) if told.get("file") else _texts(split, wanted, folders)
     return (_fault(recipe, ("data", "parallel", split), each) for each in found)
-
-
-def _absent_keys(recipe: Recipe, told: Mapping[str, Any]) -> Iterator[Problem]:
-    for side in sides(recipe):
-        if not told.get(side):
-            reader = "the decoder writes it" if side == TARGET else "an encoder reads it"
-            yield Problem("", "missing", f"`{side}` is missing, and {reader}", f"write `{side}:`")
 
 
 def _texts(split: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:

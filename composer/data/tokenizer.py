@@ -24,7 +24,7 @@ from composer.errors import RunError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
-"""The brackets are outside of the alphabet of `bpe` and `unigram`, and `word` takes them off: no text gives a special."""
+"""No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off, `char` has single characters."""
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
 FORMAT = "seqcomposer tokenizer 1"
@@ -99,7 +99,9 @@ class Tokenizers:
             found = cls(told["settings"], told["lowercase"], told["sides"], parts)
             sizes = [found.size(side) for side in found.sides]
         except Exception as error:  # tokenizers raises bare Exceptions
-            raise RunError.of(f"the tokenizer cannot be read: {error}", "take the file from the run", str(path)) from error
+            raise RunError.of(
+                f"the tokenizer cannot be read: {error}", "take the file from the run", str(path)
+            ) from error
         if not sizes or min(sizes) < len(SPECIALS):
             raise RunError.of("the tokenizer has no vocabulary", "take the file from the run", str(path))
         return found

@@ -1,20 +1,25 @@
 """Proves that a block keeps the contract, anyone's: `check_block(MyBlock, {"heads": 2})`, in a test of your own.
 
-The laws stand in `LAWS`, one small function each. What they cannot see, a block's own test must: whether it computes
-the equation that it promises, and what it makes of its first position (`start`, `before`).
+The laws stand in `LAWS`, one small function each; `check_model` has those of a whole model. What they cannot see, a
+block's own test must: whether it computes the equation that it promises, and what it makes of its first position
+(`start`, `before`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from blocks.core.contract import Block
-from composer.testing import craft, flow
+from composer.model import EncoderDecoder
+from composer.testing import craft, flow, whole
 from composer.testing.bench import Case, LawError, Place
 from composer.testing.settings import check_settings
 
-__all__ = ["LAWS", "Case", "LawError", "check_block", "check_case"]
+__all__ = ["LAWS", "Case", "LawError", "check_block", "check_case", "check_model"]
 
 Law = Callable[[Case], None]
 
@@ -38,10 +43,11 @@ def check_block(block: type[Block], *variants: Mapping[str, Any], exceptions: Ma
                 compiles: bool = True, **settings: Any) -> None:  # fmt: skip
     """Checks every law over a block, for each of its variants, in a decoder and in an encoder.
 
-    A variant is a mapping of settings as in a recipe, on top of `settings`; without any, the defaults are checked. Two
-    streams can be read by name, `earlier` (as wide as the stream) and `narrow`, the memories `encoder` and
-    `encoder.earlier`, `encoder.summary` (one position for all, as wide as the stream), and `{copy: encoder.same}` continues what the same block left in the encoder. A stack inside is a
-    list of single-key mappings, `[{"linear": {}}]`; the stack `shelf` can be used. The streams are 12 wide.
+    A variant is a mapping of settings as in a recipe, on top of `settings`; without any, the defaults are checked. The
+    stream is 12 wide. These can be read: `earlier` (as wide as the stream), `narrow` and `input`; the memories
+    `encoder`, `encoder.earlier` and `encoder.summary` (one position for all, as wide as the stream); and
+    `{copy: encoder.same}` continues what the same block left in the encoder. A stack inside is a list of single-key
+    mappings, `[{"linear": {}}]`; the stacks `shelf` and `other_shelf` can be used.
 
     `exceptions` has the reason of each law, or setting as `settings.NAME`, that the block need not keep; `compiles` may
     be turned off, since that law takes seconds.
@@ -72,3 +78,15 @@ def _refused(case: Case) -> None:
         case.build()
     except ValueError as error:
         case.broken("shapes", f"it can stand neither in a decoder nor in an encoder: {error}")
+
+
+def check_model(model: EncoderDecoder) -> None:
+    """Checks every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
+    from composer.testing.search import searching
+
+    for law in (whole.training, whole.bfloat16, whole.saving, searching):
+        law(copy.deepcopy(model).eval())
+    exact = copy.deepcopy(model).eval().double()
+    with torch.no_grad():
+        for law in (whole.chunks, whole.ragged_chunks, whole.causality, whole.padding, whole.reordering):
+            law(exact)

@@ -28,6 +28,7 @@ LENGTHS = (7, 3, 5, 1, 0)
 """Real positions of each row; the batch is as long as the longest."""
 SOURCES = (4, 9, 1, 6, 3)
 """Real positions of each row of a memory."""
+STACKS = {"shelf": [{"linear": {"activation": "tanh"}}], "other_shelf": [{"rnn": {"cell": "tanh"}}]}
 MEMORIES = ("encoder", "encoder.input", "encoder.earlier")
 
 
@@ -117,7 +118,7 @@ class BenchBuilder(Builder):
 
 
 def site(case: Case) -> Site:
-    """Where the block stands: `input`, `earlier` and `narrow` can be read, and an encoder, its names and its summary."""
+    """Where the block stands: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
     stream, same = Stream(case.arriving), like_itself(case)
     names = Names.of_input(stream, declared=set(given_names(list(case.settings.values()))))
     names.give("earlier", Named(stream))
@@ -126,7 +127,7 @@ def site(case: Case) -> Site:
     memories["encoder.summary"] = Named(Stream(case.arriving, pace=Fraction(0)))
     if same is not None:
         memories["encoder.same"] = Named(same.out, same.state_kind)
-    recipe = SimpleNamespace(model={"width": WIDTH, "stacks": {"shelf": [{"linear": {}}]}}, joint=False)
+    recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, joint=False)
     builder = BenchBuilder(cast(Recipe, recipe))
     causal = "a decoder" if case.causal else ""
     return Site(stream, WIDTH, names, memories, ["encoder"], causal, ("block",), builder.stack, builder.shelf)

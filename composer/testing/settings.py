@@ -42,10 +42,10 @@ def check_settings(kind: type[Block], cases: Sequence[Case], exceptions: Mapping
         for one, two in itertools.combinations(words, 2):
             if not any(noticed(case.changed(**{setting: one}), case.changed(**{setting: two})) for case in cases):
                 cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
-        pairs = [(case, other) for case in cases for other in changes(case, setting, [*others, *given])]
-        if not pairs:
+        pairs = ((case, other) for case in cases for other in changes(case, setting, [*others, *given]))
+        if (first := next(pairs, None)) is None:
             cases[0].broken("settings", f"no other value of `{setting}` could be tried: give a variant with one")
-        if not any(noticed(case, case.changed(**{setting: other})) for case, other in pairs):
+        if not any(noticed(case, case.changed(**{setting: other})) for case, other in itertools.chain([first], pairs)):
             cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
 
 

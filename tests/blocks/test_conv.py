@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from conftest import close, keeps_chunks, mask_of, run, site_of
+from alone import close, keeps_chunks, mask_of, run, site_of
 
 from blocks.conv import Conv
 from blocks.core.contract import BlockError
@@ -19,7 +19,7 @@ def summing(block: Conv, *taps: float) -> Conv:
     return block
 
 
-ROW = torch.tensor([1.0, 2, 3, 4]).view(1, 4, 1)
+ROW = torch.tensor([1.0, 2, 3, 4], dtype=torch.float64).view(1, 4, 1)
 
 
 @pytest.mark.parametrize(

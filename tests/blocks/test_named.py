@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from conftest import close, context_of, mask_of, site_of
+from alone import close, context_of, mask_of, site_of
 
 from blocks.add import Add
 from blocks.concat import Concat

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import close, context_of, keeps_chunks, mask_of, run, site_of
+from alone import close, context_of, keeps_chunks, mask_of, run, site_of
 
 from blocks.concat import Concat
 from blocks.conv import Conv

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
+from alone import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
 from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Named, Output, Stream
@@ -101,18 +101,19 @@ def test_a_bidirectional_row_does_not_see_its_padding(settings: dict[str, Any]) 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_padding_keeps_the_cell_exactly(dtype: torch.dtype) -> None:
     block = Rnn(site_of(16, causal="a decoder")).to(dtype)
-    x, mask = 100 * torch.randn(2, 40, 16, dtype=dtype), mask_of(40, 7)
-    x.requires_grad_()
-    ((_, padded),) = run(block, x, mask)[1]
-    ((_, cut),) = run(block, x[:, :7])[1]
-    assert torch.equal(padded[1], cut[1])
-    padded.sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    assert (x.grad[1, 7:] == 0).all()
+    x, mask = 100 * torch.randn(2, 40, 16, dtype=dtype, requires_grad=True), mask_of(40, 0)
+    before = tuple(torch.randn(2, 16, dtype=dtype, requires_grad=True) for _ in range(2))
+    _, ((h, c),) = block(x, (before,), context_of(mask))
+    assert torch.equal(h[1], before[0][1])
+    assert torch.equal(c[1], before[1][1])
+    grads = torch.autograd.grad(c.sum() + h.sum(), (x, *before))
+    assert all(grad.isfinite().all() for grad in grads)
+    assert (grads[0][1] == 0).all()
+    assert (grads[1][1] == 1).all()
+    assert (grads[2][1] == 1).all()
 
 
-def test_a_position_costs_the_same_as_the_kernel_in_bf16() -> None:
+def test_bf16_stays_finite_and_the_state_in_full_precision() -> None:
     block = Rnn(site_of(4, causal="a decoder"), layers=2).float()
     x = torch.randn(2, 5, 4, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -155,11 +156,11 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
     block = Rnn(site, layers=2, width=4, initial_state={"copy": "encoder.top"})
     context = context_of(mask, {"encoder.top": Output(y, mask, last)})
     close(block.start(x[:, :1], context), last)
-    for settings in ({"layers": 1}, {"cell": "gru"}, {"width": 6}, {"layers": 2, "projection": 2}):
-        with pytest.raises(
-            BlockError, match="`encoder.top` leaves the state of `rnn` with cell lstm, layers 2"
-        ) as error:
-            Rnn(site, **{"layers": 2, "width": 4, **settings}, initial_state={"copy": "encoder.top"})
+    others = {"layers": (1, 2), "cell": ("gru", "lstm"), "width": (6, 4), "projection": (2, "none")}
+    for setting, (value, there) in others.items():
+        said = f"with {setting} {there}, and this starts from the state of an `rnn` with {setting} {value}"
+        with pytest.raises(BlockError, match=said) as error:
+            Rnn(site, **{"layers": 2, "width": 4, setting: value}, initial_state={"copy": "encoder.top"})
         assert error.value.setting == "initial_state"
     with pytest.raises(BlockError, match="no state that can be copied"):
         Rnn(site, initial_state={"copy": "encoder"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import close, mask_of, run, site_of
+from alone import close, mask_of, run, site_of
 
 from blocks.conv import Conv
 from blocks.core.contract import BlockError

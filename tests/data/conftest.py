@@ -28,6 +28,12 @@ def make(tmp_path: Path) -> Make:
 
 
 @pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps what `datasets` writes out of the user's cache."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
 def texts(tmp_path: Path) -> Callable[..., dict[str, str]]:
     """Writes line-aligned files; returns the split that names them."""
 

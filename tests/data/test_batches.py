@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.data.batches import ReadingOrder, TrainingOrder, lengths, loader, padded
+from composer.data.batches import ReadingOrder, TrainingOrder, fill, lengths, loader, padded
 from composer.data.buckets import global_batches, plan
 from composer.data.encoded import Encoded, Ids
 from composer.data.tokenizer import BOS, EOS
@@ -42,7 +42,8 @@ def test_batches_partition_the_rows_within_the_budget(pairs, budget, epoch):
     found = global_batches(blocks, target, source, 1, epoch)
     assert sorted(np.concatenate(found).tolist()) == list(range(len(pairs)))
     assert all(len(each) == 1 or len(each) * target[each].max() <= budget for each in found)
-    assert all(len(each) for each in found) and len(found) == blocks.batches.sum()
+    assert all(len(each) for each in found)
+    assert len(found) == blocks.batches.sum()
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
@@ -51,7 +52,8 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert rows(one) == rows(one) == rows(same) != rows(other)
     first = rows(one)
     one.set_epoch(1)
-    assert len(rows(one)) == len(first) and rows(one) != first
+    assert len(rows(one)) == len(first)
+    assert rows(one) != first
     one.set_epoch(0)
     assert rows(one) == first
 
@@ -78,13 +80,27 @@ def test_resuming_goes_on_where_it_stopped():
         again = order(encoded, accumulate=2)
         again.set_position(0, skip)
         again.set_epoch(0)
-        assert rows(again) == rows(again) == whole[skip:] and len(again) == len(whole)
+        assert rows(again) == rows(again) == whole[skip:]
+        assert len(again) == len(whole)
     after = order(encoded, accumulate=2)
     after.set_position(0, len(whole))
     later = order(encoded, accumulate=2)
     later.set_epoch(1)
-    assert rows(after) == rows(later) and after.epoch == 1
+    assert rows(after) == rows(later)
+    assert after.epoch == 1
     assert later.sampler is later
+
+
+def test_fill_is_what_the_tensors_hold():
+    encoded = some(80, sides=("left", "right"))
+    batches = list(loader(encoded, order(encoded)))
+    sides = {side: [batch["sources"][side] for batch in batches] for side in ("left", "right")}
+    sides["target"] = [batch["target_out"] for batch in batches]
+    sides["all"] = [tensor for side in list(sides) for tensor in sides[side]]
+    shares = fill(encoded, order(encoded).batches())
+    for side, tensors in sides.items():
+        real, positions = sum(int((each != 0).sum()) for each in tensors), sum(each.numel() for each in tensors)
+        assert shares[side] == pytest.approx(real / positions)
 
 
 def test_fewer_rows_than_devices_gives_rows_without_weight():
@@ -97,19 +113,16 @@ def test_fewer_rows_than_devices_gives_rows_without_weight():
 
 def test_tensors():
     encoded = some(40, sides=("left", "right"))
-    (batch,) = loader(encoded, order(encoded, tokens_per_batch=10**9)) if False else _whole(encoded)
+    (batch,) = loader(encoded, ReadingOrder(encoded, tokens_per_batch=10**9))
     for at, row in enumerate(batch["rows"].tolist()):
         target = encoded.target[row]
         assert _real(batch["target_in"][at]) == [BOS, *target]
         assert _real(batch["target_out"][at]) == [*target, EOS]
         for side in ("left", "right"):
             assert _real(batch["sources"][side][at]) == [*encoded.sources[side][row], EOS]
-    assert batch["target_in"].shape == batch["target_out"].shape and batch["target_in"].dtype == torch.int64
+    assert batch["target_in"].shape == batch["target_out"].shape
+    assert batch["target_in"].dtype == torch.int64
     assert batch["tokens"] == (batch["target_out"] != 0).sum()
-
-
-def _whole(encoded: Encoded) -> list:
-    return list(loader(encoded, ReadingOrder(encoded, tokens_per_batch=10**9)))
 
 
 def _real(row: torch.Tensor) -> list[int]:
@@ -152,7 +165,8 @@ def test_a_row_of_padding_and_a_row_alone():
     assert padded(ids, np.array([0, 1, 2]), last=EOS).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
     assert padded(ids, np.array([0]), first=BOS).tolist() == [[1]]
     assert padded(ids, np.array([2, 1]), first=BOS).tolist() == [[1, 9, 0], [1, 7, 8]]
-    assert ids.keep(np.array([True, False, True]))[1] == [9] and ids.values.dtype == np.uint16
+    assert ids.keep(np.array([True, False, True]))[1] == [9]
+    assert ids.values.dtype == np.uint16
     assert Ids.of([[[70_000]]], 80_000)[0] == [70_000]
 
 

@@ -13,15 +13,13 @@ def test_what_is_left_out_is_counted(make, texts):
     test = texts("test", source=["", "a b c d e f g h i"], target=["", "x"])
     recipe = make({"parallel": {"train": train, "test": test}, "max_length": 5})
     data = load_data(recipe, recipe.folders())
-    assert data.notes == [
-        "left out 2 of 5 training pairs with an empty side",
-        "left out 1 of 5 training pairs longer than 5 tokens",
-        "12% of the tokens of test source are unknown to the tokenizer",
-    ] or data.notes[:2] == [
+    assert data.notes[:2] == [
         "left out 2 of 5 training pairs with an empty side",
         "left out 1 of 5 training pairs longer than 5 tokens",
     ]
-    assert data.train.originals.tolist() == [0, 4] and len(data.test) == 2 and data.val is None
+    assert data.train.originals.tolist() == [0, 4]
+    assert len(data.test) == 2
+    assert data.val is None
     decoded = [data.tokenizers.decode("target", [data.train.target[row]])[0] for row in range(2)]
     assert decoded == ["x", "x y z"]
     assert list(data.test.lines) == ["", "x"]
@@ -39,10 +37,14 @@ def test_max_length_counts_eos(make, texts):
 
 
 def test_a_given_tokenizer_is_not_trained_again(make, texts):
-    recipe = make({"parallel": {"train": texts(source=["a"], target=["b"]), "test": texts("t", source=["z"], target=["b"])}})
+    recipe = make(
+        {"parallel": {"train": texts(source=["a"], target=["b"]), "test": texts("t", source=["z"], target=["b"])}}
+    )
     first = load_data(recipe, recipe.folders())
     second = load_data(recipe, recipe.folders(), first.tokenizers, ["test"])
-    assert second.tokenizers is first.tokenizers and second.train is None and "train" not in second.pairs
+    assert second.tokenizers is first.tokenizers
+    assert second.train is None
+    assert "train" not in second.pairs
     assert second.split("test").target[0] == first.train.target[0]
     assert second.notes == ["100% of the tokens of test source are unknown to the tokenizer"]
 

@@ -1,0 +1,29 @@
+"""How much of an epoch is real tokens: `python benchmarks/padding.py RECIPE --data DIR [--tokens 1200 4096]`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from composer.data.batches import TrainingOrder, fill
+from composer.data.load import load_data
+from composer.recipe import load
+
+
+def main() -> None:
+    """Prints the share of every side and of all positions, for every budget."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--tokens", type=int, nargs="*", help="budgets to try; the recipe's without it")
+    asked = parser.parse_args()
+    recipe = load(asked.recipe)
+    train = load_data(recipe, recipe.folders(asked.data), wanted=["train"]).train
+    for budget in asked.tokens or [recipe.training["tokens_per_batch"]]:
+        batches = TrainingOrder(train, tokens_per_batch=budget, seed=recipe.training["seed"]).batches()
+        shares = ", ".join(f"{side} {share:.2%}" for side, share in fill(train, batches).items())
+        print(f"{budget} tokens per batch: {len(batches)} batches; real tokens: {shares}")
+
+
+if __name__ == "__main__":
+    main()

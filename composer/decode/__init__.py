@@ -1,0 +1,101 @@
+"""Decoding: from a model, or several that vote, to the best sequences it can write.
+
+Every decoder drives every model through the same three calls, `encode`, `start` and `step`, and moves rows of states
+with the one `select`. A sequence of n tokens costs n steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from composer.decode.beam import beam
+from composer.decode.follow import greedy, sample
+from composer.decode.search import Hypothesis, Search
+from composer.model import EOS, PAD, EncoderDecoder
+
+__all__ = ["DECODERS", "Hypothesis", "Search", "decode", "decode_all"]
+
+DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {"greedy": greedy, "beam": beam, "sample": sample}
+"""Every decoder by its word in a recipe: from a `Search` to the n best hypotheses of each of its rows."""
+
+MAX_ROWS = 64
+"""Sequences that are decoded at once; more gain little on a CPU and cost memory with a wide beam."""
+MAX_TOKENS = 8192
+"""Source positions that are decoded at once, padding included."""
+
+
+def decode(
+    models: Sequence[EncoderDecoder],
+    sources: Mapping[str, Tensor],
+    decoding: Mapping[str, Mapping[str, Any]],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    n_best: int = 1,
+    numbers: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses for each row of one batch, best first.
+
+    sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right. decoding: a decoder's name with its
+    settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin. numbers: what tells the
+    rows apart when sampling. A model without encoders needs `prefixes`, one for each row; they may be empty.
+    Raises RunError where the models cannot vote together, or the decoder has no n answers.
+    """
+    ((name, settings),) = decoding.items()
+    rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
+    search = Search(models, sources, prefixes or [()] * rows, n_best, numbers or range(rows))
+    training = [model for model in models if model.training]
+    for model in training:
+        model.eval()
+    try:
+        with torch.inference_mode():
+            return DECODERS[name](search, **settings)
+    finally:
+        for model in training:
+            model.train()
+
+
+def decode_all(
+    models: Sequence[EncoderDecoder],
+    sources: Mapping[str, Sequence[Sequence[int]]],
+    decoding: Mapping[str, Mapping[str, Any]],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    n_best: int = 1,
+    first: int = 0,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses for any number of sequences, in their order; decoded in batches of similar length.
+
+    sources: rows of ids without eos, by the encoders' keys. first: the number of the first row. The rest as in `decode`.
+    """
+    count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
+    prefixes = prefixes or [()] * count
+    lengths = [max((len(rows[at]) for rows in sources.values()), default=0) + 1 for at in range(count)]
+    device = next(models[0].parameters()).device
+    found: list[list[Hypothesis]] = [[]] * count
+    for rows in batches(lengths):
+        batch = {key: padded([[*every[at], EOS] for at in rows], device) for key, every in sources.items()}
+        numbers = [first + at for at in rows]
+        answers = decode(models, batch, decoding, [prefixes[at] for at in rows], n_best, numbers)
+        for at, answer in zip(rows, answers, strict=True):
+            found[at] = answer
+    return found
+
+
+def batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Which rows are decoded together: the longest first, at most MAX_ROWS rows and MAX_TOKENS positions each."""
+    found: list[list[int]] = []
+    longest = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if not found or len(found[-1]) >= min(MAX_ROWS, max(1, MAX_TOKENS // longest)):
+            found.append([])
+            longest = lengths[row]
+        found[-1].append(row)
+    return found
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Rows of ids as one tensor, padded on the right. -> (B, S)"""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.long, device=device)

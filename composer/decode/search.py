@@ -1,0 +1,143 @@
+"""What every decoder works with: the question, the position that the models have reached, and an answer.
+
+Several models vote by the mean of their probabilities at each step (Sutskever et al. 2014, section 3.6). They may be of
+any architecture; their target vocabularies are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Output, State
+from composer.decode.state import Rows, Unchanged, all_of, carried, select
+from composer.errors import RunError
+from composer.model import BOS, EOS, PAD, EncoderDecoder
+
+ALWAYS_ALLOWED = 50
+"""Tokens that every answer may have, however short its source is."""
+SPARSE = 0.85
+"""Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
+SYNC_STEPS = 8
+"""Steps between two questions to an accelerator which rows are done. On a CPU the answer is free."""
+
+
+class Hypothesis(NamedTuple):
+    """An answer, without bos and eos, a forced prefix included.
+
+    `score` is the sum of the log-probabilities of its tokens, eos counted; `normalised` is what hypotheses are ranked
+    by; `ended` is False where the answer was cut at its maximum length.
+    """
+
+    ids: list[int]
+    score: float
+    normalised: float
+    ended: bool
+
+
+class Search(NamedTuple):
+    """A question to a decoder. See `composer.decode.decode`."""
+
+    models: Sequence[EncoderDecoder]
+    sources: Mapping[str, Tensor]  # ids (B, S), by the encoders' keys
+    prefixes: Sequence[Sequence[int]]  # B of them
+    n_best: int
+    numbers: Sequence[int]  # B of them
+
+    @property
+    def device(self) -> torch.device:
+        return self.models[0].output.weight.device
+
+    def limits(self, max_length: int, max_ratio: float) -> Tensor:
+        """How many tokens each row's answer may have, eos counted, a forced prefix not. -> (B,)"""
+        if not self.sources:
+            return torch.full((len(self.prefixes),), max_length, device=self.device)
+        source = torch.stack([(ids != PAD).sum(1) for ids in self.sources.values()]).amax(0)
+        return (max_ratio * source).ceil().long().add(ALWAYS_ALLOWED).clamp(max=max_length)
+
+    def is_check_due(self, step: int) -> bool:
+        """Whether to look after a step which rows are done."""
+        return self.device.type == "cpu" or step % SYNC_STEPS == 0
+
+    def known(self) -> Tensor:
+        """How many tokens are forced. -> (B,)"""
+        return torch.tensor([len(prefix) for prefix in self.prefixes], device=self.device)
+
+
+class Position(NamedTuple):
+    """How far the rows have come: a state for each model, and what its decoder reads."""
+
+    states: tuple[State, ...]
+    origins: Sequence[Mapping[str, Output]]  # of B rows
+    sequences: Tensor  # (R,) the row of `origins` that each row belongs to
+    memories: Sequence[Mapping[str, Output]]  # of R rows
+    unchanged: Unchanged
+
+    def moved(self, rows: Tensor) -> Position:
+        """Row i is now a copy of row `rows[i]` of the same sequence."""
+        return self._replace(states=select(self.states, rows, self.unchanged))
+
+    def kept(self, rows: Tensor) -> Position:
+        """Only the rows `rows`, in this order; a row may be there several times."""
+        states = select(self.states, rows)
+        sequences = self.sequences[rows]
+        memories = [Rows(origin, sequences) for origin in self.origins]
+        return Position(states, self.origins, sequences, memories, carried(self.states, states, self.unchanged))
+
+
+def begin(search: Search) -> tuple[Tensor, Position, Tensor]:
+    """Reads the sources and the forced prefixes, in one step. -> log p, position, log p of the prefixes (B,)"""
+    agree(search.models)
+    batch = len(search.prefixes)
+    origins = [model.encode(search.sources) for model in search.models]
+    starts = tuple(model.start(origin, batch) for model, origin in zip(search.models, origins, strict=True))
+    position = Position(starts, origins, torch.arange(batch, device=search.device), origins, {})
+    longest = max(len(prefix) for prefix in search.prefixes)
+    rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
+    ids = torch.tensor(rows, dtype=torch.long, device=search.device)  # (B, P + 1)
+    logits, position = run(search.models, ids, position)  # (B, P + 1, V)
+    known = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
+    last = logits[torch.arange(batch, device=search.device), search.known()]  # (B, V)
+    return writable(last), position._replace(unchanged=all_of(position.states)), known
+
+
+def advance(search: Search, tokens: Tensor, position: Position) -> tuple[Tensor, Position]:
+    """One step. tokens: (R,) the last token of each row. -> log p of the next one, see `writable`; position"""
+    logits, position = run(search.models, tokens[:, None], position)
+    return writable(logits[:, -1]), position
+
+
+def run(models: Sequence[EncoderDecoder], ids: Tensor, position: Position) -> tuple[Tensor, Position]:
+    """All models over the same positions. ids: (R, T) -> logits, or what the models agree on, (R, T, V)"""
+    steps = [
+        model.step(ids, state, memories)
+        for model, state, memories in zip(models, position.states, position.memories, strict=True)
+    ]
+    position = position._replace(states=tuple(state for _, state in steps))
+    if len(steps) == 1:
+        return steps[0][0].float(), position
+    votes = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])
+    return votes.logsumexp(0) - math.log(len(steps)), position
+
+
+def writable(logits: Tensor) -> Tensor:
+    """log p of the tokens that can be written, of which eos is the first: pad and bos never are. -> (R, V - EOS)"""
+    return logits.log_softmax(-1)[:, EOS:]
+
+
+def agree(models: Sequence[EncoderDecoder]) -> None:
+    """Raises RunError where models cannot vote together."""
+    sizes = sorted({model.output.out_features for model in models})
+    if len(sizes) > 1:
+        told = " and ".join(map(str, sizes))
+        raise RunError.of(f"models of an ensemble must have one target vocabulary, and these have {told} tokens",
+                          "train them with the same tokenizer")  # fmt: skip
+    keys = {tuple(sorted(model.encoders)) for model in models}
+    if len(keys) > 1:
+        told = " and ".join(", ".join(each) or "nothing" for each in sorted(keys))
+        raise RunError.of(f"models of an ensemble must read the same sources, and these read {told}",
+                          "give their encoders the same names")  # fmt: skip

@@ -1,0 +1,107 @@
+"""One process's part in a training: everything it has in hand, made before anything is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning import Trainer, seed_everything
+
+from composer.budget import Budget
+from composer.course import Course
+from composer.data.batches import TrainingOrder
+from composer.data.encoded import Encoded
+from composer.data.load import Data, load_data
+from composer.errors import RunError
+from composer.keeper import Keeper
+from composer.module import Seq2Seq
+from composer.position import EndlessOrder
+from composer.progress import Display
+from composer.recipe import Recipe
+from composer.run_folder import RunFolder
+from composer.start import must_be_same_data, tokenizers_of
+from composer.trainer import rank, trainer_of
+from composer.weights import load_weights
+
+PATIENCE = 3600.0
+"""Seconds that a process waits for the first one to have trained the tokenizer."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """The parts of a training. `record` is the run.json that was found, empty for a new run."""
+
+    recipe: Recipe
+    folder: RunFolder
+    folders: list[Path]
+    record: Mapping[str, Any]
+    display: Display
+    data: Data
+    train: Encoded
+    module: Seq2Seq
+    course: Course
+    trainer: Trainer
+    start_from: Path | None
+
+
+def prepare(
+    recipe: Recipe,
+    folder: RunFolder,
+    folders: list[Path],
+    record: Mapping[str, Any],
+    start_from: Path | None,
+    display: Display,
+) -> Session:
+    """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
+    if rank() != 0:
+        wait_for(folder.tokenizer)
+    display.say(f"{recipe.name}: reading the data")
+    data = load_data(recipe, folders, tokenizers_of(recipe, folder, start_from))
+    assert data.train is not None
+    if record:
+        must_be_same_data(data.train, record, folder)
+    seed_everything(recipe.training["seed"], verbose=False)
+    module = Seq2Seq(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
+    if start_from is not None and not record:
+        load_weights(module.model, RunFolder(start_from).weights)
+    if recipe.training["compile"]:
+        module.model.compile()
+    course = course_of(recipe, folder, data.train, data.tokenizers.sha256)
+    trainer = trainer_of(recipe, [course])
+    return Session(
+        recipe, folder, folders, record, display, data, data.train, module, course, trainer, start_from
+    )
+
+
+def course_of(recipe: Recipe, folder: RunFolder, train: Encoded, tokenizer: str) -> Course:
+    """The course of a recipe's training on these data."""
+    training = recipe.training
+    order = TrainingOrder(
+        train,
+        tokens_per_batch=training["tokens_per_batch"],
+        seed=training["seed"],
+        accumulate=training["accumulate"],
+    )
+    early = training["early_stopping"]
+    last = max(2, training["average_checkpoints"])
+    keeper = Keeper(folder.checkpoints, last, early["metric"] if early else "val/loss")
+    budget = Budget(training["max_steps"], training["max_epochs"], training["max_minutes"])
+    return Course(budget, EndlessOrder(order), keeper, training["validate_every"], early, tokenizer)
+
+
+def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:
+    """Where data files are looked up: as told, else where the run found them when it began; then beside the recipe."""
+    known = [] if data is not None else [Path(each) for each in record.get("data", {}).get("folders", [])]
+    return [*known, *(each for each in (path.resolve() for path in recipe.folders(data)) if each not in known)]
+
+
+def wait_for(path: Path) -> None:
+    """Waits until the first process has written a file. Raises RunError after an hour."""
+    until = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > until:
+            raise RunError.of("the first process has not written this file within an hour", "", str(path))
+        time.sleep(0.2)

@@ -1,0 +1,70 @@
+"""The laws of searching: what a decoder writes, and the score it tells, are those of the model that was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from composer.decode import Hypothesis, decode
+from composer.model import BOS, EOS, PAD, EncoderDecoder
+from composer.testing.whole import broken, rows, sentences
+
+TOLERANCE = 1e-3
+"""Decoders add up single precision."""
+PREFIXES: tuple[tuple[int, ...], ...] = ((), (4, 3), (5,), ())
+LONGEST = 7
+DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
+    {"greedy": {"max_length": LONGEST}},
+    {"beam": {"size": 1, "max_length": LONGEST}},
+    {"beam": {"size": 3, "max_length": LONGEST}},
+)
+
+
+def searching(model: EncoderDecoder) -> None:
+    """Greedy search writes the most probable tokens of `forward`, a beam of 1 the same, and scores are `forward`'s."""
+    model.eval()
+    for prefixes in (((),) * len(PREFIXES), PREFIXES):
+        greedy, narrow, wide = (written(model, decoding, prefixes) for decoding in DECODERS)
+        for row, prefix in enumerate(prefixes):
+            expect_most_probable(model, row, greedy[row], len(prefix))
+            if narrow[row].ids != greedy[row].ids:
+                broken("searching", f"a beam of 1 writes {narrow[row].ids}, and greedy search {greedy[row].ids}")
+            for found in (greedy[row], narrow[row], wide[row]):
+                expect_prefix_and_score(model, row, found, prefix)
+
+
+def written(model: EncoderDecoder, decoding: Mapping[str, Mapping[str, Any]],
+            prefixes: Sequence[Sequence[int]]) -> list[Hypothesis]:  # fmt: skip
+    """The best hypothesis of each row."""
+    return [best[0] for best in decode([model], sentences(model).sources, decoding, prefixes)]
+
+
+def expect_most_probable(model: EncoderDecoder, row: int, found: Hypothesis, known: int) -> None:
+    """Raises LawError where a token after the `known` ones is not the most probable one."""
+    logits = told_by_forward(model, row, found)
+    logits[:, [PAD, BOS]] = float("-inf")
+    tokens = [*found.ids, *([EOS] if found.ended else [])]
+    for at, token in enumerate(tokens[known:], known):
+        if logits[at, token] < logits[at].max() - TOLERANCE:
+            broken("searching", f"greedy search writes {token} at position {at} of row {row}, and `forward` thinks "
+                   f"{int(logits[at].argmax())} more probable")  # fmt: skip
+
+
+def expect_prefix_and_score(model: EncoderDecoder, row: int, found: Hypothesis, prefix: Sequence[int]) -> None:
+    """Raises LawError where the forced prefix is missing, or where the score is not what `forward` says."""
+    if found.ids[: len(prefix)] != list(prefix):
+        broken("searching", f"row {row} must begin with {list(prefix)}, and is {found.ids}")
+    tokens = torch.tensor([*found.ids, *([EOS] if found.ended else [])], dtype=torch.long)
+    scores = told_by_forward(model, row, found)[: len(tokens)].log_softmax(-1)
+    score = scores.gather(1, tokens[:, None]).sum().item()
+    if abs(score - found.score) > TOLERANCE * max(1.0, abs(score)):
+        broken("searching", f"the score of {found.ids} in row {row} is {found.score:.5g}, and by `forward` {score:.5g}")
+
+
+def told_by_forward(model: EncoderDecoder, row: int, found: Hypothesis) -> Tensor:
+    """The logits of a training pass over an answer: (T + 1, V)"""
+    with torch.no_grad():
+        return model(rows(sentences(model), row).sources, torch.tensor([[BOS, *found.ids]]))[0].float()

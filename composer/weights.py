@@ -1,0 +1,62 @@
+"""model.safetensors: a model's weights, shared ones once, written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from composer.checkpoint import write_whole
+from composer.errors import RunError
+
+SHOWN = 5
+"""Differences that are listed; the rest is counted."""
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Writes the weights of `model`, each tensor under the first of its names."""
+    write_whole(path, save({name: value.detach().cpu().contiguous() for name, value in distinct(model).items()}))
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Puts the weights in a file into `model`. Raises RunError where a name or a shape differs."""
+    try:
+        found = load_file(path)
+    except FileNotFoundError:
+        raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(path)) from None
+    except (OSError, SafetensorError) as error:
+        raise RunError.of(f"these weights cannot be read: {error}", "take the file from the run again", str(path)) from None
+    wanted = distinct(model)
+    differing = [
+        f"{name} is {shape(found.get(name))} there and {shape(wanted.get(name))} here"
+        for name in sorted({*found, *wanted})
+        if shape(found.get(name)) != shape(wanted.get(name))
+    ]
+    if differing:
+        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        raise RunError.of(
+            f"these weights do not fit the model: {'; '.join(differing[:SHOWN])}{more}",
+            "use the same `model` and the same tokenizer",
+            str(path),
+        )
+    model.load_state_dict(found, strict=False)
+
+
+def distinct(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model's state by name, shared ones under the first of their names only."""
+    found: dict[str, Tensor] = {}
+    seen: set[tuple[int, int]] = set()
+    for name, value in model.state_dict().items():
+        place = (value.untyped_storage().data_ptr(), value.storage_offset())
+        if value.numel() == 0 or place not in seen:
+            seen.add(place)
+            found[name] = value
+    return found
+
+
+def shape(value: Tensor | None) -> str:
+    """A shape in words."""
+    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
+

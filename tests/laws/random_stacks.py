@@ -1,0 +1,260 @@
+"""Random recipes: stacks that a person might write, most of them sound, some not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+WIDTH = 6
+ACTIVATIONS = ["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"]
+
+
+@dataclass
+class Scene:
+    """What the writer of a recipe knows at one place: what can be read, and how deep the stacks may still nest."""
+
+    draw: Draw
+    causal: bool
+    names: list[str] = field(default_factory=lambda: ["input"])
+    memories: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    stacks: tuple[str, ...] = ()
+    depth: int = 2
+    given: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
+
+    def one_of(self, *values: Any) -> Any:
+        return self.draw(st.sampled_from(values))
+
+    def rarely(self) -> bool:
+        return self.draw(st.integers(0, 19)) == 7
+
+    def sometimes(self) -> bool:
+        return self.draw(st.integers(0, 3)) == 2
+
+
+@st.composite
+def recipes(draw: Draw) -> dict[str, Any]:
+    """A recipe as data."""
+    given: list[str] = []
+    stacks = {"shelf": stack(Scene(draw, causal=True, given=given, depth=1))} if draw(st.booleans()) else {}
+    columns = draw(st.sampled_from([("encoder",)] * 6 + [("text", "image")] * 3 + [()]))
+    encoders: dict[str, Any] = {}
+    memories: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    for name in columns:
+        scene = Scene(draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), given=given)
+        encoders[name] = stack(scene)
+        copies += tuple(f"{name}.{each}" for each in scene.names)
+        memories += (name,)
+    decoder = stack(Scene(draw, causal=True, memories=memories, copies=copies, stacks=tuple(stacks), given=given))
+    for name in memories:
+        if draw(st.integers(0, 9)) != 5:
+            decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
+    decoder.append({"linear": {"width": WIDTH}})
+    model = {"width": WIDTH, "decoder": decoder, "stacks": stacks, "dropout": draw(st.sampled_from([0.0, 0.2]))}
+    if draw(st.booleans()):
+        model["output"] = {"tie": draw(st.sampled_from([["target"], ["target"], ["source", "target"]]))}
+    if columns:
+        model |= {"encoder": encoders["encoder"]} if columns == ("encoder",) else {"encoders": encoders}
+    texts = {name: f"{name}.txt" for name in columns if name != "encoder"} or {"source": "source.txt"}
+    joint = draw(st.booleans())
+    return {
+        "recipe": 1,
+        "data": {
+            "parallel": {"train": {**texts, "target": "target.txt"}},
+            "tokenizer": {"bpe": {"size": 300, "joint": joint}},
+        },
+        "model": {key: value for key, value in model.items() if value != {}},
+    }
+
+
+def stack(scene: Scene) -> list[Any]:
+    """One to three blocks."""
+    return [block(scene) for _ in range(scene.draw(st.integers(1, 3)))]
+
+
+def block(scene: Scene) -> Any:
+    """A block; one in four has a name."""
+    words = [*LEAVES] * 2 + ([*COMBINATORS] * 4 if scene.depth else [])
+    word = scene.draw(st.sampled_from(words))
+    settings = {key: value for key, value in (LEAVES | COMBINATORS)[word](scene).items() if value is not None}
+    if scene.sometimes():
+        settings["as"] = fresh(scene)
+        scene.names.append(settings["as"])
+    return {word: settings} if settings else word
+
+
+def fresh(scene: Scene) -> str:
+    """A name, nearly always a new one."""
+    if scene.given and scene.rarely():
+        return scene.draw(st.sampled_from(scene.given))
+    scene.given.append(f"n{len(scene.given)}")
+    return scene.given[-1]
+
+
+def a_name(scene: Scene) -> str:
+    """A name that can be read here, nearly always."""
+    known = [*scene.names, *(scene.copies if scene.sometimes() else ())]
+    return scene.draw(st.sampled_from(["nobody", *scene.given] if scene.rarely() else known))
+
+
+def inside(scene: Scene, **changes: Any) -> Scene:
+    """The scene inside a combinator; names that are given there can be read afterwards."""
+    return replace(scene, depth=scene.depth - 1, **changes)
+
+
+# ------------------------------------------------------------------------------------------- blocks without stacks
+
+
+def linear(scene: Scene) -> dict[str, Any]:
+    width = scene.one_of(None, None, None, None, 4)
+    return {"width": width, "activation": scene.one_of(None, *ACTIVATIONS), "bias": scene.one_of(None, False)}
+
+
+def feed_forward(scene: Scene) -> dict[str, Any]:
+    return {"hidden": scene.one_of(None, 5), "activation": scene.one_of(*ACTIVATIONS)}
+
+
+def maxout(scene: Scene) -> dict[str, Any]:
+    return {"pieces": scene.one_of(1, 2, 3)}
+
+
+def norm(scene: Scene) -> dict[str, Any]:
+    return {"kind": scene.one_of("layer", "rms")}
+
+
+def positions(scene: Scene) -> dict[str, Any]:
+    return {"kind": scene.one_of("sinusoidal", "learned"), "max_length": scene.one_of(None, 3)}
+
+
+def dropout(scene: Scene) -> dict[str, Any]:
+    return {"rate": scene.one_of(None, 0.5)}
+
+
+def identity(scene: Scene) -> dict[str, Any]:
+    return {}
+
+
+def reverse(scene: Scene) -> dict[str, Any]:
+    return {} if not scene.causal or scene.rarely() else identity(scene)
+
+
+def reading(scene: Scene) -> dict[str, Any]:
+    return {"of": [a_name(scene) for _ in range(scene.one_of(1, 1, 2))]}
+
+
+def rnn(scene: Scene) -> dict[str, Any]:
+    cell = scene.one_of("lstm", "gru", "tanh")
+    return {
+        "cell": cell,
+        "layers": scene.one_of(None, 1, 2),
+        "reset": scene.one_of("before", "after") if cell == "gru" else None,
+        "bidirectional": True if (scene.sometimes() if not scene.causal else scene.rarely()) else None,
+        "projection": 4 if cell == "lstm" and scene.rarely() else None,
+        "initial_state": initial_state(scene),
+    }
+
+
+def initial_state(scene: Scene) -> Any:
+    choices: list[Any] = [None, None, "zeros", "learned", *scene.memories]
+    if scene.copies and scene.sometimes():
+        choices = [{"copy": name} for name in scene.copies]
+    return scene.draw(st.sampled_from(choices))
+
+
+def conv(scene: Scene) -> dict[str, Any]:
+    stride = scene.one_of(None, None, None, 2) if not scene.causal or scene.rarely() else None
+    return {
+        "kernel": scene.one_of(None, 1, 2, 3, 4),
+        "activation": scene.one_of(None, *ACTIVATIONS),
+        "dilation": scene.one_of(None, 2),
+        "stride": stride,
+    }
+
+
+def pool(scene: Scene) -> dict[str, Any]:
+    return {"how": scene.one_of("last", "mean", "max", "attention")}
+
+
+def self_attention(scene: Scene) -> dict[str, Any]:
+    heads = 4 if scene.rarely() else scene.one_of(1, 2, 3)
+    return {"heads": heads, "window": scene.one_of(None, None, 1, 2, 3), "dropout": scene.one_of(None, 0.1)}
+
+
+def cross_attention(scene: Scene) -> dict[str, Any]:
+    given = None if len(scene.memories) == 1 and scene.draw(st.booleans()) else scene.memories
+    if given and scene.copies and scene.sometimes():
+        given = scene.copies
+    return {"heads": scene.one_of(None, 2, 3), "from": scene.draw(st.sampled_from(given)) if given else None}
+
+
+def use(scene: Scene) -> dict[str, Any]:
+    name = scene.draw(st.sampled_from(scene.stacks)) if scene.stacks else "nowhere"
+    return {"stack": name, "copy": scene.one_of(None, True)}
+
+
+# ------------------------------------------------------------------------------------------- combinators
+
+
+def residual(scene: Scene) -> dict[str, Any]:
+    return {
+        "stack": stack(inside(scene)),
+        "norm": scene.one_of(None, "pre", "post"),
+        "scale": scene.one_of(None, 0.7),
+        "dropout": scene.one_of(None, 0.1),
+    }
+
+
+def highway(scene: Scene) -> dict[str, Any]:
+    return {"stack": stack(inside(scene))}
+
+
+def repeat(scene: Scene) -> dict[str, Any]:
+    return {"times": scene.one_of(1, 2, 3), "stack": stack(inside(scene)), "share": scene.one_of(None, True)}
+
+
+def parallel(scene: Scene) -> dict[str, Any]:
+    before, after = list(scene.names), list(scene.names)
+    branches: list[list[Any]] = []
+    for _ in range(scene.one_of(1, 2, 2, 3)):
+        branch = inside(scene, names=list(before))
+        branches.append(stack(branch))
+        after += branch.names[len(before) :]
+    scene.names[:] = after
+    merge = scene.one_of(None, "sum", "mean", "max", "gate", "concat")
+    if scene.draw(st.booleans()):
+        return {"branches": branches, "merge": merge}
+    named = {fresh(scene): branch for branch in branches}
+    scene.names.extend(named)
+    return {"branches": named, "merge": merge}
+
+
+LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
+    "linear": linear,
+    "feed_forward": feed_forward,
+    "maxout": maxout,
+    "norm": norm,
+    "positions": positions,
+    "dropout": dropout,
+    "identity": identity,
+    "reverse": reverse,
+    "concat": reading,
+    "add": reading,
+    "multiply": reading,
+    "rnn": rnn,
+    "conv": conv,
+    "pool": pool,
+    "self_attention": self_attention,
+    "cross_attention": cross_attention,
+    "use": use,
+}
+COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
+    "residual": residual,
+    "highway": highway,
+    "repeat": repeat,
+    "parallel": parallel,
+}

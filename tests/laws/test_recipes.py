@@ -1,0 +1,45 @@
+"""Every recipe of the folder `recipes/` keeps the laws of a whole model, at a small size; full size is planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer.build import build
+from composer.node import plain
+from composer.recipe import Recipe, load
+from composer.testing import check_model
+
+HOME = Path(__file__).parents[2] / "recipes"
+RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+SMALL = {"width": 16, "hidden": 20, "layers": 2, "heads": 2}
+SMALL_ENOUGH = 100_000
+
+
+def name(path: Path) -> str:
+    return path.relative_to(HOME).with_suffix("").as_posix()
+
+
+def small(path: Path) -> Recipe:
+    """The recipe with the sizes that it states under `vars` made small."""
+    stated = plain(load(path).root).get("vars", {})
+    return load(path, [f"vars.{key}={size}" for key, size in SMALL.items() if key in stated])
+
+
+def test_there_are_recipes() -> None:
+    assert {"quickstart", "multi30k/transformer"} <= {name(path) for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=name)
+def test_a_recipe_keeps_every_law(path: Path) -> None:
+    recipe = small(path)
+    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
+    model = build(recipe, {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)})
+    assert sum(parameter.numel() for parameter in model.parameters()) < SMALL_ENOUGH, "sizes belong under `vars`"
+    check_model(model)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=name)
+def test_a_recipe_is_planned_at_full_size(path: Path) -> None:
+    assert load(path).plan().parameters > 0

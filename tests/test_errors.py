@@ -1,0 +1,59 @@
+"""The form in which a fault is told."""
+
+from __future__ import annotations
+
+from composer.errors import ComposerError, Fault, RunError, meant, show_path
+
+LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
+CAUSALITY = Fault(
+    "recipes/mine.yaml", 14, 43, "causality", "model.decoder[1].repeat.stack[0].residual[0].rnn.bidirectional",
+    "a decoder may not read the future, and a bidirectional rnn does",
+    "remove `bidirectional: true`, or move this block to the encoder", LINE, 13,
+)  # fmt: skip
+
+
+def test_the_form_is_the_promised_one() -> None:
+    other = Fault("recipes/mine.yaml", 17, 24, "name", "", "nothing here is called `enc`; did you mean `encoder`?", "")
+    assert ComposerError([other, CAUSALITY, CAUSALITY]).render() == """\
+recipes/mine.yaml:14:43: error[causality]: a decoder may not read the future, and a bidirectional rnn does
+   at model.decoder[1].repeat.stack[0].residual[0].rnn.bidirectional
+   14 |           - residual: [{rnn: {cell: lstm, bidirectional: true}}]
+      |                                           ^^^^^^^^^^^^^
+   fix: remove `bidirectional: true`, or move this block to the encoder
+recipes/mine.yaml:17:24: error[name]: nothing here is called `enc`; did you mean `encoder`?
+2 errors"""
+
+
+def test_one_error_is_one() -> None:
+    assert ComposerError([CAUSALITY]).render().endswith("\n1 error")
+
+
+def test_as_json() -> None:
+    assert list(CAUSALITY.as_dict()) == ["file", "line", "column", "code", "path", "message", "hint"]
+
+
+def test_a_run_error_needs_no_place() -> None:
+    assert RunError.of("it is full", "say `--resume`").render() == "error[run]: it is full\n   fix: say `--resume`\n1 error"
+    assert RunError.of("it is full", file="runs/x").render().startswith("runs/x: error[run]: it is full\n")
+
+
+def test_a_long_line_is_cut_around_the_fault() -> None:
+    fault = Fault("f", 1, 501, "type", "", "m", "", "x" * 500 + "HERE" + "y" * 500, 4)
+    _, line, carets = fault.render().splitlines()
+    assert len(line) < 140
+    assert line[carets.index("^") : carets.rindex("^") + 1] == "HERE"
+
+
+def test_tabs_wide_characters_and_control_characters() -> None:
+    fault = Fault("f", 2, 4, "type", "", "a\nb\x1b[31m", "", "\t\N{CJK UNIFIED IDEOGRAPH-4E2D}\x1bx", 1)
+    head, line, carets = fault.render().splitlines()
+    assert head.endswith("a b\N{REPLACEMENT CHARACTER}[31m")
+    assert "\x1b" not in line
+    assert carets == "     |     ^"
+
+
+def test_paths_and_suggestions() -> None:
+    assert show_path(("model", "encoder", 1, "rnn")) == "model.encoder[1].rnn"
+    assert meant("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
+    assert meant("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"
+    assert meant("zzz", ["heads"]) == ""
