@@ -29,7 +29,11 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.pair, self.merge = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+        self.query, self.pair, self.merge = (
+            nn.Linear(width, width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(width, width),
+        )
 
     def split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
@@ -38,7 +42,9 @@ class Attention(nn.Module):
         keys, values = self.pair(x).chunk(2, -1)
         return self.split(keys), self.split(values)
 
-    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         y = F.scaled_dot_product_attention(self.split(self.query(x)), keys, values, attn_mask=mask, is_causal=causal)
         return self.merge(y.transpose(1, 2).flatten(2))
 
@@ -50,7 +56,9 @@ class Layer(nn.Module):
         super().__init__()
         self.attention, self.norm = Attention(width, heads), nn.LayerNorm(width)
         self.cross, self.cross_norm = (Attention(width, heads), nn.LayerNorm(width)) if decoder else (None, None)
-        self.feed_forward = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, memory: tuple[Tensor, Tensor] | None = None,
@@ -122,7 +130,9 @@ class Transformer(nn.Module):
 class GRU(nn.Module):
     """The plain-PyTorch twin of `recipes/multi30k/gru_attention.yaml`."""
 
-    def __init__(self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, dropout: float = 0.2) -> None:
+    def __init__(
+        self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, dropout: float = 0.2
+    ) -> None:
         super().__init__()
         self.scale = math.sqrt(width)
         self.embedding = nn.Embedding(vocabulary, width)

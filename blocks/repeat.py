@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Blocks, Context, Count, Site, State
@@ -52,5 +54,5 @@ class Repeat(Block):
         return mask
 
     def _iterations(self) -> list[Stack]:
-        stacks = list(self.stacks)
+        stacks = cast("list[Stack]", list(self.stacks))
         return stacks * self.times if len(stacks) == 1 else stacks

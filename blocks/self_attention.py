@@ -50,12 +50,12 @@ class SelfAttention(Block):
         attended, state = self._read(query, keys, values, state, context)
         return self.merge(join_heads(attended)), state
 
-    def _read(self, query: Tensor, keys: Tensor, values: Tensor, state: State,
-              context: Context) -> tuple[Tensor, State]:  # fmt: skip
+    def _read(
+        self, query: Tensor, keys: Tensor, values: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State]:
         dropout = self.dropout if self.training else 0.0
         if not self.causal:
-            near = self._near(query.shape[2], 0, context.mask.device)
-            mask = context.mask[:, None, None, :] if near is None else context.mask[:, None, None, :] & near
+            mask = self._near(context.mask[:, None, None, :], query.shape[2], 0)
             return attend(query, keys, values, mask, context, dropout=dropout), ()
         past = state[2].shape[1]
         if past == 0 and self.window is None:
@@ -63,20 +63,19 @@ class SelfAttention(Block):
             return attend(query, keys, values, None, context, causal=True, dropout=dropout), after
         keys, values = torch.cat((state[0], keys), 2), torch.cat((state[1], values), 2)  # (B, H, N, D/H)
         seen = torch.cat((state[2], context.mask), 1)  # (B, N)
-        mask = seen[:, None, None, :]  # (B, 1, 1, N)
-        if query.shape[2] > 1 or self.window is not None:
-            mask = mask & self._near(query.shape[2], past, seen.device)  # (B, 1, T, N)
+        mask = self._near(seen[:, None, None, :], query.shape[2], past)  # (B, 1, T or 1, N)
         attended = attend(query, keys, values, mask, context, dropout=dropout)
         return attended, self._kept(keys, values, seen, context.mask)
 
-    def _near(self, length: int, past: int, device: torch.device) -> Tensor | None:
-        """Which of past + length slots each of `length` queries may see by their distance: (T, N)."""
-        if not self.causal and self.window is None:
-            return None
-        distance = torch.arange(past, past + length, device=device)[:, None] - torch.arange(past + length, device=device)
-        if self.window is None:
-            return distance >= 0
-        return (distance >= 0) & (distance < self.window) if self.causal else distance.abs() < self.window
+    def _near(self, mask: Tensor, length: int, past: int) -> Tensor:
+        """The mask of past + `length` slots, less what each of the last `length` may not see: (B, 1, T, N)."""
+        if self.window is None and (length == 1 or not self.causal):
+            return mask
+        slots = torch.arange(past + length, device=mask.device)
+        distance = slots[past:, None] - slots  # (T, N)
+        if self.window is not None:
+            mask = mask & (distance.abs() < self.window)
+        return mask & (distance >= 0) if self.causal else mask
 
     def _kept(self, keys: Tensor, values: Tensor, seen: Tensor, mask: Tensor) -> State:
         """What later positions may still see: everything, or each row's last window - 1 real positions."""

@@ -93,7 +93,7 @@ class Builder:
         path: Path = ("model", "output", "tie")
         width = self.recipe.model["width"]
         if out.width != width:
-            self.fault("width", path, f"the decoder ends with the width {out.width}, and the tied matrix is {width} wide",
+            self.fault("width", path, f"the decoder ends {out.width} wide, and the tied matrix is {width} wide",
                        f"end the decoder with `- linear: {width}`")  # fmt: skip
         joint = all(vocabularies[key] == vocabularies["target"] for key in encoders) and self.recipe.joint
         if "source" in self.recipe.model["output"]["tie"] and not joint:

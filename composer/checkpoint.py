@@ -78,9 +78,7 @@ def read(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 def weights(path: Path) -> dict[str, Tensor]:
     """The model's weights in a checkpoint, by the names they have in the model."""
     return {
-        name.removeprefix(PREFIX): value
-        for name, value in read(path)["state_dict"].items()
-        if name.startswith(PREFIX)
+        name.removeprefix(PREFIX): value for name, value in read(path)["state_dict"].items() if name.startswith(PREFIX)
     }
 
 

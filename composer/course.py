@@ -158,7 +158,9 @@ class Course(Callback):
 
     def is_over(self) -> bool:
         """Whether the budget is spent, or there has been nothing better for too long."""
-        return self.now.spent >= 1.0 or (self.early_stopping is not None and is_stale(self.history, **self.early_stopping))
+        return self.now.spent >= 1.0 or (
+            self.early_stopping is not None and is_stale(self.history, **self.early_stopping)
+        )
 
     def is_due(self) -> bool:
         """Whether to validate now: at its time, and at the end."""

@@ -31,7 +31,9 @@ class MetricsLog:
 
 def line_of(row: Mapping[str, Any]) -> str:
     """A row as a line. NaN and infinities are not JSON: they become null."""
-    plain = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+    plain = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+    }
     return json.dumps(plain, ensure_ascii=False) + "\n"
 
 

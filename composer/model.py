@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,15 +63,21 @@ class EncoderDecoder(nn.Module):
     Pad is id 0 in every vocabulary: masks are made from the ids.
     """
 
-    def __init__(self, encoders: Mapping[str, Encoder], embedding: Embedding, decoder: Stack, output: nn.Linear) -> None:
+    def __init__(
+        self, encoders: Mapping[str, Encoder], embedding: Embedding, decoder: Stack, output: nn.Linear
+    ) -> None:
         super().__init__()
         self.encoders = nn.ModuleDict(encoders)
         self.embedding, self.decoder, self.output = embedding, decoder, output
 
+    def readers(self) -> dict[str, Encoder]:
+        """The encoders by their key in the data, in the order in which they read."""
+        return cast("dict[str, Encoder]", dict(self.encoders.items()))
+
     def encode(self, sources: Mapping[str, Tensor], beside: Beside = NOTHING) -> dict[str, Output]:
         """What the encoders leave to read. sources: ids (B, S) by the encoders' keys in the data."""
         memories: dict[str, Output] = {}
-        for key, encoder in self.encoders.items():
+        for key, encoder in self.readers().items():
             mask = sources[key] != PAD  # (B, S)
             memories |= encoder(sources[key], memories, Context(mask, {}, memories, *beside))
         return memories

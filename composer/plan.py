@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows in the order of the recipe, and the totals; `vocabularies` are upper bounds until a tokenizer is trained."""
+    """The rows in the order of the recipe, and the totals; `vocabularies` are bounds from the tokenizer."""
 
     rows: tuple[Row, ...]
     parameters: int
@@ -79,14 +79,15 @@ def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """An upper bound for each vocabulary, by data key: the size that the tokenizer is told."""
     ((_, tokenizer),) = recipe.dataset["tokenizer"].items()
     keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
-    return {key: tokenizer["size"] for key in (*keys, "target")}
+    return dict.fromkeys((*keys, "target"), tokenizer["size"])
 
 
 def measure(model: EncoderDecoder) -> tuple[dict[int, Tally], int]:
     """FLOPs and state bytes of every block (by the module's id), and the FLOPs of the whole, in evaluation mode."""
     tallies: dict[int, Tally] = {}
     model.eval()
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), watched(model, counter, tallies):
+    # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
+    with FlopCounterMode(display=False) as counter, torch.enable_grad(), watched(model, counter, tallies):
         model(example_sources(model), example(model))
     model.train()
     return tallies, counter.get_total_flops()
@@ -147,12 +148,17 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
     for parameter in model.parameters():
         parameter.grad = None
     paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
-    for encoder in model.encoders.values():
-        if idle := list(encoder.parameters()):
-            if all(id(parameter) in unreached for parameter in idle):
-                builder.fault("unused", paths[encoder.memory], f"nothing reads `{encoder.memory}`, so it would never learn",
-                              "add a `cross_attention` that reads it, or remove it")  # fmt: skip
-                unreached -= {id(parameter) for parameter in idle}
+    for encoder in model.readers().values():
+        # The embedding may be the target's too; a stack without parameters has nothing else to go by.
+        own = {id(parameter) for parameter in (list(encoder.stack.parameters()) or encoder.parameters())}
+        if own <= unreached:
+            builder.fault(
+                "unused",
+                paths[encoder.memory],
+                f"nothing reads `{encoder.memory}`, so it would never learn",
+                "add a `cross_attention` that reads it, or remove it",
+            )
+            unreached -= {id(parameter) for parameter in encoder.parameters()}
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
             own = {id(parameter) for parameter in block.parameters(recurse=True)}
@@ -169,7 +175,7 @@ def _has_blocks(block: Block) -> bool:
 def rows_of(recipe: Recipe, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[Row]:
     """One row for each place in the recipe, in its order; a place built several times (a repeat) is summed."""
     for key, _, path, _ in encoder_stacks(recipe.model):
-        encoder = model.encoders[key]
+        encoder = model.readers()[key]
         yield row(recipe, path, "embedding", [encoder.embedding], encoder.embedding.embedding_dim, tallies)
         yield from block_rows(recipe, encoder.stack, {key: Tally(each.flops) for key, each in tallies.items()})
     yield row(recipe, ("model", "decoder"), "embedding", [model.embedding], model.embedding.embedding_dim, tallies)

@@ -85,9 +85,18 @@ class Display:
 
 def describe(row: Mapping[str, float]) -> str:
     """The scores of a row as one reads them."""
-    forms = {"loss": ".3f", "perplexity": ".2f", "token_accuracy": ".1%", "exact_match": ".1%", "bleu": ".1f", "chrf": ".1f"}
+    forms = {
+        "loss": ".3f",
+        "perplexity": ".2f",
+        "token_accuracy": ".1%",
+        "exact_match": ".1%",
+        "bleu": ".1f",
+        "chrf": ".1f",
+    }
     scores = {key.partition("/")[2]: value for key, value in row.items() if key.startswith(("val/", "test/"))}
-    return "  ".join(f"{name.replace('_', ' ')} {scores[name]:{form}}" for name, form in forms.items() if name in scores)
+    return "  ".join(
+        f"{name.replace('_', ' ')} {scores[name]:{form}}" for name, form in forms.items() if name in scores
+    )
 
 
 def span(seconds: float) -> str:

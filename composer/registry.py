@@ -23,7 +23,9 @@ def blocks() -> dict[str, type[Block]]:
     found = {name: _in_file(name) for name in own_names()}
     for point in plug_ins():
         if point.name in found:
-            raise RegistryError(f"the plug-in {point.value} gives a block called `{point.name}`, and there is one already")
+            raise RegistryError(
+                f"the plug-in {point.value} gives a block called `{point.name}`, and there is one already"
+            )
         found[point.name] = _in_plug_in(point)
     return dict(sorted(found.items()))
 

@@ -34,7 +34,9 @@ class Judge:
 
     def judge(self, module: Seq2Seq) -> tuple[dict[str, float], list[Sample]]:
         """val/exact_match, val/bleu and val/chrf, and the translations; nothing where there is nothing to translate."""
-        sources = {side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()}
+        sources = {
+            side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()
+        }
         if not sources:
             return {}, []
         try:

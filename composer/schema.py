@@ -339,7 +339,7 @@ def _any_of(alternatives: Sequence[Schema]) -> Schema:
     parts: list[Schema] = []
     beside: Schema = {}
     for each in alternatives:
-        beside |= {key: value for key, value in each.items() if key != "anyOf"} if "anyOf" in each else {}
+        beside |= {key: value for key, value in each.items() if key not in ("anyOf", "type")} if "anyOf" in each else {}
         for part in each.get("anyOf", [each]):
             if part.get("type") in ("array", "object"):
                 beside |= {key: value for key, value in part.items() if key != "type"}

@@ -71,9 +71,7 @@ def prepare(
         module.model.compile()
     course = course_of(recipe, folder, data.train, data.tokenizers.sha256)
     trainer = trainer_of(recipe, [course])
-    return Session(
-        recipe, folder, folders, record, display, data, data.train, module, course, trainer, start_from
-    )
+    return Session(recipe, folder, folders, record, display, data, data.train, module, course, trainer, start_from)
 
 
 def course_of(recipe: Recipe, folder: RunFolder, train: Encoded, tokenizer: str) -> Course:

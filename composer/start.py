@@ -62,7 +62,9 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
         keys = [*old, *(key for key in new if key not in old)]
         return [text for key in keys for text in differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [text for at, pair in enumerate(zip(old, new, strict=True)) for text in differences(*pair, f"{path}[{at}]")]
+        return [
+            text for at, pair in enumerate(zip(old, new, strict=True)) for text in differences(*pair, f"{path}[{at}]")
+        ]
     return [] if old == new else [f"`{path}` was {brief(old)} and is {brief(new)}"]
 
 

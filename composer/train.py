@@ -202,7 +202,9 @@ def close(session: Session, status: str) -> None:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether a device, or this machine, had no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error) or "alloc" in str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error) or "alloc" in str(error).lower()
+    )
 
 
 def out_of_memory(session: Session) -> RunFailed:
@@ -222,4 +224,3 @@ def cannot_write(error: OSError, folder: RunFolder) -> RunFailed:
         f"{error.strerror or error}", "make room or take another folder with `--run DIR`; `--resume` goes on from the "
         "last checkpoint", str(error.filename or folder.path),
     )  # fmt: skip
-

@@ -44,7 +44,9 @@ def alone_on_a_cpu(given: dict[str, Any]) -> dict[str, Any]:
     """One process where there is no other device: its threads already use the whole machine."""
     import torch
 
-    on_cpu = given.get("accelerator", "auto") == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available())
+    on_cpu = given.get("accelerator", "auto") == "cpu" or not (
+        torch.cuda.is_available() or torch.backends.mps.is_available()
+    )
     if given.get("devices", "auto") == "auto" and on_cpu and given.get("strategy", "auto") == "auto":
         return {**given, "accelerator": "cpu", "devices": 1}
     return given

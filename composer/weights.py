@@ -25,9 +25,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
     try:
         found = load_file(path)
     except FileNotFoundError:
-        raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(path)) from None
+        raise RunError.of(
+            "this run has no weights yet: it has not finished", "finish it with `--resume`", str(path)
+        ) from None
     except (OSError, SafetensorError) as error:
-        raise RunError.of(f"these weights cannot be read: {error}", "take the file from the run again", str(path)) from None
+        raise RunError.of(
+            f"these weights cannot be read: {error}", "take the file from the run again", str(path)
+        ) from None
     wanted = distinct(model)
     differing = [
         f"{name} is {shape(found.get(name))} there and {shape(wanted.get(name))} here"
@@ -59,4 +63,3 @@ def distinct(model: nn.Module) -> dict[str, Tensor]:
 def shape(value: Tensor | None) -> str:
     """A shape in words."""
     return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
-

@@ -35,7 +35,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, con
     """Softmax attention. query (B, H, T, d), keys (B, H, N, d), values (B, H, N, v) -> (B, H, T, v).
 
     `mask` is True where a query may look, broadcastable to (B, H, T, N); `causal` says the same for T = N without one.
-    A query that may look nowhere looks everywhere, so that its garbage stays finite: give zero values there if it counts.
+    A query that may look nowhere looks everywhere, so that its garbage stays finite; give zero values where it counts.
     """
     if mask is not None:
         mask = mask | ~mask.any(-1, keepdim=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -19,11 +20,11 @@ class Stack(Block):
         self.out = blocks[-1].out if blocks else arriving
 
     def start(self, x: Tensor, context: Context) -> State:
-        return tuple(block.start(x, context) for block in self.blocks)
+        return tuple(block.start(x, context) for block in self.inner())
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         after = []
-        for block, name, before in zip(self.blocks, self.labels, state, strict=True):
+        for block, name, before in zip(self.inner(), self.labels, state, strict=True):
             x, last = block(x, before, context)
             context = context._replace(mask=block.mask(context.mask))
             if name is not None:
@@ -32,9 +33,13 @@ class Stack(Block):
         return x, tuple(after)
 
     def mask(self, mask: Tensor) -> Tensor:
-        for block in self.blocks:
+        for block in self.inner():
             mask = block.mask(mask)
         return mask
+
+    def inner(self) -> list[Block]:
+        """The blocks, in order."""
+        return cast("list[Block]", list(self.blocks))
 
 
 def keeps_stream(site: Site, stack: Block, why: str) -> None:

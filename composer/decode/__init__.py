@@ -67,7 +67,7 @@ def decode_all(
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses for any number of sequences, in their order; decoded in batches of similar length.
 
-    sources: rows of ids without eos, by the encoders' keys. first: the number of the first row. The rest as in `decode`.
+    sources: rows of ids without eos, by the encoders' keys. first: the number of the first row. The rest is `decode`'s.
     """
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * count

@@ -52,7 +52,7 @@ def sample(
     Settings:
         temperature: what the logits are divided by, above 0; the lower, the more probable the tokens
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
-        top_p: draw among the fewest most probable tokens that have this much probability together (Holtzman et al. 2020)
+        top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)
         seed: where the random numbers start
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed

@@ -218,7 +218,13 @@ def test_what_ended_ranks_before_what_was_cut() -> None:
 
 
 def test_a_beam_that_starts_narrow_widens() -> None:
-    table = {(): {3: 1.0}, (3,): {4: 0.6, 5: 0.4}, (3, 4): {2: 0.1, 3: 0.9}, (3, 4, 3): {5: 0.5, 6: 0.5}, (3, 5): {2: 1.0}}
+    table = {
+        (): {3: 1.0},
+        (3,): {4: 0.6, 5: 0.4},
+        (3, 4): {2: 0.1, 3: 0.9},
+        (3, 4, 3): {5: 0.5, 6: 0.5},
+        (3, 5): {2: 1.0},
+    }
     (best, *_), _ = from_table(table, size=4, length_penalty=0.0, n_best=2)
     assert best.ids == [3, 5]
 
@@ -243,8 +249,16 @@ def test_samples_follow_the_probabilities() -> None:
     assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
 
 
-@pytest.mark.parametrize(("settings", "allowed"), [({"top_k": 2}, {3, 4}), ({"top_p": 0.6}, {3, 4}), ({"top_p": 0.5}, {3}),
-                                                   ({"top_k": 100, "top_p": 1.0}, {3, 4, 5}), ({"temperature": 0.01}, {3})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({"top_k": 2}, {3, 4}),
+        ({"top_p": 0.6}, {3, 4}),
+        ({"top_p": 0.5}, {3}),
+        ({"top_k": 100, "top_p": 1.0}, {3, 4, 5}),
+        ({"temperature": 0.01}, {3}),
+    ],
+)
 def test_sampling_keeps_to_the_most_probable(settings: dict[str, Any], allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
     found = decode([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]

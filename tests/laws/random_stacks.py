@@ -24,6 +24,8 @@ class Scene:
     copies: tuple[str, ...] = ()
     stacks: tuple[str, ...] = ()
     depth: int = 2
+    keeps: bool = False  # whether the stack must keep width and length
+    on_shelf: bool = False  # whether the stack has a name, and so may be used twice
     given: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
 
     def one_of(self, *values: Any) -> Any:
@@ -40,7 +42,7 @@ class Scene:
 def recipes(draw: Draw) -> dict[str, Any]:
     """A recipe as data."""
     given: list[str] = []
-    stacks = {"shelf": stack(Scene(draw, causal=True, given=given, depth=1))} if draw(st.booleans()) else {}
+    stacks = {"shelf": stack(Scene(draw, True, given=given, depth=1, on_shelf=True))} if draw(st.booleans()) else {}
     columns = draw(st.sampled_from([("encoder",)] * 6 + [("text", "image")] * 3 + [()]))
     encoders: dict[str, Any] = {}
     memories: tuple[str, ...] = ()
@@ -80,12 +82,21 @@ def stack(scene: Scene) -> list[Any]:
 def block(scene: Scene) -> Any:
     """A block; one in four has a name."""
     words = [*LEAVES] * 2 + ([*COMBINATORS] * 4 if scene.depth else [])
-    word = scene.draw(st.sampled_from(words))
+    unfit = set() if scene.rarely() else unfit_words(scene)
+    word = scene.draw(st.sampled_from([word for word in words if word not in unfit]))
     settings = {key: value for key, value in (LEAVES | COMBINATORS)[word](scene).items() if value is not None}
-    if scene.sometimes():
+    if scene.sometimes() and (not scene.on_shelf or scene.rarely()):
         settings["as"] = fresh(scene)
         scene.names.append(settings["as"])
     return {word: settings} if settings else word
+
+
+def unfit_words(scene: Scene) -> set[str]:
+    """The blocks that would be refused here."""
+    unfit = {"pool", "reverse"} if scene.causal else set()
+    unfit |= {"pool", "concat"} if scene.keeps else set()
+    unfit |= set() if scene.memories else {"cross_attention"}
+    return unfit | (set() if scene.stacks else {"use"})
 
 
 def fresh(scene: Scene) -> str:
@@ -111,7 +122,7 @@ def inside(scene: Scene, **changes: Any) -> Scene:
 
 
 def linear(scene: Scene) -> dict[str, Any]:
-    width = scene.one_of(None, None, None, None, 4)
+    width = None if scene.keeps else scene.one_of(None, None, None, None, 4)
     return {"width": width, "activation": scene.one_of(None, *ACTIVATIONS), "bias": scene.one_of(None, False)}
 
 
@@ -140,7 +151,7 @@ def identity(scene: Scene) -> dict[str, Any]:
 
 
 def reverse(scene: Scene) -> dict[str, Any]:
-    return {} if not scene.causal or scene.rarely() else identity(scene)
+    return {}
 
 
 def reading(scene: Scene) -> dict[str, Any]:
@@ -167,7 +178,7 @@ def initial_state(scene: Scene) -> Any:
 
 
 def conv(scene: Scene) -> dict[str, Any]:
-    stride = scene.one_of(None, None, None, 2) if not scene.causal or scene.rarely() else None
+    stride = scene.one_of(None, None, None, 2) if not (scene.causal or scene.keeps) or scene.rarely() else None
     return {
         "kernel": scene.one_of(None, 1, 2, 3, 4),
         "activation": scene.one_of(None, *ACTIVATIONS),
@@ -202,7 +213,7 @@ def use(scene: Scene) -> dict[str, Any]:
 
 def residual(scene: Scene) -> dict[str, Any]:
     return {
-        "stack": stack(inside(scene)),
+        "stack": stack(inside(scene, keeps=True)),
         "norm": scene.one_of(None, "pre", "post"),
         "scale": scene.one_of(None, 0.7),
         "dropout": scene.one_of(None, 0.1),
@@ -210,11 +221,13 @@ def residual(scene: Scene) -> dict[str, Any]:
 
 
 def highway(scene: Scene) -> dict[str, Any]:
-    return {"stack": stack(inside(scene))}
+    return {"stack": stack(inside(scene, keeps=True))}
 
 
 def repeat(scene: Scene) -> dict[str, Any]:
-    return {"times": scene.one_of(1, 2, 3), "stack": stack(inside(scene)), "share": scene.one_of(None, True)}
+    share = scene.one_of(None, True)
+    keeps = scene.keeps or share is True
+    return {"times": scene.one_of(1, 2, 3), "stack": stack(inside(scene, keeps=keeps)), "share": share}
 
 
 def parallel(scene: Scene) -> dict[str, Any]:
@@ -225,7 +238,7 @@ def parallel(scene: Scene) -> dict[str, Any]:
         branches.append(stack(branch))
         after += branch.names[len(before) :]
     scene.names[:] = after
-    merge = scene.one_of(None, "sum", "mean", "max", "gate", "concat")
+    merge = scene.one_of(None, "sum", "mean", "max", "gate", *([] if scene.keeps else ["concat"]))
     if scene.draw(st.booleans()):
         return {"branches": branches, "merge": merge}
     named = {fresh(scene): branch for branch in branches}

@@ -1,0 +1,229 @@
+"""Every mistake that can be seen without a model: where it is told, what was meant, how to mend it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_recipes import SMALL, loaded, places, refused
+
+# one block in a decoder; the block begins in line 6, column 7
+BLOCK = """recipe: 1
+data: {generate: copy}
+model:
+  width: 64
+  decoder:
+    - @
+"""
+
+BLOCKS = [
+    # what is written, where the fault is, what the message says, what the hint says
+    ("transfomer", "6:7:unknown", "there is no block called `transfomer`", "the names are"),
+    ("self_atention", "6:7:unknown", "did you mean `self_attention`?", "write `self_attention`"),
+    ("self_atention: {heads: 2}", "6:7:unknown", "did you mean `self_attention`?", "write `self_attention`"),
+    ("lstm", "6:7:unknown", "did you mean `rnn`?", "write `rnn`"),
+    ("self_attention: {haeds: 2}", "6:24:unknown", "has no setting `haeds`; did you mean `heads`?", "write `heads`"),
+    ("identity: {heads: 2}", "6:18:unknown", "`identity` has no setting `heads`", "`as`"),
+    ("self_attention: {heads: 4.0}", "6:31:type", "`4.0` is not a whole number", "write `4`"),
+    ("self_attention: {heads: true}", "6:31:type", "`true` is not a number", "the default is `8`"),
+    ("self_attention: {heads: '8'}", "6:31:type", "`8` is text", "write `8` without quotes"),
+    ("self_attention: {heads: 1_000}", "6:31:type", "`1_000` is text", "write `1000`"),
+    ("self_attention: {heads: 0}", "6:31:bound", "takes a whole number, 1 or more; `0` is too small", "default is `8`"),
+    ("self_attention: {heads: 1000000000000}", "6:31:bound", "at most 1000000; `1000000000000` is too large", "8"),
+    ("self_attention: {heads: null}", "6:31:type", "`null` is no value here", "8"),
+    ("self_attention: {heads: }", "6:24:type", "there is nothing here", "8"),
+    ("self_attention: {heads: [4]}", "6:31:type", "this is a list", "8"),
+    ("self_attention: {heads: .inf}", "6:31:type", "`.inf` is no number to compute with", "8"),
+    ("dropout: 1.0", "6:16:bound", "`rate` of `dropout` takes a number, 0 or more and below 1", "below 1"),
+    ("dropout: -0.1", "6:16:bound", "`-0.1` is too small", "0 or more"),
+    ("dropout: .nan", "6:16:type", "`.nan` is no number to compute with", "0 or more"),
+    ("dropout: 1e999", "6:16:type", "`1e999` is no number to compute with", "0 or more"),
+    ("norm: rsm", "6:13:value", "`rsm` is not; did you mean `rms`?", "write `rms`"),
+    ("norm: {kind: rsm}", "6:20:value", "one of `layer`, `rms`", "write `rms`"),
+    ("rnn: {bidirectional: no}", "6:28:type", "takes `true` or `false`; `no` is text", "write `false`"),
+    ("linear: {bias: 1}", "6:22:type", "takes `true` or `false`; `1` is not", "write `true`"),
+    ("linear: {as: 'a b'}", "6:20:type", "`as` takes a name of letters", "write a name"),
+    ("linear: {as: 3}", "6:20:type", "`3` is not", 'write `"3"`'),
+    ("repeat", "6:7:missing", "`repeat` needs `times`, `stack`", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat: 3", "6:15:type", "`repeat` takes a mapping; `3` is not", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat: {times: 2}", "6:7:missing", "`repeat` needs `stack`", "add `stack:`"),
+    ("repeat:", "6:7:type", "`repeat` has nothing after its colon", "write `repeat: {times: ..., stack: ...}`"),
+    ("norm:", "6:7:type", "`norm` has nothing after its colon", "write `norm` without the colon"),
+    ("residual: []", "6:7:empty", "a stack without blocks", "write `[identity]`"),
+    ("residual: norm", "6:17:type", "takes a stack (a list of blocks); `norm` is text", "write `[norm]`"),
+    ("residual: {norm: pre}", "6:7:missing", "`residual` needs `stack`", "add `stack:`"),
+    ("norm: {}\n      dropout: 0.1", "7:7:second", "a second block stands beside `norm`", "begin a new item"),
+    ("self_attention:\n      heads: 4", "7:7:second", "and belongs under it", "indent `heads` further"),
+    ("linear: {}\n      as: x", "7:7:second", "`as` stands beside `linear`", "among its settings"),
+    ("linear: {}\n      widht: 3", "7:7:second", "did you mean `width`?", "new item"),
+    ("{type: rnn, width: 3}", "6:8:unknown", "a block has no `type`; its name is the key", "write `- rnn: {width: ...}`"),
+    ("{type: rnn}", "6:8:unknown", "a block has no `type`", "write `- rnn`"),
+    ("{}", "6:7:empty", "there is no block here", "write its name"),
+    ("[norm]", "6:7:type", "a block is a name, or a name with settings; this is a list", "the names are"),
+    ("5", "6:7:type", "`5` is not", "the names are"),
+    ("null", "6:7:type", "`null` is no value here", "the names are"),
+    ("parallel: {branches: {a: []}, merge: sum}", "6:29:empty", "`a` is a stack without blocks", "identity"),
+    ("parallel: {branches: {'a b': [norm]}}", "6:29:name", "`a b` cannot be a name", "letters, digits"),
+    ("parallel: {branches: [norm]}", "6:29:type", "a stack (a list of blocks); `norm` is text", "write `[norm]`"),
+    ("parallel: {branches: [[nrm]]}", "6:30:unknown", "did you mean `norm`?", "write `norm`"),
+    ("concat: {of: [1]}", "6:21:type", "an item of `of` takes text; `1` is not", 'write `"1"`'),
+    ("rnn: {initial_state: {cop: encoder.x}}", "6:29:unknown", "did you mean `copy`?", "write `copy`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("block", "place", "message", "hint"), BLOCKS, ids=[each[0] for each in BLOCKS])
+def test_a_bad_block(tmp_path: Path, block: str, place: str, message: str, hint: str) -> None:
+    faults = refused(tmp_path, BLOCK.replace("@", block))
+    fault = faults[0]
+    assert place in places(faults)
+    assert message in fault.message
+    assert hint in fault.hint
+
+
+SECTIONS = [
+    # a line after SMALL, which has five lines; "-" in front takes a line of SMALL away
+    ("trainig: {}", "6:1:unknown", "a recipe has no key `trainig`; did you mean `training`?", "write `training`"),
+    ("optimizer: adam", "6:1:unknown", "a recipe has no key `optimizer`", "`optimizer` belongs under `training`"),
+    ("training: {decoding: beam}", "6:12:unknown", "`training` has no key", "`decoding` belongs beside `training`"),
+    ("training: {optimizer: adm}", "6:23:unknown", "there is no optimizer called `adm`; did you mean `adam`?", "adam"),
+    ("training: {optimizer: {adam: {lr: 1}}}", "6:31:unknown", "did you mean `learning_rate`?", "write `learning_rate`"),
+    ("training: {optimizer: {adam: {}, sgd: {}}}", "6:34:second", "a second optimizer stands beside `adam`", "keep one"),
+    ("training: {optimizer: {adam: {learning_rate: 0}}}", "6:46:bound", "takes a number, above 0; `0` is too small", "0.001"),
+    ("training: {optimizer: {type: sgd}}", "6:24:unknown", "an optimizer has no `type`", "write `sgd`"),
+    ("training: {schedule: [linear]}", "6:22:type", "a schedule is a name, or a name with settings", "the names are"),
+    ("training: {max_steps: 4e3}", "6:23:type", "`4e3` is not a whole number", "write `4000`"),
+    ("training: {label_smoothing: 1}", "6:29:bound", "below 1; `1` is too large", "the default is `0.0`"),
+    ("training: {seed: -1}", "6:18:bound", "0 or more; `-1` is too small", "the default is `1`"),
+    ("training: {precision: '32'}", "6:23:value", "`32` is text", "write `32` without quotes"),
+    ("training: {precision: 33}", "6:23:value", "one of `32`, `bf16-mixed`", "32"),
+    ("training: {early_stopping: 3}", "6:28:type", "`early_stopping` takes a mapping", "patience"),
+    ("training: {early_stopping: {metric: val/blue}}", "6:37:value", "did you mean `val/bleu`?", "write `val/bleu`"),
+    ("training:", "6:1:type", "`training` has nothing after its colon", "remove the key"),
+    ("trainer: {max_steps: 3}", "6:11:refused", "`max_steps` is not Lightning's to decide here", "`training.max_steps`"),
+    ("trainer: {logger: false}", "6:11:refused", "`logger`", "write `logging`"),
+    ("trainer: {devicse: 2}", "6:11:unknown", "did you mean `devices`?", "write `devices`"),
+    ("decoding: beem", "6:11:unknown", "did you mean `beam`?", "write `beam`"),
+    ("logging: {wandb: true}", "6:18:value", "takes a mapping or `false`; `true` is not", "`false`"),
+    ("logging: {wandb: {mode: onlin}}", "6:25:value", "did you mean `online`?", "write `online`"),
+    ("name: a/b", "6:7:type", "`a/b` is not", "letters, digits"),
+    ("name: ../x", "6:7:type", "`../x` is not", "letters, digits"),
+    ("name: .x", "6:7:type", "`.x` is not", "letters, digits"),
+    ('name: "x\\n"', "6:7:type", "is not", "letters, digits"),
+    ("name: 5", "6:7:type", "`5` is not", 'write `"5"`'),
+    ("name: [x]", "6:7:type", "this is a list", "letters"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "place", "message", "hint"), SECTIONS, ids=[each[0] for each in SECTIONS])
+def test_a_bad_section(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
+    (fault,) = refused(tmp_path, f"{SMALL}{line}\n")
+    assert places([fault]) == [place]
+    assert message in fault.message
+    assert hint in fault.hint
+
+
+WHOLES = [
+    ("recipe: 1\n", ["1:1:missing", "1:1:missing"]),
+    (SMALL.replace("recipe: 1\n", ""), ["1:1:missing"]),
+    (SMALL.replace("recipe: 1", "recipe: 2") + "unheard: of\n", ["1:9:version"]),
+    (SMALL.replace("recipe: 1", "recipe: one"), ["1:9:value"]),
+    (SMALL.replace("recipe: 1", "recipe: 1.0"), ["1:9:value"]),
+    (SMALL.replace("recipe: 1", "recipe: true"), ["1:9:value"]),
+    (SMALL.replace("generate: copy", "tokenizer: word"), ["2:1:missing"]),
+    (SMALL.replace("copy}", "copy, hub: {id: x, target: y}}"), ["2:23:second"]),
+    (SMALL.replace("copy}", "{copy: {}, sort: {}}}"), ["2:29:second"]),
+    (SMALL.replace("copy}", "cpoy}"), ["2:18:unknown"]),
+    (SMALL.replace("generate: copy", "parallel: {train: {source: a}}"), ["2:19:missing"]),
+    (SMALL.replace("generate: copy", "parallel: {val: {target: a}}"), ["2:8:missing"]),
+    (SMALL.replace("generate: copy", "parallel: {train: {taget: a}}"), ["2:19:missing"]),
+    (SMALL.replace("width: 64", "width: 64\n  Width: 3"), ["5:3:unknown"]),
+    (SMALL.replace("  width: 64\n", ""), ["3:1:missing"]),
+    (SMALL.replace("[norm]", "[]"), ["5:3:empty"]),
+    (SMALL.replace("[norm]", "{norm: {}}"), ["5:12:type"]),
+    (SMALL.replace("[norm]", "norm"), ["5:12:type"]),
+    (SMALL.replace("[norm]", ""), ["5:3:type"]),
+    (SMALL + "  encoder: [norm]\n  encoders: {a: [norm]}\n", ["7:3:second"]),
+    (SMALL + "  encoders: {a: [norm]}\n  encoder: [norm]\n", ["7:3:second"]),
+    (SMALL + "  residual: {stack: [norm]}\n", ["6:14:unknown"]),
+    (SMALL + "  residual: [norm]\n", ["6:13:type"]),
+    (SMALL + "  norm: {}\n", ["6:3:empty"]),
+    (SMALL + "  linear: 5.5\n", ["6:11:type"]),
+    (SMALL + "  stacks: {a: []}\n", ["6:12:empty"]),
+    (SMALL + "  dropout: {rate: 0.1}\n", ["6:12:type"]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WHOLES)
+def test_a_bad_whole(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert places(refused(tmp_path, text)) == expected
+
+
+FILES = "recipe: 1\ndata: {parallel: {train: @}}\nmodel: {width: 8, %, decoder: [norm]}\n"
+AGREEMENT = [
+    ("{source: a, target: b}", "encoder: [norm]", []),
+    ("{target: b}", "dropout: 0.1", []),
+    ("{source: a, target: b}", "dropout: 0.1", []),
+    ("{target: b}", "encoder: [norm]", ["2:19:missing"]),
+    ("{sorce: a, target: b}", "encoder: [norm]", ["2:19:missing", "2:27:unknown"]),
+    ("{text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
+    ("{file: f.tsv, text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
+    ("{source: a, target: c}", "encoders: {text: [norm]}", ["2:19:missing", "2:27:unknown"]),
+    ("{input: a, target: c}", "encoders: {input: [norm]}", ["3:30:name"]),
+    ("{target: c}", "encoders: {target: [norm]}", ["3:30:name"]),
+    ("{source: a, target: c}", "encoder: [norm], output: {tie: [source, traget]}", ["3:58:unknown"]),
+    ("{target: c}", "output: {tie: [source]}", ["3:34:unknown"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("split", "model", "expected"), AGREEMENT)
+def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expected: list[str]) -> None:
+    text = FILES.replace("@", split).replace("%", model)
+    if expected:
+        assert places(refused(tmp_path, text)) == expected
+    else:
+        loaded(tmp_path, text)
+
+
+def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
+    text = FILES.replace("@", "{target: b}").replace(", %", "") + "training: {early_stopping: {patience: 2}}\n"
+    assert places(refused(tmp_path, text)) == ["4:12:missing"]
+
+
+def test_all_faults_at_once_in_order(tmp_path: Path) -> None:
+    text = "recipe: 1\ndat: {}\ndata: {generate: cpy}\nmodel:\n  width: x\n  decoder: [nrm, {norm: rmss}]\ntraining: {sed: 1}\n"
+    assert places(refused(tmp_path, text)) == [
+        "2:1:unknown", "3:18:unknown", "5:10:type", "6:13:unknown", "6:25:value", "7:12:unknown",
+    ]  # fmt: skip
+
+
+def test_paths_are_shown_as_written(tmp_path: Path) -> None:
+    text = BLOCK.replace("@", "repeat: {times: 2, stack: [{residual: [{residual: {stack: [{rnn: {cel: 1}}]}}]}]}")
+    (fault,) = refused(tmp_path, text)
+    assert fault.path == "model.decoder[0].repeat.stack[0].residual[0].residual.stack[0].rnn.cel"
+
+
+def test_a_thousand_blocks_are_checked_quickly(tmp_path: Path) -> None:
+    blocks = "\n".join("    - residual: [{self_attention: {heads: 4}}]" for _ in range(1000))
+    loaded(tmp_path, SMALL)
+    began = time.process_time()
+    loaded(tmp_path, SMALL.replace("[norm]", f"\n{blocks}"))
+    refused(tmp_path, SMALL.replace("[norm]", f"\n{blocks}\n    - nrm"))
+    assert time.process_time() - began < 3
+
+
+def test_the_deepest_nesting_is_checked(tmp_path: Path) -> None:
+    loaded(tmp_path, SMALL.replace("[norm]", "[{residual: " * 30 + "[norm]" + "}]" * 30))
+
+
+def test_a_typo_is_told_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(SMALL.replace("norm", "nrm"))
+    code = (
+        "import sys, composer\n"
+        "try: composer.load(sys.argv[1])\n"
+        "except composer.RecipeError as error: print(len(error.faults), *({'torch', 'pytorch_lightning'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "r.yaml")], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]
