@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from composer.describe import listed
-from composer.errors import Fault, meant, show_path
+from composer.errors import Fault, meant, nearest, show_path
 from composer.node import Mark, Node, fault_at
 
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
@@ -59,8 +59,9 @@ def _keys_of(node: Node, path: tuple[str, ...], own: tuple[str, ...], sources: l
             message = f"`{path[-1]}` has no key `{name}`{meant(name, allowed)}"
             hint = f"allowed here: {listed(allowed)}"
             yield fault_at(value.place, "unknown", show_path((*path, name)), message, hint)
+    misspelt = {nearest(name, allowed) for name in node.value if name not in allowed}
     for name in sources:
-        if _child(node, name) is None:
+        if _child(node, name) is None and name not in misspelt:
             message = f"`{path[-1]}` needs `{name}`"
             yield fault_at(node.place, "missing", show_path(path), message, _reader(name))
 

@@ -31,7 +31,7 @@ class Budget:
 class Clock:
     """Minutes of training, over all resumptions.
 
-    On a CPU the process's own time over its threads, so that a busy neighbour changes nothing; else the time that passes.
+    On a CPU the process's own time over its threads, so that a busy neighbour changes nothing; else time as it passes.
     """
 
     def __init__(self, on_cpu: bool, before: float = 0.0) -> None:

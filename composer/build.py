@@ -45,7 +45,8 @@ class Builder:
 
     recipe: Recipe
     faults: list[Fault] = field(default_factory=list)
-    shelved: dict[str, tuple[Stream, str, Stack]] = field(default_factory=dict)
+    shelved: dict[str, Stack] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
 
     def finish(self) -> None:
         """Raises RecipeError where anything was at fault, each fault once."""
@@ -139,20 +140,34 @@ class Builder:
             self.fault(error.code, (*site.path, "as"), error.message, error.fix)
 
     def shelf(self, site: Site, name: str, copy: bool) -> Stack:
-        """The stack called `name` under `stacks:`, built once for all its uses unless `copy`."""
+        """The stack called `name` under `stacks:`, built for this site; all its uses but copies share parameters."""
         stacks = self.recipe.model["stacks"]
         if name not in stacks:
             raise site.names.unknown(name, "stack", stacks, what="no stack")
-        here = replace(site, path=("model", "stacks", name))
-        if copy:
-            return self.stack(here, stacks[name])
-        if name not in self.shelved:
-            self.shelved[name] = (site.stream, site.causal, self.stack(here, stacks[name]))
-        stream, causal, shared = self.shelved[name]
-        if (stream.width, stream.grid, bool(causal)) != (site.stream.width, site.stream.grid, bool(site.causal)):
+        if name in self.opened:
+            raise BlockError("stack", f"`{name}` stands inside itself", code="cycle",
+                             fix="write `repeat` to run a stack several times")  # fmt: skip
+        known = len(self.faults)
+        self.opened.append(name)
+        stack = self.stack(replace(site, path=("model", "stacks", name)), stacks[name])
+        self.opened.remove(name)
+        if copy or len(self.faults) > known:
+            return stack
+        if not share(stack, self.shelved.setdefault(name, stack)):
             raise BlockError("stack", f"`{name}` is used where another stream arrives than at its first use, so its "
                              "parameters cannot be shared", code="width", fix="write `copy: true`")  # fmt: skip
-        return shared
+        return stack
+
+
+def share(stack: nn.Module, first: nn.Module) -> bool:
+    """Gives `stack` the parameters of `first`, built of the same blocks; False where their shapes differ."""
+    mine, theirs = dict(stack.named_parameters()), dict(first.named_parameters())
+    if {key: each.shape for key, each in mine.items()} != {key: each.shape for key, each in theirs.items()}:
+        return False
+    for key, parameter in theirs.items():
+        module, _, name = key.rpartition(".")
+        setattr(stack.get_submodule(module), name, parameter)
+    return True
 
 
 def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, list[Any]]]:

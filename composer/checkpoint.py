@@ -6,18 +6,18 @@ Everything in them is a plain type or a tensor: they load with `weights_only`, s
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
 from composer.errors import RunError
+from composer.whole import write_whole, written_whole
 
 PREFIX = "model."
 """What the module's own name puts before each of the model's weights."""
@@ -97,46 +97,17 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     }
 
 
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name only when all of it is on the disk; nothing is left of one that failed."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with draft.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Makes a renaming in `folder` last, where the system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a small file so that it is never seen half written."""
-    with written_whole(path) as file:
-        file.write(content)
-
-
-class Hashing:
+class Hashing(io.RawIOBase):
     """A file for writing that knows the SHA-256 of what passed through it."""
 
     def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
         self.file, self.sha256 = file, hashlib.sha256()
 
-    def write(self, data: bytes) -> int:
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
         self.sha256.update(data)
         return self.file.write(data)
 
@@ -152,7 +123,7 @@ class SafeCheckpoints(CheckpointIO):
         path = Path(path)
         with written_whole(path) as file:
             hashing = Hashing(file)
-            torch.save(dict(checkpoint), hashing)
+            torch.save(dict(checkpoint), cast("IO[bytes]", hashing))
             write_whole(digest_path(path), f"{hashing.sha256.hexdigest()}  {path.name}\n".encode())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:

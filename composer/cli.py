@@ -192,6 +192,7 @@ def _is_override(argument: str) -> bool:
 )
 def evaluate(
     run: Run,
+    overrides: Overrides = None,
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="Which part of the data: test, val, train.")
     ] = "test",
@@ -201,7 +202,7 @@ def evaluate(
     """Measures a run: loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length."""
     from composer.evaluate import evaluate as evaluate_run
 
-    result = evaluate_run(run, split=split, data=data)
+    result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
     if as_json:
         _print_json(result)
     else:

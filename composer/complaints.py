@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from composer.errors import Fault
 from composer.node import Mark, fault_at
 
-UNQUOTED = re.compile(r"\$\{\w*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
+UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 
 
 class Places(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
@@ -27,11 +27,13 @@ from composer.signals import Signals, Stopped
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does anybody wait for the device."""
 NEVER = 1 << 62
+T = TypeVar("T")
 
 
 class Journal(Protocol):
     """Who is told what a training has come to."""
 
+    def begin(self, spent: float) -> None: ...
     def row(self, row: Mapping[str, float], spent: float) -> None: ...
     def validated(self, module: Seq2Seq, row: Mapping[str, float]) -> Mapping[str, float]: ...
     def close(self, status: int) -> None: ...
@@ -96,6 +98,7 @@ class Course(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         pl_module.progress = lambda: self.now
         self.clock = Clock(trainer.strategy.root_device.type == "cpu", self.before)
+        self.now = Progress(trainer.global_step, 0.0, losses_of(self.history))
         self.measure()
         self.since_row = (self.now.step, time.monotonic())
         if self.random:
@@ -103,9 +106,12 @@ class Course(Callback):
         trainer.val_check_batch = NEVER
         trainer.should_stop = self.is_over()
         self.signals.listen()
+        if self.journal:
+            self.journal.begin(self.now.spent)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.ended_epoch |= self.order.advance()
+        trainer.val_check_batch = NEVER
         if trainer.global_step == self.now.step:
             return  # the batch is not whole yet: there are more parts to accumulate
         self.tokens += batch["tokens"]
@@ -115,11 +121,11 @@ class Course(Callback):
         if due or stop or self.now.step % ROW_STEPS == 0:
             self.write_row(pl_module)
         trainer.should_stop = self.is_over()
-        trainer.val_check_batch = 1 if due else NEVER
-        if due and not trainer.enable_validation:
+        if due and trainer.enable_validation:
+            trainer.val_check_batch = 1
+            return  # the checkpoint is kept after the validation, so that it knows of it
+        if due:
             self.history.append({"step": float(self.now.step)})
-        elif due:
-            return  # a checkpoint knows of its validation: it is kept after that
         if due or stop:
             self.keeper.keep(trainer, self.now.step, self.history)
         if stop:
@@ -131,7 +137,7 @@ class Course(Callback):
         self.must_be_finite(scores["val/loss"], "the validation loss")
         row = {"step": self.now.step, **self.spending(), **scores}
         more = self.journal.validated(pl_module, row) if self.journal else {}
-        self.history.append({"step": float(self.now.step), **scores, **trainer.strategy.broadcast(dict(more))})
+        self.history.append({"step": float(self.now.step), **scores, **self.common(dict(more))})
         self.now = self.now._replace(losses=losses_of(self.history))
         self.since_row = (self.now.step, time.monotonic())
 
@@ -147,14 +153,10 @@ class Course(Callback):
         """Where the training stands now, before its next step; the same on all devices."""
         step = self.trainer.global_step
         minutes = self.clock.minutes()
-        if self.trainer.world_size > 1 and self.budget.minutes is not None:
-            if step % ROW_STEPS:
-                return self._measured(step, self.now.spent)
-            minutes = self.trainer.strategy.broadcast(minutes)
-        self._measured(step, self.budget.spent(step, self.order.epochs(), minutes))
-
-    def _measured(self, step: int, spent: float) -> None:
-        self.now = Progress(step, spent, losses_of(self.history))
+        spent = self.now.spent
+        if self.trainer.world_size == 1 or self.budget.minutes is None or step % ROW_STEPS == 0:
+            spent = self.budget.spent(step, self.order.epochs(), self.common(minutes))
+        self.now = Progress(step, spent, self.now.losses)
 
     def is_over(self) -> bool:
         """Whether the budget is spent, or there has been nothing better for too long."""
@@ -205,7 +207,7 @@ class Course(Callback):
         if not math.isfinite(value):
             raise RunFailed.of(
                 f"{what} is {value} after {self.now.step} steps",
-                "lower `training.optimizer`'s learning_rate, give the schedule warm-up, or set `training.clip_norm: 1.0`",
+                "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`",
             )
 
     # ------------------------------------------------------------------------------------------- devices
@@ -215,6 +217,10 @@ class Course(Callback):
             return value
         total: Tensor = self.trainer.strategy.reduce(value, reduce_op="sum")
         return total
+
+    def common(self, value: T) -> T:
+        """The first device's value, on all devices."""
+        return value if self.trainer.world_size == 1 else self.trainer.strategy.broadcast(value)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all devices, in order."""

@@ -12,7 +12,7 @@ LISTED = 40  # names that a message tells before it gives up
 
 
 def parts(schema: Schema) -> list[Schema]:
-    """The alternatives of a schema, the variable left away, each with what is said of lists and mappings beside them."""
+    """The alternatives of a schema without the variable, each with what is said of lists and mappings beside it."""
     beside = {key: value for key, value in schema.items() if key != "anyOf"}
     found = [each for each in schema.get("anyOf", [schema]) if each != VARIABLE]
     return [{**beside, **each} if each.get("type") in ("array", "object") else each for each in found]
@@ -85,8 +85,8 @@ def allowed(schema: Schema) -> list[str]:
 
 def only_mapping(schema: Schema) -> Schema:
     """The settings, where nothing but a mapping of them can stand."""
-    mappings = [each for each in parts(schema) if "properties" in each]
-    return mappings[0] if len(mappings) == len(parts(schema)) and mappings[0]["properties"] else {}
+    kept = [each for each in parts(schema) if each.get("type") != "null"]
+    return kept[0] if len(kept) == 1 and kept[0].get("properties") else {}
 
 
 def form(name: str, settings: Schema) -> str:

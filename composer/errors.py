@@ -39,7 +39,7 @@ class Fault:
         """The fault as text, without a line break at its end."""
         lines = [f"{self._place()}error[{self.code}]: {_one_line(self.message)}"]
         if self.path:
-            lines.append(f"   at {self.path}")
+            lines.append(f"   at {_one_line(self.path)}")
         if self.excerpt:
             lines.extend(self._underlined())
         if self.hint:
@@ -48,8 +48,8 @@ class Fault:
 
     def _place(self) -> str:
         if self.line:
-            return f"{self.file}:{self.line}:{self.column}: "
-        return f"{self.file}: " if self.file else ""
+            return f"{_one_line(self.file)}:{self.line}:{self.column}: "
+        return f"{_one_line(self.file)}: " if self.file else ""
 
     def _underlined(self) -> list[str]:
         text, column, length = _window(self.excerpt, self.column - 1, self.length)

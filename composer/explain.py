@@ -316,7 +316,7 @@ def _short(text: str) -> str:
 def _value_hint(wrong: Wrong) -> str:
     mended = _mended(wrong)
     if mended:
-        return f"write `{mended}`{' without quotes' if wrong.node.quoted else ''}"
+        return f"write `{mended}`{' without quotes' if wrong.node.quoted and mended == wrong.node.text else ''}"
     stack = any(is_stack(each) for each in parts(wrong.schema))
     if stack and isinstance(wrong.value, dict):
         return "begin each block with `- `"

@@ -24,6 +24,10 @@ class Journal:
     display: Display
     judge: Judge | None
 
+    def begin(self, spent: float) -> None:
+        """The first step is about to be made."""
+        self.display.begin(spent)
+
     def row(self, row: Mapping[str, float], spent: float) -> None:
         """A row of training metrics."""
         self.write(row)

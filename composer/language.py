@@ -22,7 +22,6 @@ RecipeName = Annotated[str, Kind("recipe_name")]
 Identifier = Annotated[str, Kind("identifier")]
 Text = Annotated[str, Kind("text")]
 Paths = Annotated[str | list[str], Kind("paths")]
-Scalar = Annotated[Any, Kind("scalar")]
 Optimizer = Annotated[Any, Kind("choice:optimizers")]
 Schedule = Annotated[Any, Kind("choice:schedules")]
 Tokenizer = Annotated[Any, Kind("choice:tokenizers")]
@@ -325,7 +324,7 @@ class Recipe:
     name: RecipeName | None = None
     description: Text | None = None
     extends: Paths | None = None
-    vars: dict[Identifier, Scalar] | None = None
+    vars: dict[Identifier, Open] | None = None
     data: Data
     model: Model
     training: Training = Training()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from composer.checkpoint import write_whole
+from composer.whole import write_whole
 
 
 class MetricsLog:

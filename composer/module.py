@@ -25,7 +25,7 @@ from composer.recipe import Recipe, load
 from composer.schedules import SCHEDULES, Progress
 
 Batch = Mapping[str, Any]
-"""sources: ids (B, S) by key; target_in, target_out: ids (B, T); tokens: real target tokens of the whole global batch."""
+"""A batch as `composer.data.batches` makes it."""
 
 
 class Seq2Seq(LightningModule):
@@ -42,6 +42,7 @@ class Seq2Seq(LightningModule):
         sides = {side: self.tokenizers.size(side) for side in self.tokenizers.sides}
         self.model = build(self.recipe, sides)
         self.progress: Callable[[], Progress] = lambda: Progress(self.global_step, 0.0)
+        self.spent: Tensor
         self.register_buffer("spent", torch.zeros(()), persistent=False)
         self.seen: Batch = {}
         self.train_sums = Sums()
@@ -89,7 +90,7 @@ class Seq2Seq(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Scales the gradient down to `clip_norm`. Lightning's own way refuses fused optimizers, even without a scaler."""
+        """Scales the gradient down to `clip_norm`. Lightning refuses to where the optimizer is fused."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 

@@ -17,23 +17,27 @@ LIVE_SECONDS = 0.25
 
 
 class Display:
-    """Shows a training on `console`. On a terminal a bar that is drawn when a row comes, never by a thread."""
+    """Shows a training. On a terminal a bar, drawn when a row comes and never by a thread; `quiet` shows nothing."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(soft_wrap=True, quiet=quiet)
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0
-        self.began: tuple[float, float] | None = None
+        self.began = (time.monotonic(), 0.0)
 
     def say(self, text: str) -> None:
         """One line, above the bar."""
         self.console.print(escape(text), highlight=False, soft_wrap=True)
 
+    def begin(self, spent: float) -> None:
+        """From here on the pace is measured; `spent` is the share of the budget that was spent before."""
+        self.began = (time.monotonic(), spent)
+        self.shown = 0.0
+
     def row(self, row: Mapping[str, float], spent: float) -> None:
         """A row of training metrics, with the share of the budget that is spent."""
         now = time.monotonic()
-        self.began = self.began or (now, spent)
         live = self.console.is_terminal
         if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS):
             return
@@ -76,7 +80,7 @@ class Display:
 
     def left(self, now: float, spent: float) -> str:
         """The time left, from the pace so far."""
-        began, spent_then = self.began or (now, spent)
+        began, spent_then = self.began
         if spent <= spent_then or now <= began:
             return "? left"
         seconds = (now - began) / (spent - spent_then) * (1.0 - spent)

@@ -16,7 +16,7 @@ def capture() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "python": list(random.getstate()),
-        "numpy": [str(kind), [int(key) for key in keys], *rest],  # type: ignore[union-attr]
+        "numpy": [str(kind), [int(key) for key in keys], *rest],
     }
 
 

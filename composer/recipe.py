@@ -116,9 +116,11 @@ class Recipe:
         """A fault at a path of `frozen`, with the place and the path at which it was written.
 
         A value is pointed at itself; a block, a switch, a list and what may not stand where it stands, by the key. What
-        was not written is pointed at by the nearest thing around it that was.
+        was not written is pointed at by the nearest thing around it that was. Of a list of names, the one that the
+        message tells is pointed at.
         """
         node, steps, exact = self.written_at(path)
+        node = _told(node, message) if exact and not _is_block(path) else node
         by_key = not exact or _is_block(path) or code == "causality" or isinstance(node.value, (bool, list, dict))
         empty = node.value is None and not node.text
         mark = node.place if by_key or empty else node.mark
@@ -183,6 +185,12 @@ def _inside(node: Node, step: str | int) -> Node | None:
     if isinstance(node.value, list) and isinstance(step, int):
         return node.value[step] if step < len(node.value) else None
     return None
+
+
+def _told(node: Node, message: str) -> Node:
+    """The single value inside a node that a message tells between backticks, or the node itself."""
+    inner = node.value.values() if isinstance(node.value, dict) else node.value if isinstance(node.value, list) else ()
+    return next((each for each in inner if isinstance(each.value, str) and f"`{each.value}`" in message), node)
 
 
 def _is_block(path: Steps) -> bool:

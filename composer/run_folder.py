@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from composer.checkpoint import write_whole
 from composer.errors import RunError
+from composer.whole import write_whole
 
 PACKAGES = (
     "seqcomposer", "torch", "pytorch-lightning", "tokenizers", "datasets", "safetensors", "sacrebleu", "wandb",
@@ -99,8 +99,12 @@ def refuse(folder: RunFolder, resume: bool) -> None:
 
 def lock(folder: RunFolder) -> IO[str]:
     """Makes the folder and holds it until the returned file is closed. Raises RunError where another run holds it."""
-    folder.path.mkdir(parents=True, exist_ok=True)
-    file = (folder.path / LOCK).open("a")
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        file = (folder.path / LOCK).open("a")
+    except OSError as error:
+        message = f"this folder cannot be written: {error.strerror or error}"
+        raise RunError.of(message, "name another with `--run DIR`", str(folder.path)) from None
     try:
         import fcntl
     except ImportError:  # the system has no such locks

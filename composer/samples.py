@@ -6,23 +6,14 @@ from dataclasses import dataclass
 
 from composer.data.encoded import Encoded
 from composer.data.pairs import Pairs
+from composer.decode import decode_all
 from composer.module import Seq2Seq
+from composer.scores import text_scores
 from composer.wandb_log import Sample
 
 JUDGED = 200
 """Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""
 GREEDY = {"greedy": {"max_length": 256}}
-
-
-def text_scores(written: list[str], references: list[str]) -> dict[str, float]:
-    import sacrebleu
-
-    right = sum(map(str.__eq__, written, references))
-    return {
-        "exact_match": right / len(references),
-        "bleu": sacrebleu.corpus_bleu(written, [references]).score,
-        "chrf": sacrebleu.corpus_chrf(written, [references]).score,
-    }
 
 
 @dataclass(frozen=True)
@@ -38,10 +29,6 @@ class Judge:
             side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()
         }
         if not sources:
-            return {}, []
-        try:
-            from composer.decode import decode_all
-        except ImportError:
             return {}, []
 
         found = decode_all([module.model], sources, GREEDY)

@@ -3,9 +3,10 @@
 The schema is a file that travels with the package: editors read it, and so do validation and freezing, without
 importing torch. It is made anew only where plug-ins add blocks. `python -m composer.schema` writes it.
 
-What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table by a bare name or
-a mapping with one key; `x-first` is the setting that a scalar or list sets, `x-list` marks a list for which one item may stand alone, `x-open` what is taken as it is, `x-refused` names keys that belong elsewhere.
-A setting that is neither required nor open and has no default is `null` where it is not written.
+What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table, by a bare name or
+a mapping with one key; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item
+may stand alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere. A setting that is
+neither required nor open and has no default is `null` where it is not written.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _needed(defs: dict[str, Schema]) -> dict[str, Schema]:
 
 
 def _variable() -> Schema:
-    return {"type": "string", "pattern": r"^\$\{\w+\}$", "description": "A value from `vars`.",
+    return {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$", "description": "A value from `vars`.",
             "patternErrorMessage": "This value does not fit here."}  # fmt: skip
 
 
@@ -139,8 +140,9 @@ def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
 
 
 def _defaults(block: Schema, name: str) -> Schema:
-    """What `model.NAME` may hold: the block's settings without its stacks and its name, all of them optional."""
-    keys = {key: value for key, value in block["properties"].items() if key != "as" and not _holds_stack(value)}
+    """What `model.NAME` may hold: the settings that a block need not give, without stacks and its name."""
+    none = {"as", *block["required"]}
+    keys = {key: value for key, value in block["properties"].items() if key not in none and not _holds_stack(value)}
     rest = {"properties": keys, "required": [], "additionalProperties": False, "minProperties": 1}
     what = f"The defaults of every `{name}`. {block['description']}"
     if block.get("x-first") in keys:
@@ -187,7 +189,9 @@ def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
         mapping["properties"]["as"] = name
     if first is None or set(mapping["required"]) - {first}:
         return {"type": "object", **mapping}
-    setting = {key: value for key, value in mapping["properties"][first].items() if key not in ("description", "default")}
+    setting = {
+        key: value for key, value in mapping["properties"][first].items() if key not in ("description", "default")
+    }
     short = [each for each in setting.get("anyOf", [setting]) if each.get("type") not in ("object", "null")]
     return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **mapping}])}
 
@@ -267,10 +271,15 @@ def _schema(hint: Any, defs: dict[str, Schema]) -> Schema:
 
 def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:
     """A choice is left away where it is not wanted; everything else may be `null`. Editors need a section in place."""
-    references = [each["$ref"].removeprefix("#/$defs/") for each in alternatives if "$ref" in each]
-    if references and "x-choice" in alternatives[0] | defs.get(references[0], {}):
-        return alternatives[0]
-    return _any_of([{"type": "object", **defs[references[0]]} if "$ref" in each else each for each in alternatives])
+    inlined = [_inlined(each, defs) for each in alternatives]
+    chosen = [written for written, each in zip(alternatives, inlined, strict=True) if "x-choice" in each]
+    return chosen[0] if chosen else _any_of(inlined)
+
+
+def _inlined(schema: Schema, defs: dict[str, Schema]) -> Schema:
+    if schema == VARIABLE or "$ref" not in schema:
+        return schema
+    return {**{key: value for key, value in schema.items() if key != "$ref"}, **defs[schema["$ref"].split("/")[-1]]}
 
 
 def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
@@ -370,7 +379,6 @@ KINDS: dict[str, Schema] = {
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text("^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a name of letters, digits, `.`, `_` and `-`"),
     "paths": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
-    "scalar": {"type": ["string", "number", "integer", "boolean", "null", "array"], "x-open": True},
     "any": {"x-open": True},
 }  # fmt: skip
 

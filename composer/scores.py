@@ -1,30 +1,59 @@
-"""How good texts are: BLEU and chrF as sacreBLEU has them, and exact matches. The one door to sacreBLEU."""
+"""How good translations are beside their references. The one door to sacreBLEU."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sacrebleu.metrics import BLEU, CHRF
+BUCKETS = (10, 20, 30, 40, 50)
+"""Where the buckets of source lengths end, in words; the last has no end."""
 
 
-def text_scores(written: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """exact_match (0 to 1), bleu and chrf (0 to 100) of texts that are compared line by line; cased, detokenised."""
+def text_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """exact_match (0 to 1), bleu and chrf (0 to 100) of texts compared line by line; cased, detokenised."""
+    if not references:
+        return {"exact_match": 0.0, "bleu": 0.0, "chrf": 0.0}
+    right = sum(one.strip() == other.strip() for one, other in zip(hypotheses, references, strict=True))
+    bleu, chrf = metrics()
     return {
-        "exact_match": sum(map(str.__eq__, written, references)) / max(1, len(references)),
-        "bleu": bleu(written, references),
-        "chrf": float(CHRF().corpus_score(list(written), [list(references)]).score),
+        "exact_match": right / len(references),
+        "bleu": bleu.corpus_score(hypotheses, [references]).score,
+        "chrf": chrf.corpus_score(hypotheses, [references]).score,
     }
 
 
-def bleu(written: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU, 0 to 100; 0 where there are no lines."""
-    return float(BLEU(force=True).corpus_score(list(written), [list(references)]).score) if written else 0.0
-
-
 def signatures() -> dict[str, str]:
-    """The signatures of the metrics, with which others can compute the same."""
+    """What sacreBLEU says of how its scores were computed, to be printed beside them."""
     found = {}
-    for name, metric in (("bleu", BLEU(force=True)), ("chrf", CHRF())):
-        metric.corpus_score(["a"], [["a"]])
-        found[name] = str(metric.get_signature())
+    for name, metric in zip(("bleu", "chrf"), metrics(), strict=True):
+        metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only then
+        found[f"{name}_signature"] = str(metric.get_signature())
     return found
+
+
+def bleu_by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> Iterator[tuple[str, int, float]]:
+    """BLEU by the number of words of the source: "1-10", how many lines, their BLEU."""
+    buckets = [bucket(len(source.split())) for source in sources]
+    bleu = metrics()[0]
+    for name in sorted(set(buckets), key=lambda each: int(each.rstrip("+").split("-")[0])):
+        rows = [row for row, each in enumerate(buckets) if each == name]
+        found = bleu.corpus_score([hypotheses[row] for row in rows], [[references[row] for row in rows]])
+        yield name, len(rows), found.score
+
+
+def bucket(words: int) -> str:
+    """The bucket of a source of this length: 0, 1-10, ..., 51+."""
+    if words == 0:
+        return "0"
+    end = next((each for each in BUCKETS if words <= each), None)
+    return f"{BUCKETS[-1] + 1}+" if end is None else f"{end - 9}-{end}"
+
+
+def metrics() -> tuple[Any, Any]:
+    """BLEU and chrF as sacreBLEU computes them by default."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    # `force` only keeps it from warning that the text looks tokenised
+    return BLEU(force=True), CHRF()

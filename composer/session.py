@@ -23,7 +23,7 @@ from composer.progress import Display
 from composer.recipe import Recipe
 from composer.run_folder import RunFolder
 from composer.start import must_be_same_data, tokenizers_of
-from composer.trainer import rank, trainer_of
+from composer.trainer import is_first, trainer_of
 from composer.weights import load_weights
 
 PATIENCE = 3600.0
@@ -56,12 +56,12 @@ def prepare(
     display: Display,
 ) -> Session:
     """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
-    if rank() != 0:
+    if not is_first():
         wait_for(folder.tokenizer)
     display.say(f"{recipe.name}: reading the data")
     data = load_data(recipe, folders, tokenizers_of(recipe, folder, start_from))
     assert data.train is not None
-    if record:
+    if record and folder.tokenizer.exists():
         must_be_same_data(data.train, record, folder)
     seed_everything(recipe.training["seed"], verbose=False)
     module = Seq2Seq(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))

@@ -80,6 +80,32 @@ def octets(number: int) -> str:
     return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
 
 
+# ------------------------------------------------------------------------------------------- an evaluation
+
+
+def print_evaluation(scores: Mapping[str, Any]) -> None:
+    """The scores of a run: figures, BLEU by length, and the signatures with which others compute the same."""
+    figures = _table(["metric", "value"], right=1)
+    for name, value in scores.items():
+        if isinstance(value, float):
+            figures.add_row(name, f"{value:.4g}" if value < 1 else f"{value:.2f}")
+    console = _console()
+    console.print(figures)
+    for name, value in scores.items():
+        if isinstance(value, list):
+            console.print(f"{name}:", markup=False)
+            console.print(_by_length(value))
+        elif isinstance(value, str):
+            console.print(f"{name}: {value}", markup=False)
+
+
+def _by_length(rows: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table(["words", "lines", "BLEU"], right=3)
+    for row in rows:
+        table.add_row(str(row["words"]), f"{row['lines']:,}", f"{row['bleu']:.2f}")
+    return table
+
+
 # ------------------------------------------------------------------------------------------- blocks
 
 

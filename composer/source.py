@@ -7,6 +7,7 @@ size, depth and number of values are bounded. Scalars follow YAML 1.2's core sch
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -286,7 +287,8 @@ class _Builder:
             return _Key(None, node.mark)
         if not isinstance(node.value, str) or not node.value:
             shown = f"`{node.text}`" if node.text else "nothing"
-            self._fault(node.mark, "type", f"a key is text, and this is {shown}", f'write "{node.text}"')
+            hint = f'write "{node.text}"' if node.text else "write a name before the colon"
+            self._fault(node.mark, "type", f"a key is text, and this is {shown}", hint)
             return _Key(None, node.mark)
         return self._new_key(parent, node)
 
@@ -353,9 +355,13 @@ def _needs_quotes(text: str) -> bool:
 
 
 def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
+    if not math.isfinite(number):
+        return dumper.represent_float(number)
     return dumper.represent_scalar("tag:yaml.org,2002:float", repr(number))
 
 
+# without it, PyYAML puts a tag before 1e-05
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
 _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(float, _represent_float)
 

@@ -69,6 +69,7 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def brief(value: Any) -> str:
+    """A value, cut where it is long."""
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

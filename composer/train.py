@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from composer import run_folder
 from composer.allocator import keep_freed_memory
@@ -28,8 +27,9 @@ from composer.samples import Judge
 from composer.session import Session, data_folders, prepare
 from composer.signals import Stopped
 from composer.start import last_checkpoint, must_be_same
-from composer.trainer import quieten, rank
+from composer.trainer import is_first, quieten
 from composer.wandb_log import WandbLog
+from composer.whole import write_whole
 
 RUNS = Path("runs")
 
@@ -49,9 +49,9 @@ def train(
     quieten()
     keep_freed_memory()
     folder = RunFolder(Path(run) if run else RUNS / recipe.name)
-    display = Display(Console(soft_wrap=True, quiet=rank() != 0))
+    display = Display(quiet=not is_first() or recipe.trainer.get("enable_progress_bar") is False)
     record: dict[str, Any] = {}
-    if rank() == 0:
+    if is_first():
         run_folder.refuse(folder, resume)
         record = {} if folder.is_empty() else folder.read()
         if record.get("status") == "finished":
@@ -66,7 +66,10 @@ def train(
     with held(folder, resume), reported(session):
         journal = begin(session)
         fit(session, journal)
-        return conclude(session, journal)
+        outcome = conclude(session, journal)
+        if journal:
+            journal.close(0)
+        return outcome
 
 
 def check(recipe: Recipe, folders: list[Path]) -> None:
@@ -83,7 +86,7 @@ def check(recipe: Recipe, folders: list[Path]) -> None:
 @contextmanager
 def held(folder: RunFolder, resume: bool) -> Iterator[None]:
     """Holds the folder against other trainings; only the first process writes there."""
-    if rank() != 0:
+    if not is_first():
         yield
         return
     with run_folder.lock(folder):
@@ -93,15 +96,15 @@ def held(folder: RunFolder, resume: bool) -> Iterator[None]:
 
 def begin(session: Session) -> Journal | None:
     """Writes what a run folder holds from its first moment, and opens the journal; only the first process has one."""
-    if rank() != 0:
+    if not is_first():
         return None
     folder, recipe, say = session.folder, session.recipe, session.display.say
-    if not session.record:
-        folder.checkpoints.mkdir(exist_ok=True)
-        folder.recipe.write_text(recipe.dump(), encoding="utf-8")
-        folder.write(first_record(session))
+    record = {**(session.record or first_record(session)), "status": "running", "versions": run_folder.versions()}
+    folder.write(record)
+    folder.checkpoints.mkdir(exist_ok=True)
+    write_whole(folder.recipe, recipe.dump().encode())
+    if not folder.tokenizer.exists():
         session.data.tokenizers.save(folder.tokenizer)
-    record = folder.update(status="running", versions=run_folder.versions())
     wandb = WandbLog(recipe.logging["wandb"], folder.path, recipe.name, record["wandb"])
     say(wandb.told(folder.path))
     wandb.describe(folder.recipe, recipe.written)
@@ -193,7 +196,7 @@ def close(session: Session, status: str) -> None:
     """Ends the journal and says in run.json how the run ended, as far as the disk lets it."""
     if (journal := session.course.journal) is not None:
         journal.close(1)
-    if rank() == 0:
+    if is_first():
         try:
             session.folder.update(status=status, ended=run_folder.now())
         except (OSError, RunError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from typing import Any
 
+import torch
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from composer.checkpoint import SafeCheckpoints
 from composer.recipe import Recipe
@@ -37,24 +38,31 @@ def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
         "callbacks": callbacks,
         "plugins": [SafeCheckpoints(), *([plugins] if isinstance(plugins, str) else plugins)],
     }
-    return Trainer(**{**quiet, **alone_on_a_cpu(given), **owned})
+    return Trainer(**{**quiet, **devices_of(given), **owned})
 
 
-def alone_on_a_cpu(given: dict[str, Any]) -> dict[str, Any]:
-    """One process where there is no other device: its threads already use the whole machine."""
-    import torch
+def devices_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The devices where the recipe leaves them open.
 
-    on_cpu = given.get("accelerator", "auto") == "cpu" or not (
-        torch.cuda.is_available() or torch.backends.mps.is_available()
-    )
+    Those of the launcher (torchrun) that started this process among others; else, where there is only a CPU, one
+    process, since its threads already use the whole machine.
+    """
+    if "LOCAL_WORLD_SIZE" in os.environ:
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ.get("WORLD_SIZE", local)) // local
+        return {"devices": local, "num_nodes": nodes, **({"strategy": "ddp"} if local * nodes > 1 else {}), **given}
+    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
+    on_cpu = given.get("accelerator", "auto") == "cpu" or not accelerated
     if given.get("devices", "auto") == "auto" and on_cpu and given.get("strategy", "auto") == "auto":
         return {**given, "accelerator": "cpu", "devices": 1}
     return given
 
 
-def rank() -> int:
-    """This process's number among those that train together, known before they meet."""
-    return int(getattr(rank_zero_only, "rank", 0) or 0)
+def is_first() -> bool:
+    """Whether this process is the first of those that train together; known before they meet."""
+    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+        return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0
+    return all(int(os.environ.get(name, "0")) == 0 for name in ("NODE_RANK", "GROUP_RANK", "LOCAL_RANK"))
 
 
 def quieten() -> None:

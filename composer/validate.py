@@ -17,8 +17,9 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.agree import disagreements
-from composer.errors import RecipeError
+from composer.errors import RecipeError, nearest
 from composer.explain import explain
+from composer.extends import DATA_SOURCES
 from composer.node import Node, fault_at, plain
 from composer.schema import Schema, alternative
 
@@ -33,12 +34,31 @@ VALUE_KEYWORDS = frozenset({
 def validate(root: Node, schema: Schema) -> None:
     """Raises RecipeError with everything that can be found wrong without a model."""
     _check_version(root)
-    errors = _validator(schema).iter_errors(plain(root))
-    faults = [explain(root, schema, tuple(error.absolute_path), error.validator, error.validator_value, error.instance,
-                      error.schema) for error in errors]  # fmt: skip
+    errors = list(_validator(schema).iter_errors(plain(root)))
+    misspelt = {found for error in errors for found in _misspelt(error)}
+    faults = [
+        explain(
+            root, schema, tuple(each.absolute_path), each.validator, each.validator_value, each.instance, each.schema
+        )
+        for each in errors
+        if not any((*each.absolute_path, name) in misspelt for name in _missing(each))
+    ]
     faults = faults or disagreements(root)
     if faults:
         raise RecipeError(faults)
+
+
+def _misspelt(error: ValidationError) -> Iterator[tuple[str | int, ...]]:
+    """The path of the key that was surely meant by an unknown one."""
+    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
+        yield (*error.absolute_path, nearest(str(error.validator_value), error.schema["properties"]))
+
+
+def _missing(error: ValidationError) -> list[str]:
+    """The keys that are missing; where one is misspelt, to tell that is enough."""
+    if error.validator == "required":
+        return [str(error.validator_value)]
+    return [] if error.validator != "oneOf" or error.validator_value else list(DATA_SOURCES)
 
 
 def _check_version(root: Node) -> None:

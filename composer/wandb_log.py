@@ -6,11 +6,14 @@ import netrc
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlparse
 
-ONLINE, OFFLINE, DISABLED = "online", "offline", "disabled"
-SPOKEN = {"online": ONLINE, "run": ONLINE, "offline": OFFLINE, "dryrun": OFFLINE, "disabled": DISABLED}
+Mode = Literal["online", "offline", "disabled"]
+ONLINE: Mode = "online"
+OFFLINE: Mode = "offline"
+DISABLED: Mode = "disabled"
+SPOKEN: dict[str, Mode] = {"online": ONLINE, "run": ONLINE, "offline": OFFLINE, "dryrun": OFFLINE, "disabled": DISABLED}
 """What WANDB_MODE may say."""
 HOST = "https://api.wandb.ai"
 
@@ -23,7 +26,7 @@ class Sample(NamedTuple):
     translation: str
 
 
-def mode_of(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> str:
+def mode_of(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> Mode:
     """online, offline or disabled. `settings` is `logging.wandb`: False is without, None keeps the run at home."""
     if settings is False:
         return DISABLED

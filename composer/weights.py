@@ -8,8 +8,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from composer.checkpoint import write_whole
 from composer.errors import RunError
+from composer.whole import write_whole
 
 SHOWN = 5
 """Differences that are listed; the rest is counted."""

@@ -258,6 +258,42 @@ def test_new_refuses_text_that_cannot_be_used(target: bytes | None, code: str, r
     assert "en-de.yaml" not in files()
 
 
+# ------------------------------------------------------------------------------------------- a whole run
+
+
+TRAINING = """\
+training: {max_steps: 3, tokens_per_batch: 64, validate_every: 3}
+logging: {wandb: false}
+"""
+
+
+def test_from_a_recipe_to_translations(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = written("small.yaml", RECIPE.replace("{copy: {}}", "{copy: {train: 50, val: 4, test: 4}}") + TRAINING)
+    assert run("train", recipe, "model.width=4").status == 0
+    assert {"recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "model.safetensors"} <= {
+        path.name for path in Path("runs/small").iterdir()
+    }
+    assert run("train", recipe, "model.width=4").status == 2  # there is a run already
+    assert run("train", recipe, "model.width=4", "--resume").status == 0  # and it has finished
+
+    text = written("text", "a b\n\nb\n")
+    answer = run("translate", "runs/small", "decoding.greedy.max_length=5", "--input", text, "--output", "out")
+    assert (answer.status, answer.out) == (0, "")
+    lines = Path("out").read_text(encoding="utf-8").split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+
+    answer = run("evaluate", "runs/small", "--json")
+    scores = json.loads(answer.out)
+    assert answer.status == 0
+    assert {"test/loss", "test/perplexity", "test/token_accuracy", "test/exact_match", "test/bleu", "test/chrf"} <= set(
+        scores
+    )
+    assert "test/bleu" in run("evaluate", "runs/small", "--split", "test").out
+    assert run("evaluate", "runs/small", "--split", "tset").status == 2
+    assert run("evaluate", "runs/none").status == 2
+
+
 # ------------------------------------------------------------------------------------------- the process
 
 

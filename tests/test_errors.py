@@ -14,7 +14,9 @@ CAUSALITY = Fault(
 
 def test_the_form_is_the_promised_one() -> None:
     other = Fault("recipes/mine.yaml", 17, 24, "name", "", "nothing here is called `enc`; did you mean `encoder`?", "")
-    assert ComposerError([other, CAUSALITY, CAUSALITY]).render() == """\
+    assert (
+        ComposerError([other, CAUSALITY, CAUSALITY]).render()
+        == """\
 recipes/mine.yaml:14:43: error[causality]: a decoder may not read the future, and a bidirectional rnn does
    at model.decoder[1].repeat.stack[0].residual[0].rnn.bidirectional
    14 |           - residual: [{rnn: {cell: lstm, bidirectional: true}}]
@@ -22,6 +24,7 @@ recipes/mine.yaml:14:43: error[causality]: a decoder may not read the future, an
    fix: remove `bidirectional: true`, or move this block to the encoder
 recipes/mine.yaml:17:24: error[name]: nothing here is called `enc`; did you mean `encoder`?
 2 errors"""
+    )
 
 
 def test_one_error_is_one() -> None:
@@ -33,7 +36,10 @@ def test_as_json() -> None:
 
 
 def test_a_run_error_needs_no_place() -> None:
-    assert RunError.of("it is full", "say `--resume`").render() == "error[run]: it is full\n   fix: say `--resume`\n1 error"
+    assert (
+        RunError.of("it is full", "say `--resume`").render()
+        == "error[run]: it is full\n   fix: say `--resume`\n1 error"
+    )
     assert RunError.of("it is full", file="runs/x").render().startswith("runs/x: error[run]: it is full\n")
 
 

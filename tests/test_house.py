@@ -17,10 +17,12 @@ LAYERS = (
     # from the top; a module imports only from its own layer and from those below it
     "cli check show scaffold",
     "testing",
-    "train evaluate translate runs",
+    "train translate",
     "session course outcome start keeper position module trainer progress journal samples metrics_log wandb_log",
-    "run_folder checkpoint weights signals randomness budget allocator",
-    "decode",
+    "evaluate",
+    "runs",
+    "run_folder checkpoint whole weights signals randomness budget allocator",
+    "scores decode",
     "data",
     "plan",
     "build",
@@ -51,19 +53,13 @@ DOORS = {
     "yaml": {"composer.source"},
     "jsonschema": {"composer.validate"},
     "wandb": {"composer.wandb_log"},
-    "sacrebleu": {"composer.evaluate"},
+    "sacrebleu": {"composer.scores"},
     "tokenizers": {"composer.data.tokenizer"},
     "datasets": {"composer.data.pairs"},
     "num2words": {"composer.data.tasks"},
     "typer": {"composer.cli"},
     "rich": {"composer.show", "composer.progress"},
     "safetensors": {"composer.weights", "composer.testing.craft", "composer.testing.whole"},
-        "composer.checkpoint",
-        "composer.start",
-        "composer.outcome",
-        "composer.testing.craft",
-        "composer.runs",
-    },
     "optuna": set(),
     "matplotlib": set(),
 }
@@ -196,7 +192,7 @@ def test_nobody_prints_asserts_or_catches_everything() -> None:
 
 def manners(node: ast.AST) -> str:
     """What is wrong with a node, if anything."""
-    if isinstance(node, ast.Assert):
+    if isinstance(node, ast.Assert) and not ast.unparse(node.test).endswith(" is not None"):  # that is for mypy
         return "an assert is no answer to a user"
     if isinstance(node, ast.ExceptHandler) and node.type is None:
         return "a bare except"

@@ -66,7 +66,9 @@ def test_another_data_source_takes_the_place_of_the_inherited_one(tmp_path: Path
 def test_of_several_bases_later_wins(tmp_path: Path) -> None:
     (tmp_path / "fragments").mkdir()
     write(tmp_path, base=BASE)
-    write(tmp_path / "fragments", slow="training: {max_steps: 99}\n", slower="extends: slow.yaml\ntraining: {seed: 7}\n")
+    write(
+        tmp_path / "fragments", slow="training: {max_steps: 99}\n", slower="extends: slow.yaml\ntraining: {seed: 7}\n"
+    )
     recipe = loaded(tmp_path, "extends: [base.yaml, fragments/slower.yaml]\n")
     assert (recipe.training["max_steps"], recipe.training["seed"]) == (99, 7)
 
@@ -161,16 +163,20 @@ model:
         ("model.decoder.1.dropout=0.2", ("decoder", 1), {"dropout": 0.2}),
         ("model.decoder.1.dropout.rate=0.2", ("decoder", 1), {"dropout": {"rate": 0.2}}),
         ("model.decoder.1.dropout.as=x", ("decoder", 1), {"dropout": {"rate": 0.1, "as": "x"}}),
-        ("model.decoder.2.residual.0.self_attention.heads=8", ("decoder", 2, "residual", 0, "self_attention", "heads"), 8),
+        ("model.decoder.2.residual.0.self_attention.heads=8", ("decoder", 2, "residual", 0),
+         {"self_attention": {"heads": 8}}),
         ("model.decoder.2.residual.stack.0.self_attention.heads=8", ("decoder", 2, "residual", "stack", 0),
          {"self_attention": {"heads": 8}}),
         ("model.decoder.2.residual.norm=pre", ("decoder", 2, "residual", "norm"), "pre"),
         ("model.norm.kind=rms", ("norm",), {"kind": "rms"}),
         ("model.decoder=[linear]", ("decoder",), ["linear"]),
-        ("model.decoder.2.residual.0.self_attention.heads=${w}", ("decoder", 2, "residual", 0, "self_attention", "heads"), 64),
+        ("model.decoder.2.residual.0.self_attention.heads=${w}", ("decoder", 2, "residual", 0),
+         {"self_attention": {"heads": 64}}),
     ],
 )  # fmt: skip
-def test_a_setting_says_what_a_recipe_can_say(tmp_path: Path, setting: str, where: tuple[str | int, ...], value: object) -> None:
+def test_a_setting_says_what_a_recipe_can_say(
+    tmp_path: Path, setting: str, where: tuple[str | int, ...], value: object
+) -> None:
     found = loaded(tmp_path, WRITTEN, [setting]).written["model"]
     for step in where:
         found = found[step]
@@ -178,7 +184,9 @@ def test_a_setting_says_what_a_recipe_can_say(tmp_path: Path, setting: str, wher
 
 
 def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
-    recipe = loaded(tmp_path, WRITTEN, ["training.early_stopping.patience=3", "training.max_steps=5", "training.max_steps=null"])
+    recipe = loaded(
+        tmp_path, WRITTEN, ["training.early_stopping.patience=3", "training.max_steps=5", "training.max_steps=null"]
+    )
     assert recipe.written["training"] == {"early_stopping": {"patience": 3}}
 
 
@@ -223,7 +231,10 @@ def test_a_second_choice_on_the_command_line(tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, text, ["training.optimizer.sgd.momentum=0.5"])
     assert (fault.code, fault.column) == ("second", 24)
     assert "training.optimizer={sgd: {...}}" in fault.hint
-    assert loaded(tmp_path, text, ["training.optimizer={sgd: {momentum: 0.5}}"]).training["optimizer"]["sgd"]["momentum"] == 0.5
+    assert (
+        loaded(tmp_path, text, ["training.optimizer={sgd: {momentum: 0.5}}"]).training["optimizer"]["sgd"]["momentum"]
+        == 0.5
+    )
 
 
 # ------------------------------------------------------------------------------------------- variables

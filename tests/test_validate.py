@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from small_recipes import SMALL, loaded, places, refused
+
+from composer.errors import RecipeError
+from composer.node import plain
+from composer.source import dump, parse
 
 # one block in a decoder; the block begins in line 6, column 7
 BLOCK = """recipe: 1
@@ -57,9 +67,9 @@ BLOCKS = [
     ("residual: {norm: pre}", "6:7:missing", "`residual` needs `stack`", "add `stack:`"),
     ("norm: {}\n      dropout: 0.1", "7:7:second", "a second block stands beside `norm`", "begin a new item"),
     ("self_attention:\n      heads: 4", "7:7:second", "and belongs under it", "indent `heads` further"),
-    ("linear: {}\n      as: x", "7:7:second", "`as` stands beside `linear`", "among its settings"),
+    ("linear: {}\n      as: x", "7:7:second", "and belongs among its settings", "write `linear: {..., as: ...}`"),
     ("linear: {}\n      widht: 3", "7:7:second", "did you mean `width`?", "new item"),
-    ("{type: rnn, width: 3}", "6:8:unknown", "a block has no `type`; its name is the key", "write `- rnn: {width: ...}`"),
+    ("{type: rnn, width: 3}", "6:8:unknown", "a block has no `type`; its name is", "write `- rnn: {width: ...}`"),
     ("{type: rnn}", "6:8:unknown", "a block has no `type`", "write `- rnn`"),
     ("{}", "6:7:empty", "there is no block here", "write its name"),
     ("[norm]", "6:7:type", "a block is a name, or a name with settings; this is a list", "the names are"),
@@ -88,10 +98,10 @@ SECTIONS = [
     ("trainig: {}", "6:1:unknown", "a recipe has no key `trainig`; did you mean `training`?", "write `training`"),
     ("optimizer: adam", "6:1:unknown", "a recipe has no key `optimizer`", "`optimizer` belongs under `training`"),
     ("training: {decoding: beam}", "6:12:unknown", "`training` has no key", "`decoding` belongs beside `training`"),
-    ("training: {optimizer: adm}", "6:23:unknown", "there is no optimizer called `adm`; did you mean `adam`?", "adam"),
-    ("training: {optimizer: {adam: {lr: 1}}}", "6:31:unknown", "did you mean `learning_rate`?", "write `learning_rate`"),
-    ("training: {optimizer: {adam: {}, sgd: {}}}", "6:34:second", "a second optimizer stands beside `adam`", "keep one"),
-    ("training: {optimizer: {adam: {learning_rate: 0}}}", "6:46:bound", "takes a number, above 0; `0` is too small", "0.001"),
+    ("training: {optimizer: adm}", "6:23:unknown", "no optimizer called `adm`; did you mean `adam`?", "adam"),
+    ("training: {optimizer: {adam: {lr: 1}}}", "6:31:unknown", "did you mean `learning_rate`?", "write `learn"),
+    ("training: {optimizer: {adam: {}, sgd: {}}}", "6:34:second", "second optimizer stands beside `adam`", "keep one"),
+    ("training: {optimizer: {adam: {learning_rate: 0}}}", "6:46:bound", "a number, above 0; `0` is too small", "0.001"),
     ("training: {optimizer: {type: sgd}}", "6:24:unknown", "an optimizer has no `type`", "write `sgd`"),
     ("training: {schedule: [linear]}", "6:22:type", "a schedule is a name, or a name with settings", "the names are"),
     ("training: {max_steps: 4e3}", "6:23:type", "`4e3` is not a whole number", "write `4000`"),
@@ -102,7 +112,7 @@ SECTIONS = [
     ("training: {early_stopping: 3}", "6:28:type", "`early_stopping` takes a mapping", "patience"),
     ("training: {early_stopping: {metric: val/blue}}", "6:37:value", "did you mean `val/bleu`?", "write `val/bleu`"),
     ("training:", "6:1:type", "`training` has nothing after its colon", "remove the key"),
-    ("trainer: {max_steps: 3}", "6:11:refused", "`max_steps` is not Lightning's to decide here", "`training.max_steps`"),
+    ("trainer: {max_steps: 3}", "6:11:refused", "is not Lightning's to decide here", "`training.max_steps`"),
     ("trainer: {logger: false}", "6:11:refused", "`logger`", "write `logging`"),
     ("trainer: {devicse: 2}", "6:11:unknown", "did you mean `devices`?", "write `devices`"),
     ("decoding: beem", "6:11:unknown", "did you mean `beam`?", "write `beam`"),
@@ -129,16 +139,18 @@ WHOLES = [
     ("recipe: 1\n", ["1:1:missing", "1:1:missing"]),
     (SMALL.replace("recipe: 1\n", ""), ["1:1:missing"]),
     (SMALL.replace("recipe: 1", "recipe: 2") + "unheard: of\n", ["1:9:version"]),
-    (SMALL.replace("recipe: 1", "recipe: one"), ["1:9:value"]),
-    (SMALL.replace("recipe: 1", "recipe: 1.0"), ["1:9:value"]),
-    (SMALL.replace("recipe: 1", "recipe: true"), ["1:9:value"]),
+    (SMALL.replace("recipe: 1", "recipe: one"), ["1:9:type"]),
+    (SMALL.replace("recipe: 1", "recipe: 1.0"), ["1:9:type"]),
+    (SMALL.replace("recipe: 1", "recipe: true"), ["1:9:type"]),
     (SMALL.replace("generate: copy", "tokenizer: word"), ["2:1:missing"]),
-    (SMALL.replace("copy}", "copy, hub: {id: x, target: y}}"), ["2:23:second"]),
+    (SMALL.replace("copy}", "copy, hub: {id: x, target: y}}"), ["2:24:second"]),
     (SMALL.replace("copy}", "{copy: {}, sort: {}}}"), ["2:29:second"]),
     (SMALL.replace("copy}", "cpoy}"), ["2:18:unknown"]),
     (SMALL.replace("generate: copy", "parallel: {train: {source: a}}"), ["2:19:missing"]),
     (SMALL.replace("generate: copy", "parallel: {val: {target: a}}"), ["2:8:missing"]),
     (SMALL.replace("generate: copy", "parallel: {train: {taget: a}}"), ["2:19:missing"]),
+    (SMALL.replace("generate: copy", "paralel: {}"), ["2:8:unknown"]),
+    (SMALL.replace("decoder", "dcoder"), ["5:3:unknown"]),
     (SMALL.replace("width: 64", "width: 64\n  Width: 3"), ["5:3:unknown"]),
     (SMALL.replace("  width: 64\n", ""), ["3:1:missing"]),
     (SMALL.replace("[norm]", "[]"), ["5:3:empty"]),
@@ -167,13 +179,13 @@ AGREEMENT = [
     ("{target: b}", "dropout: 0.1", []),
     ("{source: a, target: b}", "dropout: 0.1", []),
     ("{target: b}", "encoder: [norm]", ["2:19:missing"]),
-    ("{sorce: a, target: b}", "encoder: [norm]", ["2:19:missing", "2:27:unknown"]),
+    ("{sorce: a, target: b}", "encoder: [norm]", ["2:27:unknown"]),
     ("{text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
     ("{file: f.tsv, text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
     ("{source: a, target: c}", "encoders: {text: [norm]}", ["2:19:missing", "2:27:unknown"]),
     ("{input: a, target: c}", "encoders: {input: [norm]}", ["3:30:name"]),
     ("{target: c}", "encoders: {target: [norm]}", ["3:30:name"]),
-    ("{source: a, target: c}", "encoder: [norm], output: {tie: [source, traget]}", ["3:58:unknown"]),
+    ("{source: a, target: c}", "encoder: [norm], output: {tie: [source, traget]}", ["3:59:unknown"]),
     ("{target: c}", "output: {tie: [source]}", ["3:34:unknown"]),
 ]  # fmt: skip
 
@@ -193,7 +205,8 @@ def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
 
 
 def test_all_faults_at_once_in_order(tmp_path: Path) -> None:
-    text = "recipe: 1\ndat: {}\ndata: {generate: cpy}\nmodel:\n  width: x\n  decoder: [nrm, {norm: rmss}]\ntraining: {sed: 1}\n"
+    text = "recipe: 1\ndat: {}\ndata: {generate: cpy}\nmodel:\n  width: x\n  decoder: [nrm, {norm: rmss}]\n"
+    text += "training: {sed: 1}\n"
     assert places(refused(tmp_path, text)) == [
         "2:1:unknown", "3:18:unknown", "5:10:type", "6:13:unknown", "6:25:value", "7:12:unknown",
     ]  # fmt: skip
@@ -223,7 +236,77 @@ def test_a_typo_is_told_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys, composer\n"
         "try: composer.load(sys.argv[1])\n"
-        "except composer.RecipeError as error: print(len(error.faults), *({'torch', 'pytorch_lightning'} & set(sys.modules)))\n"
+        "except composer.RecipeError as error: faults = error.faults\n"
+        "print(len(faults), *({'torch', 'pytorch_lightning'} & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "r.yaml")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "r.yaml")], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["1"]
+
+
+FULL = """recipe: 1
+name: full
+data:
+  parallel: {train: {source: a, target: b}, val: {file: f, source: a, target: b}}
+  tokenizer: {bpe: {size: 500, joint: true}}
+model:
+  width: 32
+  dropout: 0.1
+  residual: {norm: pre}
+  encoder: [norm, {positions: learned}, {repeat: {times: 2, stack: [{residual: [{self_attention: 4}]}]}}]
+  decoder:
+    - rnn: {cell: gru, as: x, initial_state: {copy: encoder.x}}
+    - parallel: {branches: {a: [norm], b: [{linear: 4}]}, merge: concat}
+    - concat: [x, input]
+    - use: y
+  output: {tie: [source, target]}
+  stacks: {y: [norm]}
+training: {optimizer: {adam: 0.1}, schedule: cosine, max_steps: 3, early_stopping: {patience: 2}, precision: 32}
+decoding: {beam: {size: 2}}
+trainer: {devices: 1}
+logging: {wandb: {tags: [a]}}
+"""
+JUNK = [
+    None, True, 0, -1, 1.5, 1e-05, float("nan"), 10**30, "", "norm", "x y", "${w}", "null", "1_000", [], [[]], ["norm"],
+    [None], {}, {"a": 1}, {"norm": {}}, {"norm": None, "linear": 3}, [{"residual": {"norm": "pre"}}], {"type": "rnn"},
+]  # fmt: skip
+
+
+def paths(data: Any) -> Iterator[tuple[Any, ...]]:
+    """The path of every value."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield (key,)
+        yield from ((key, *inner) for inner in paths(value))
+
+
+WHERE = list(paths(plain(parse(FULL, "f"))))
+
+
+@settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(WHERE), st.sampled_from(JUNK), st.booleans()), min_size=1, max_size=3))
+def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tuple[Any, Any, bool]]) -> None:
+    data = plain(parse(FULL, "f"))
+    for path, junk, beside in changes:
+        inner = data
+        with contextlib.suppress(KeyError, IndexError, TypeError):
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[f"{path[-1]}x" if beside and isinstance(inner, dict) else path[-1]] = copy.deepcopy(junk)
+    with contextlib.suppress(RecipeError):
+        recipe = loaded(tmp_path, dump(data))
+        assert recipe.fingerprints
+        assert loaded(tmp_path, recipe.dump()).fingerprints == recipe.fingerprints
+        for path in WHERE:
+            recipe.fault("some", path, "wrong").render()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(WHERE),
+    st.sampled_from([*map(str, JUNK), "[", "{a: b", "&x", "!t", "*x"]),
+    st.sampled_from(["", ".x", "[0]"]),
+)
+def test_junk_on_the_command_line_is_refused_or_accepted(tmp_path: Path, path: Any, junk: str, more: str) -> None:
+    with contextlib.suppress(RecipeError):
+        loaded(tmp_path, FULL, [".".join(map(str, path)) + more + "=" + junk])

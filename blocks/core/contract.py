@@ -136,7 +136,7 @@ class Site:
         return self.builder(replace(self, path=(*self.path, *setting), **changes), blocks)
 
     def named_stack(self, name: str, copy: bool) -> Stack:
-        """The stack called `name` under `stacks:`; the same one at every call unless `copy`. Raises BlockError."""
+        """The stack called `name` under `stacks:`; its uses share parameters unless `copy`. Raises BlockError."""
         if self.shelf is None:
             raise BlockError("stack", f"no stack is called `{name}`", code="name")
         return self.shelf(self, name, copy)

@@ -6,7 +6,8 @@ with the one `select`. A sequence of n tokens costs n steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from composer.decode.follow import greedy, sample
 from composer.decode.search import Hypothesis, Search
 from composer.model import EOS, PAD, EncoderDecoder
 
-__all__ = ["DECODERS", "Hypothesis", "Search", "decode", "decode_all"]
+__all__ = ["DECODERS", "Hypothesis", "Search", "decode", "decode_all", "reading"]
 
 DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {"greedy": greedy, "beam": beam, "sample": sample}
 """Every decoder by its word in a recipe: from a `Search` to the n best hypotheses of each of its rows."""
@@ -46,12 +47,19 @@ def decode(
     ((name, settings),) = decoding.items()
     rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     search = Search(models, sources, prefixes or [()] * rows, n_best, numbers or range(rows))
+    with reading(models):
+        return DECODERS[name](search, **settings)
+
+
+@contextmanager
+def reading(models: Sequence[EncoderDecoder]) -> Iterator[None]:
+    """Without gradients and without dropout; afterwards the models are in the mode in which they were."""
     training = [model for model in models if model.training]
     for model in training:
         model.eval()
     try:
         with torch.inference_mode():
-            return DECODERS[name](search, **settings)
+            yield
     finally:
         for model in training:
             model.train()
@@ -63,11 +71,11 @@ def decode_all(
     decoding: Mapping[str, Mapping[str, Any]],
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
-    first: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses for any number of sequences, in their order; decoded in batches of similar length.
 
-    sources: rows of ids without eos, by the encoders' keys. first: the number of the first row. The rest is `decode`'s.
+    sources: rows of ids without eos, by the encoders' keys. The rest as in `decode`.
     """
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * count
@@ -76,8 +84,8 @@ def decode_all(
     found: list[list[Hypothesis]] = [[]] * count
     for rows in batches(lengths):
         batch = {key: padded([[*every[at], EOS] for at in rows], device) for key, every in sources.items()}
-        numbers = [first + at for at in rows]
-        answers = decode(models, batch, decoding, [prefixes[at] for at in rows], n_best, numbers)
+        chosen = [numbers[at] if numbers else at for at in rows]
+        answers = decode(models, batch, decoding, [prefixes[at] for at in rows], n_best, chosen)
         for at, answer in zip(rows, answers, strict=True):
             found[at] = answer
     return found

@@ -97,7 +97,7 @@ def test_a_beam_as_wide_as_everything_is_exhaustive(alpha: float) -> None:
 def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("mixed")
     together = answers(model, how)
-    alone = [answers(model, how, sources=[source], first=at)[0] for at, source in enumerate(SOURCES)]
+    alone = [answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)]
     assert texts(alone) == texts(together)
     monkeypatch.setattr(decoding, "MAX_ROWS", 3)
     assert texts(answers(model, how)) == texts(together)

@@ -43,7 +43,7 @@ def recipes(draw: Draw) -> dict[str, Any]:
     """A recipe as data."""
     given: list[str] = []
     stacks = {"shelf": stack(Scene(draw, True, given=given, depth=1, on_shelf=True))} if draw(st.booleans()) else {}
-    columns = draw(st.sampled_from([("encoder",)] * 6 + [("text", "image")] * 3 + [()]))
+    columns = draw(st.sampled_from([("encoder",)] * 6 + [("image", "text")] * 3 + [()]))
     encoders: dict[str, Any] = {}
     memories: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()

@@ -1,0 +1,86 @@
+"""`evaluate`: how good a run is on a part of its data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.nn import functional as F
+
+from composer.data.batches import ReadingOrder, loader
+from composer.data.encoded import Encoded
+from composer.data.load import load_data
+from composer.data.pairs import SPLITS, sources, splits
+from composer.decode import reading
+from composer.errors import RunError
+from composer.model import PAD, EncoderDecoder
+from composer.runs import Run, decoding_of, open_run, translations
+from composer.scores import bleu_by_length, signatures, text_scores
+
+POSITIONS = 2048
+"""Target positions whose logits are computed at once."""
+
+
+def evaluate(
+    run: Run | str | Path,
+    split: str = "test",
+    data: str | Path | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """All scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
+
+    `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. A model without encoders has no translations, so
+    only loss, perplexity and token accuracy. Raises RunError, RecipeError and DataError.
+    """
+    opened = run if isinstance(run, Run) else open_run(run, overrides)
+    if split not in splits(opened.recipe):
+        raise absent(opened, split)
+    found = load_data(opened.recipe, opened.folders(data), opened.tokenizers, [split])
+    encoded = found.split(split)
+    if not encoded:
+        raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(opened.folder.recipe))
+    scores: dict[str, Any] = token_scores(opened.model, encoded)
+    read = sources(opened.recipe)
+    if read:
+        texts = found.pairs[split].sides
+        scores |= translation_scores(opened, [list(texts[side]) for side in read], list(encoded.lines))
+    return {f"{split}/{name}": value for name, value in scores.items()}
+
+
+def absent(run: Run, split: str) -> RunError:
+    """That the run's data has no such split."""
+    there = ", ".join(f"`{each}`" for each in splits(run.recipe))
+    hint = f"say one of {there} with `--split`" if split not in SPLITS else f"the recipe's data has only {there}"
+    return RunError.of(f"this run has no data called `{split}`", hint, str(run.folder.recipe))
+
+
+def token_scores(model: EncoderDecoder, encoded: Encoded) -> dict[str, float]:
+    """Loss in nats per target token (eos counted), perplexity and token accuracy, given the true beginning."""
+    device = model.output.weight.device
+    nats = right = tokens = 0.0
+    with reading([model]):
+        for batch in loader(encoded, ReadingOrder(encoded, tokens_per_batch=POSITIONS)):
+            read = {side: ids.to(device) for side, ids in batch["sources"].items()}
+            target = batch["target_out"].to(device)  # (B, T)
+            real = target != PAD
+            logits = model(read, batch["target_in"].to(device))[real].float()  # (N, V)
+            nats += float(F.cross_entropy(logits, target[real], reduction="sum"))
+            right += float((logits.argmax(-1) == target[real]).sum())
+            tokens += len(logits)
+    loss = nats / tokens
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "token_accuracy": right / tokens}
+
+
+def translation_scores(run: Run, texts: Sequence[Sequence[str]], references: Sequence[str]) -> dict[str, Any]:
+    """The run's translations beside the references. texts: the lines that each encoder reads."""
+    lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
+    found = translations([run], lines, decoding_of(run.recipe))
+    hypotheses = [best.text for best, *_ in found]
+    by_length = bleu_by_length(texts[0], hypotheses, references)
+    return {
+        **text_scores(hypotheses, references),
+        **signatures(),
+        "bleu_by_source_length": [{"words": words, "lines": count, "bleu": bleu} for words, count, bleu in by_length],
+    }

@@ -1,0 +1,162 @@
+"""A run that has been trained: its recipe, its tokenizers and its model, ready to translate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from composer.build import build
+from composer.data.pairs import TARGET, sources
+from composer.data.tokenizer import Tokenizers
+from composer.decode import DECODERS, Hypothesis, decode_all
+from composer.errors import DataError, Fault, RunError
+from composer.model import EncoderDecoder
+from composer.recipe import Recipe, load
+from composer.run_folder import RunFolder
+from composer.weights import load_weights
+
+Decoding = Mapping[str, Mapping[str, Any]]
+"""A decoder's name with its settings, as a frozen recipe has it."""
+DECODING = "decoding"
+
+
+class Translation(NamedTuple):
+    """A line of text, and the sum of the log-probabilities of its tokens."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with."""
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizers: Tokenizers
+    model: EncoderDecoder
+
+    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
+        """The best translation of each line, as the recipe decodes, or with a beam of this size.
+
+        With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
+        the beginning of a text, and the answer the whole text. A blank line stays empty. Raises DataError.
+        """
+        found = translations([self], lines, decoding_of(self.recipe, beam))
+        return [best.text for best, *_ in found]
+
+    def folders(self, data: str | Path | None = None) -> list[Path]:
+        """Where data files are looked up: in `data`, else where the run found them; then beside its recipe."""
+        known = [] if data is not None else self.folder.read().get("data", {}).get("folders", [])
+        return [*map(Path, known), *self.recipe.folders(data)]
+
+
+def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """The run in a folder, on the fastest device here. overrides: `decoding...=value` settings.
+
+    Raises RunError where it is no run, has not finished, or its parts do not belong together; RecipeError.
+    """
+    folder = RunFolder(Path(path))
+    folder.read()
+    for setting in overrides:
+        if setting.partition("=")[0].split(".")[0].strip() != DECODING:
+            raise RunError.of(f"`{setting}` cannot be set for a run: only what starts with `decoding` can",
+                              "write, for example, `decoding.beam.size=8`")  # fmt: skip
+    recipe = load(folder.recipe, overrides)
+    tokenizers = Tokenizers.load(folder.tokenizer)
+    missing = {*sources(recipe), TARGET} - set(tokenizers.sides)
+    if missing:
+        raise RunError.of(f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes",
+                          "take recipe.yaml and tokenizer.json from the same run", str(folder.path))  # fmt: skip
+    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
+    load_weights(model, folder.weights)
+    return Run(folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
+
+
+def device_for(recipe: Recipe) -> torch.device:
+    """Where a run translates: on the accelerator that is there, unless the recipe says `accelerator: cpu`."""
+    wanted = torch.cuda.is_available() and recipe.trainer.get("accelerator") != "cpu"
+    return torch.device("cuda" if wanted else "cpu")
+
+
+def decoding_of(recipe: Recipe, beam: int | None = None) -> Decoding:
+    """How a recipe decodes; with a beam of this size if it is given, all else as the recipe has it."""
+    if beam is None:
+        return recipe.decoding
+    ((_, settings),) = recipe.decoding.items()
+    taken = DECODERS["beam"].__kwdefaults__ or {}
+    return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}
+
+
+def translations(
+    runs: Sequence[Run],
+    lines: Sequence[str],
+    decoding: Decoding,
+    prefixes: Sequence[str] | None = None,
+    n_best: int = 1,
+    first: int = 0,
+    origin: str = "",
+) -> list[list[Translation]]:
+    """The n best translations of each line by one run or several that vote, best first.
+
+    prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
+    for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
+    """
+    agree(runs)
+    tokenizers, sides = runs[0].tokenizers, sources(runs[0].recipe)
+    full = [at for at, line in enumerate(lines) if line.strip()]
+    texts = {side: [""] * len(full) for side in sides}
+    for row, at in enumerate(full):
+        for side, text in zip(sides, columns(lines[at], len(sides), first + at + 1, origin), strict=True):
+            texts[side][row] = text
+    begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
+    found = decode_all(
+        [run.model for run in runs],
+        {side: tokenizers.encode(side, each) for side, each in texts.items()},
+        decoding,
+        tokenizers.encode(TARGET, begun),
+        n_best,
+        [first + at for at in full],
+    )
+    answers = [[Translation("", 0.0)] * n_best for _ in lines]
+    for at, hypotheses in zip(full, found, strict=True):
+        answers[at] = written(tokenizers, hypotheses, n_best)
+    return answers
+
+
+def agree(runs: Sequence[Run]) -> None:
+    """Raises RunError where runs cannot vote together."""
+    one = runs[0]
+    for other in runs[1:]:
+        if one.tokenizers.sha256 != other.tokenizers.sha256:
+            raise RunError.of(
+                f"the tokenizer is not that of {one.folder.path}, and the runs of an ensemble share one",
+                f"train this run with `--from {one.folder.path}`, or with the same tokenizer.json",
+                str(other.folder.path),
+            )
+
+
+def columns(line: str, count: int, number: int, origin: str) -> list[str]:
+    """What each encoder reads of a line. Raises DataError."""
+    if count <= 1:
+        return [line][:count]
+    found = line.split("\t")
+    if len(found) != count:
+        message = f"this line has {len(found)} columns, and the model reads {count}"
+        raise DataError([Fault(origin, number, 1, "columns", "", message, "put a tab between the texts", line[:200])])
+    return found
+
+
+def written(tokenizers: Tokenizers, row: Sequence[Hypothesis], n_best: int) -> list[Translation]:
+    """The texts of hypotheses, one line each. A tiny vocabulary may have fewer answers than n."""
+    texts = tokenizers.decode(TARGET, [each.ids for each in row])
+    # a model that knows bytes can write a line break
+    found = [
+        Translation(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text, each.score)
+        for text, each in zip(texts, row, strict=True)
+    ]
+    return found + [Translation("", float("-inf"))] * (n_best - len(found))

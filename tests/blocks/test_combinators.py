@@ -1,0 +1,84 @@
+"""`residual`, `repeat` and `use`: blocks that hold stacks, against the stacks that they hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from alone import close, run, site_of, stack_of
+
+from blocks.conv import Conv
+from blocks.core.contract import BlockError, Site
+from blocks.core.stack import Stack
+from blocks.linear import Linear
+from blocks.repeat import Repeat
+from blocks.residual import Residual
+from blocks.rnn import Rnn
+from blocks.use import Use
+
+X = torch.randn(2, 4, 3, dtype=torch.float64)
+
+
+def test_residual_adds_what_the_stack_makes() -> None:
+    block = Residual(site_of(3, causal="a decoder"), stack=[{"block": Rnn}], scale=0.5)
+    added, last = run(block.stack, X)
+    y, state = run(block, X)
+    close(y, 0.5 * (X + added))
+    close(state, last)
+
+
+def test_residual_norms_before_or_after() -> None:
+    pre = Residual(site_of(3), stack=[{"block": Linear}], norm="pre")
+    close(run(pre, X)[0], X + run(pre.stack, pre.norm(X))[0])
+    post = Residual(site_of(3), stack=[{"block": Linear}], norm="post")
+    close(run(post, X)[0], post.norm(X + run(post.stack, X)[0]))
+
+
+def test_residual_drops_what_is_added_only() -> None:
+    block = Residual(site_of(3), stack=[{"block": Linear}], dropout=0.5)
+    added = run(block, X)[0] - X
+    whole = 2 * run(block.stack, X)[0]
+    assert ((added.abs() < 1e-12) | ((added - whole).abs() < 1e-12)).all()
+    assert 0 < int((added.abs() < 1e-12).sum()) < added.numel()
+
+
+def test_residual_refuses_a_stack_that_changes_the_stream() -> None:
+    with pytest.raises(BlockError, match="turns the width 3 into 5"):
+        Residual(site_of(3), stack=[{"block": Linear, "width": 5}])
+    with pytest.raises(BlockError, match="changes the number of positions"):
+        Residual(site_of(3), stack=[{"block": Conv, "stride": 2}])
+
+
+def test_repeat_is_its_stacks_one_after_another() -> None:
+    block = Repeat(site_of(3, causal="a decoder"), times=3, stack=[{"block": Rnn}])
+    y, states = X, []
+    for stack in block.stacks:
+        y, state = run(stack, y)
+        states.append(state)
+    repeated, after = run(block, X)
+    close(repeated, y)
+    close(after, tuple(states))
+
+
+def test_a_shared_repeat_has_one_stack_and_as_many_states() -> None:
+    block = Repeat(site_of(3, causal="a decoder"), times=2, stack=[{"block": Rnn}], share=True)
+    once = run(block.stacks[0], X)[0]
+    y, states = run(block, X)
+    close(y, run(block.stacks[0], once)[0])
+    assert (len(block.stacks), len(states)) == (1, 2)
+    with pytest.raises(BlockError, match="turns the width 3 into 5"):
+        Repeat(site_of(3), times=2, stack=[{"block": Linear, "width": 5}], share=True)
+
+
+def test_use_is_the_stack_of_that_name() -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def shelf(site: Site, name: str, copy: bool) -> Stack:
+        asked.append((name, copy))
+        return stack_of(site, [{"block": Linear, "width": 5}])
+
+    block = Use(replace(site_of(3), shelf=shelf), stack="x", copy=True)
+    assert asked == [("x", True)]
+    assert block.out.width == 5
+    close(run(block, X)[0], run(block.stack, X)[0])

@@ -1,0 +1,26 @@
+"""What the tests of training share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_recipes import TINY, Tiny
+
+from composer.recipe import load
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Sums in the same order at every run."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Tiny:
+    """The recipe, with overrides."""
+    file = tmp_path / "recipes" / "tiny.yaml"
+    file.parent.mkdir()
+    file.write_text(TINY, encoding="utf-8")
+    return lambda *overrides: load(file, overrides)

@@ -1,0 +1,144 @@
+"""Signals, a full disk, a loss that is no number, no memory: what a training says and leaves behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_recipes import Tiny, same_weights
+
+from composer import checkpoint, run_folder
+from composer.errors import ComposerError, RunError, RunFailed
+from composer.module import Seq2Seq
+from composer.run_folder import RunFolder
+from composer.train import train
+
+ROOT = Path(__file__).parents[2]
+ENDLESS = ("training.max_steps=100000", "training.validate_every=50000")
+
+
+def start(folder: Path, run: Path, *words: str) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "composer.cli", "train", str(folder / "recipes" / "tiny.yaml"), *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    return subprocess.Popen(
+        [*command, "--run", str(run)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def until_rows(process: subprocess.Popen[str], run: Path, rows: int) -> None:
+    """Waits until a training has written so many rows."""
+    for _ in range(600):
+        if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count("\n") >= rows:
+            return
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError("no rows")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, status: int) -> None:
+    tiny()
+    run = tmp_path / "run"
+    process = start(tmp_path, run, *ENDLESS)
+    until_rows(process, run, 2)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == status, said
+    assert "Traceback" not in said
+    assert RunFolder(run).read()["status"] == "interrupted"
+    (kept,) = checkpoint.checkpoints(run / "checkpoints")
+    assert checkpoint.is_whole(kept)
+
+
+def test_an_interrupted_training_ends_as_if_it_had_not_been(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny(), tmp_path / "whole")
+    real = Seq2Seq.training_step
+    seen = []
+
+    def at_the_sixth(self: Seq2Seq, *given: Any) -> Any:
+        seen.append(0)
+        if len(seen) == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, *given)
+
+    monkeypatch.setattr(Seq2Seq, "training_step", at_the_sixth)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), tmp_path / "cut")
+    assert [path.name for path in checkpoint.checkpoints(tmp_path / "cut" / "checkpoints")] == [
+        "step-00000004.ckpt", "step-00000006.ckpt",
+    ]  # fmt: skip
+    train(tiny(), tmp_path / "cut", resume=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_loss_that_is_no_number_ends_the_run(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Seq2Seq.training_step
+    seen = []
+
+    def bad_from_the_sixth(self: Seq2Seq, *given: Any) -> Any:
+        seen.append(0)
+        return real(self, *given) * (float("nan") if len(seen) > 5 else 1.0)
+
+    monkeypatch.setattr(Seq2Seq, "training_step", bad_from_the_sixth)
+    with pytest.raises(RunFailed, match="loss is nan") as raised:
+        train(tiny(), tmp_path / "run")
+    assert raised.value.status == 1
+    assert RunFolder(tmp_path / "run").read()["status"] == "failed"
+    (kept,) = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
+    assert kept.name == "step-00000004.ckpt"
+    assert all(value.isfinite().all() for value in checkpoint.weights(kept).values())
+
+
+def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_too_much(self: Seq2Seq, batch: Any, index: int) -> Any:
+        self.seen = batch
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(Seq2Seq, "training_step", needs_too_much)
+    with pytest.raises(RunFailed, match=r"batch of source \d+ x \d+, target \d+ x \d+ .*`tokens_per_batch` 100"):
+        train(tiny(), tmp_path / "run")
+
+
+def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_full(self: checkpoint.Hashing, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint.Hashing, "write", is_full)
+    with pytest.raises(RunFailed, match="No space left"):
+        train(tiny(), tmp_path / "run")
+    assert os.listdir(tmp_path / "run" / "checkpoints") == []
+
+
+def test_a_folder_that_cannot_be_made_is_told(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError):
+        train(tiny(), tmp_path / "file" / "run")
+    with pytest.raises(RunError, match="a file"):
+        train(tiny(), tmp_path / "file")
+
+
+def test_two_trainings_in_one_folder_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    with run_folder.lock(RunFolder(tmp_path / "run")), pytest.raises(RunError, match="another training"):
+        train(tiny(), tmp_path / "run")
+
+
+def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(ComposerError):
+        train(tiny("model.width=9"), tmp_path / "run")
+    with pytest.raises(RunError):
+        train(tiny(), tmp_path / "run", start_from=tmp_path / "nothing")
+    assert not (tmp_path / "run").exists()

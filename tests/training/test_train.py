@@ -1,0 +1,146 @@
+"""What a training writes, and what the keys of `training:` do."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_recipes import Tiny, same_weights
+
+import composer
+from composer import checkpoint
+from composer.errors import RunError
+from composer.metrics_log import read_rows
+from composer.module import Seq2Seq
+from composer.train import train
+
+SHORT = ("training.max_steps=4", "training.validate_every=2")
+
+
+def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    outcome = train(tiny(), run)
+    assert {path.name for path in run.iterdir()} == {
+        ".lock", "recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "checkpoints", "model.safetensors",
+    }  # fmt: skip
+    record = json.loads((run / "run.json").read_text())
+    assert record == outcome.record
+    assert record["status"] == "finished"
+    assert record["steps"] == 12
+    assert record["fingerprints"] == composer.load(run / "recipe.yaml").fingerprints
+    assert record["tokenizer"] == composer.open_run(run).tokenizers.sha256
+    assert {"val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf",
+            "test/loss", "test/exact_match", "test/bleu", "test/chrf"} <= set(record["scores"])  # fmt: skip
+    rows = read_rows(run / "metrics.jsonl")
+    assert [row["step"] for row in rows if "train/loss" in row] == [4, 8, 10, 12]
+    assert [row["step"] for row in rows if "val/loss" in row] == [4, 8, 12]
+    assert all(row["train/tokens_per_second"] > 0 for row in rows if "train/loss" in row)
+    said = capsys.readouterr().out
+    assert str(run) in said
+    assert "validation at step 12" in said
+    assert "test: loss" in said
+
+
+def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, tmp_path: Path) -> None:
+    outcome = train(tiny(), tmp_path / "run")
+    rows = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    best = min(rows, key=lambda row: row["val/loss"])
+    (kept,) = outcome.record["kept"]["checkpoints"]
+    assert kept == f"step-{best['step']:08d}.ckpt"
+    assert outcome.scores["val/loss"] == best["val/loss"]
+    weights = checkpoint.weights(tmp_path / "run" / "checkpoints" / kept)
+    for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
+        assert torch.equal(value, weights[name])
+
+
+def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
+    outcome = train(tiny("training.average_checkpoints=3", "training.max_steps=10", "training.validate_every=2"),
+                    tmp_path / "run")  # fmt: skip
+    kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["kept"]["checkpoints"]]
+    assert [path.name for path in kept] == ["step-00000006.ckpt", "step-00000008.ckpt", "step-00000010.ckpt"]
+    each = [checkpoint.weights(path) for path in kept]
+    for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
+        torch.testing.assert_close(value, sum(weights[name] for weights in each) / 3)
+    last = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
+    assert last["val/loss"] == outcome.scores["val/loss"]
+
+
+def test_the_same_seed_gives_the_same_weights(tiny: Tiny, tmp_path: Path) -> None:
+    for name, seed in (("one", 3), ("other", 3), ("third", 4)):
+        train(tiny(*SHORT, f"training.seed={seed}"), tmp_path / name)
+    assert same_weights(tmp_path / "one", tmp_path / "other")
+    assert not same_weights(tmp_path / "one", tmp_path / "third")
+
+
+def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
+    for parts in (1, 3):
+        train(tiny(*SHORT, "model.dropout=0", f"training.accumulate={parts}"), tmp_path / str(parts))
+    one, three = (load_file(tmp_path / str(parts) / "model.safetensors") for parts in (1, 3))
+    for name, value in one.items():
+        torch.testing.assert_close(three[name], value, atol=1e-5, rtol=1e-4)
+    first, second = (read_rows(tmp_path / str(parts) / "metrics.jsonl") for parts in (1, 3))
+    for row, other in zip(first, second, strict=True):
+        assert row.get("train/loss", 0) == pytest.approx(other.get("train/loss", 0), rel=1e-4)
+
+
+def test_the_logged_losses_are_what_they_are_called(tiny: Tiny, tmp_path: Path) -> None:
+    """val/loss at random weights is near log V, and so is the smoothed train/loss of the first step."""
+    train(tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-9"), tmp_path / "run")
+    row, scored, *_ = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert row["train/loss"] == pytest.approx(math.log(11), abs=0.5)
+    assert scored["val/loss"] == pytest.approx(math.log(11), abs=0.5)
+    assert scored["val/perplexity"] == pytest.approx(math.exp(scored["val/loss"]))
+
+
+def test_early_stopping(tiny: Tiny, tmp_path: Path) -> None:
+    outcome = train(
+        tiny("training.validate_every=1", "training.early_stopping={patience: 2, min_delta: 100.0}"), tmp_path / "run"
+    )
+    assert outcome.record["steps"] == 3
+
+
+def test_epochs_end_where_the_data_do(tiny: Tiny, tmp_path: Path) -> None:
+    overrides = ("training.max_steps=null", "training.validate_every=null", "training.max_epochs=2")
+    outcome = train(tiny(*overrides), tmp_path / "run")
+    assert outcome.record["epochs"] == 2.0
+    assert [row["epoch"] for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row] == [1.0, 2.0]
+
+
+def test_minutes_end_a_training(tiny: Tiny, tmp_path: Path) -> None:
+    outcome = train(tiny("training.max_steps=null", "training.max_minutes=0.003"), tmp_path / "run")
+    assert outcome.record["minutes"] >= 0.003
+    assert outcome.record["steps"] > 0
+
+
+def test_a_language_model_trains_without_sources(tiny: Tiny, tmp_path: Path) -> None:
+    outcome = train(tiny(*SHORT, "model.encoder=null", "model.decoder=[rnn]", "model.output.tie=[target]"), tmp_path / "run")
+    assert "val/loss" in outcome.scores
+    assert "val/bleu" not in outcome.scores
+
+
+def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path) -> None:
+    train(tiny(*SHORT), tmp_path / "first")
+    train(tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-12"), tmp_path / "second",
+          start_from=tmp_path / "first")  # fmt: skip
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
+    for name, value in first.items():
+        torch.testing.assert_close(second[name], value)
+    with pytest.raises(RunError, match="do not fit the model"):
+        train(tiny("model.width=16"), tmp_path / "third", start_from=tmp_path / "first")
+    with pytest.raises(RunError, match="tokenizer"):
+        train(tiny("data.tokenizer=word"), tmp_path / "third", start_from=tmp_path / "first")
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) -> None:
+    train(tiny(*SHORT), tmp_path / "run")
+    path = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    content = torch.load(path, weights_only=True)
+    assert set(content["hyper_parameters"]) == {"recipe", "tokenizer"}
+    module = Seq2Seq.load_from_checkpoint(path, weights_only=True)
+    weights = checkpoint.weights(path)
+    assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
