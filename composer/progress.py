@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from composer.wandb_log import Sample
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines."""
 LIVE_SECONDS = 0.25
+LONGEST = 160
+"""Characters of a sentence that are shown."""
 
 
 class Display:
@@ -53,22 +56,27 @@ class Display:
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """The scores of a validation and a few translations."""
-        self.scores = describe(row)
-        self.say(f"validation at step {row['step']:,}: {self.scores}")
+        self.scores = describe({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
+        self.say(f"validation at step {row['step']:,}: {describe(row)}")
         self.show(samples)
 
     def show(self, samples: Sequence[Sample]) -> None:
         """A few translations, each below what it translates."""
         for sample in samples:
-            self.say(f"    {sample.source}\n      -> {sample.translation}\n       = {sample.reference}")
+            source, reference, translation = map(shortened, sample)
+            self.say(f"    {source}\n      -> {translation}\n       = {reference}")
 
     def draw(self, text: str, spent: float) -> None:
         if self.bar is None:
-            columns = (BarColumn(30), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}"))
+            columns = (
+                BarColumn(20),
+                TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4)),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            )
             self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
             self.bar.add_task("", total=1.0)
             self.bar.start()
-        shown = escape(f"{text}  {self.scores}" if self.scores else text)
+        shown = escape(f"{text}  val {self.scores}" if self.scores else text)
         self.bar.update(self.bar.task_ids[0], completed=spent, description=shown)
         self.bar.refresh()
 
@@ -101,6 +109,11 @@ def describe(row: Mapping[str, float]) -> str:
     return "  ".join(
         f"{name.replace('_', ' ')} {scores[name]:{form}}" for name, form in forms.items() if name in scores
     )
+
+
+def shortened(text: str) -> str:
+    """A text that fits a line or two."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def span(seconds: float) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from composer.build import build
 from composer.data.pairs import TARGET, sources
 from composer.data.tokenizer import Tokenizers
 from composer.decode import DECODERS, Hypothesis, decode_all
-from composer.errors import DataError, Fault, RunError
+from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.model import EncoderDecoder
 from composer.recipe import Recipe, load
 from composer.run_folder import RunFolder
@@ -22,6 +23,7 @@ from composer.weights import load_weights
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
 DECODING = "decoding"
+MAX_BEAM = 1000
 
 
 class Translation(NamedTuple):
@@ -87,6 +89,8 @@ def decoding_of(recipe: Recipe, beam: int | None = None) -> Decoding:
     """How a recipe decodes; with a beam of this size if it is given, all else as the recipe has it."""
     if beam is None:
         return recipe.decoding
+    if not 1 <= beam <= MAX_BEAM:
+        raise RunError.of(f"a beam of {beam} cannot be", f"write a size from 1 to {MAX_BEAM}")
     ((_, settings),) = recipe.decoding.items()
     taken = DECODERS["beam"].__kwdefaults__ or {}
     return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}
@@ -114,18 +118,33 @@ def translations(
         for side, text in zip(sides, columns(lines[at], len(sides), first + at + 1, origin), strict=True):
             texts[side][row] = text
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
-    found = decode_all(
-        [run.model for run in runs],
-        {side: tokenizers.encode(side, each) for side, each in texts.items()},
-        decoding,
-        tokenizers.encode(TARGET, begun),
-        n_best,
-        [first + at for at in full],
-    )
+    ids = {side: tokenizers.encode(side, each) for side, each in texts.items()}
+    with told_of_memory(ids):
+        found = decode_all(
+            [run.model for run in runs],
+            ids,
+            decoding,
+            tokenizers.encode(TARGET, begun),
+            n_best,
+            [first + at for at in full],
+        )
     answers = [[Translation("", 0.0)] * n_best for _ in lines]
     for at, hypotheses in zip(full, found, strict=True):
         answers[at] = written(tokenizers, hypotheses, n_best)
     return answers
+
+
+@contextmanager
+def told_of_memory(ids: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[None]:
+    """Turns a lack of memory into words."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
+            raise
+        longest = max((len(row) for rows in ids.values() for row in rows), default=0)
+        raise RunFailed.of(f"out of memory; the longest of these lines has {longest:,} tokens",
+                           "split long lines, or use a smaller beam") from error  # fmt: skip
 
 
 def agree(runs: Sequence[Run]) -> None:

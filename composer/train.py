@@ -28,7 +28,7 @@ from composer.session import Session, data_folders, prepare
 from composer.signals import Stopped
 from composer.start import last_checkpoint, must_be_same
 from composer.trainer import is_first, quieten
-from composer.wandb_log import WandbLog
+from composer.wandb_log import WandbLog, mode_here, told
 from composer.whole import write_whole
 
 RUNS = Path("runs")
@@ -60,6 +60,7 @@ def train(
         if record:
             must_be_same(recipe, folder, record)
         check(recipe, data_folders(recipe, data, record))
+    display.say(told(mode_here(recipe.logging["wandb"]), folder.path))
     session = prepare(
         recipe, folder, data_folders(recipe, data, record), record, Path(start_from) if start_from else None, display
     )
@@ -105,8 +106,10 @@ def begin(session: Session) -> Journal | None:
     write_whole(folder.recipe, recipe.dump().encode())
     if not folder.tokenizer.exists():
         session.data.tokenizers.save(folder.tokenizer)
-    wandb = WandbLog(recipe.logging["wandb"], folder.path, recipe.name, record["wandb"])
-    say(wandb.told(folder.path))
+    settings = recipe.logging["wandb"]
+    wandb = WandbLog(mode_here(settings), settings, folder.path, recipe.name, record["wandb"])
+    if wandb.trouble:
+        say(f"Weights & Biases could not start: {wandb.trouble}")
     wandb.describe(folder.recipe, recipe.written)
     for note in session.data.notes:
         say(note)

@@ -36,6 +36,11 @@ def mode_of(settings: Mapping[str, Any] | bool | None, environment: Mapping[str,
     return OFFLINE if asked == ONLINE and not logged_in else asked or OFFLINE
 
 
+def mode_here(settings: Mapping[str, Any] | bool | None) -> Mode:
+    """The mode of a run on this machine."""
+    return mode_of(settings, os.environ, is_logged_in(os.environ))
+
+
 def is_logged_in(environment: Mapping[str, str]) -> bool:
     """Whether the user has given W&B a key, in the environment or by `wandb login`. Asks nobody."""
     if environment.get("WANDB_API_KEY"):
@@ -53,18 +58,37 @@ def _has_entry(place: Path, host: str) -> bool:
         return False
 
 
-class WandbLog:
-    """One run of W&B, or nothing at all where the mode is disabled or W&B cannot start: training goes on without."""
+def told(mode: Mode, folder: Path) -> str:
+    """One line: where the metrics of a run in `folder` go."""
+    places = {
+        ONLINE: "to Weights & Biases, online",
+        OFFLINE: f"to Weights & Biases' files in {folder / 'wandb'}, offline",
+        DISABLED: "nowhere else: Weights & Biases is off",
+    }
+    return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
 
-    def __init__(self, settings: Mapping[str, Any] | bool | None, folder: Path, name: str, run_id: str) -> None:
-        self.mode = mode_of(settings, os.environ, is_logged_in(os.environ))
+
+class WandbLog:
+    """One run of W&B, or nothing at all where the mode is disabled or W&B cannot start: training goes on without.
+
+    `trouble` says why it could not start.
+    """
+
+    def __init__(
+        self, mode: Mode, settings: Mapping[str, Any] | bool | None, folder: Path, name: str, run_id: str
+    ) -> None:
+        self.mode = mode
         self.run: Any = None
         self.trouble = ""
+        self.data_dir = ""
         if self.mode != DISABLED:
             chosen = {key: value for key, value in settings.items() if value} if isinstance(settings, Mapping) else {}
             self._start(chosen, folder, name, run_id)
 
     def _start(self, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> None:
+        if "WANDB_DATA_DIR" not in os.environ:
+            # where artifacts wait to be sent; without it that is the user's home
+            self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
         try:
             import wandb
 
@@ -84,17 +108,6 @@ class WandbLog:
             self.run.define_metric("*", step_metric="step")
         except Exception as error:  # whatever W&B meets, a training does not end for it
             self.trouble, self.run, self.mode = " ".join(str(error).split()), None, DISABLED
-
-    def told(self, folder: Path) -> str:
-        """One line: where metrics go."""
-        local = f"metrics go to {folder / 'metrics.jsonl'}"
-        if self.trouble:
-            return f"{local}; W&B could not start ({self.trouble})"
-        if self.mode == ONLINE:
-            return f"{local} and, online, to W&B: {self.run.url}"
-        if self.mode == OFFLINE:
-            return f"{local} and, offline, to W&B's files in {folder / 'wandb'}"
-        return f"{local}; W&B is off"
 
     def describe(self, recipe: Path, config: Mapping[str, Any]) -> None:
         """The resolved recipe: as the run's config and as an artifact."""
@@ -126,3 +139,5 @@ class WandbLog:
         if self.run is not None:
             self.run.finish(exit_code=status)
             self.run = None
+        if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
+            del os.environ["WANDB_DATA_DIR"]

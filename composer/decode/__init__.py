@@ -24,7 +24,9 @@ DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {"greedy": greedy, 
 """Every decoder by its word in a recipe: from a `Search` to the n best hypotheses of each of its rows."""
 
 MAX_ROWS = 64
-"""Sequences that are decoded at once; more gain little on a CPU and cost memory with a wide beam."""
+"""Sequences that are decoded at once; more gain little on a CPU."""
+MAX_HYPOTHESES = 1024
+"""Hypotheses that are decoded at once, where one sequence has several."""
 MAX_TOKENS = 8192
 """Source positions that are decoded at once, padding included."""
 
@@ -82,7 +84,8 @@ def decode_all(
     lengths = [max((len(rows[at]) for rows in sources.values()), default=0) + 1 for at in range(count)]
     device = next(models[0].parameters()).device
     found: list[list[Hypothesis]] = [[]] * count
-    for rows in batches(lengths):
+    ((_, settings),) = decoding.items()
+    for rows in batches(lengths, max(n_best, settings.get("size", 1))):
         batch = {key: padded([[*every[at], EOS] for at in rows], device) for key, every in sources.items()}
         chosen = [numbers[at] if numbers else at for at in rows]
         answers = decode(models, batch, decoding, [prefixes[at] for at in rows], n_best, chosen)
@@ -91,12 +94,12 @@ def decode_all(
     return found
 
 
-def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Which rows are decoded together: the longest first, at most MAX_ROWS rows and MAX_TOKENS positions each."""
+def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:
+    """Which rows are decoded together, the longest first: a row has that many `hypotheses`."""
     found: list[list[int]] = []
-    longest = 0
+    most, longest = min(MAX_ROWS, MAX_HYPOTHESES // hypotheses), 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if not found or len(found[-1]) >= min(MAX_ROWS, max(1, MAX_TOKENS // longest)):
+        if not found or len(found[-1]) >= max(1, min(most, MAX_TOKENS // longest)):
             found.append([])
             longest = lengths[row]
         found[-1].append(row)

@@ -13,6 +13,8 @@ from composer.decode.state import select
 from composer.errors import RunError
 from composer.model import EOS, PAD
 
+Size = Annotated[int, Bounds(minimum=1, maximum=1000)]
+"""A number of hypotheses, 1 to 1000."""
 Penalty = Annotated[float, Bounds(minimum=0.0)]
 """A number of 0 or more."""
 
@@ -20,7 +22,7 @@ Penalty = Annotated[float, Bounds(minimum=0.0)]
 def beam(
     search: Search,
     *,
-    size: Count = 5,
+    size: Size = 5,
     length_penalty: Penalty = 0.6,
     max_length: Count = 512,
     max_ratio: Positive = 3.0,

@@ -164,6 +164,14 @@ def test_n_best_are_ranked_and_distinct() -> None:
         assert [each.ended for each in row] == sorted((each.ended for each in row), reverse=True)
 
 
+def test_batches_hold_what_is_alike_and_not_too_much() -> None:
+    lengths = [3, 900, 3, 4, 3, 5000, 20_000]
+    assert decoding.batches(lengths) == [[6], [5], [1, 3, 0, 2, 4]]
+    assert [len(each) for each in decoding.batches([5] * 300)] == [64, 64, 64, 64, 44]
+    assert [len(each) for each in decoding.batches([5] * 30, hypotheses=100)] == [10, 10, 10]
+    assert [len(each) for each in decoding.batches([5] * 2, hypotheses=10_000)] == [1, 1]
+
+
 def test_training_mode_is_left_as_it_was() -> None:
     model = model_of([{"dropout": {"rate": 0.5}}, {"rnn": {}}]).train()
     first, second = answers(model, {"greedy": SHORT}), answers(model, {"greedy": SHORT})

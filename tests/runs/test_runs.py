@@ -40,6 +40,23 @@ def test_a_beam_in_place_of_another_decoder_keeps_what_fits(gru: Path) -> None:
     assert run.translate(["eins"], beam=2)
 
 
+@pytest.mark.parametrize("beam", [0, -3, 1001])
+def test_a_beam_has_a_size(beam: int, gru: Path) -> None:
+    with pytest.raises(RunError, match="from 1 to 1000"):
+        open_run(gru).translate(["eins"], beam=beam)
+
+
+def test_a_lack_of_memory_is_told(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(gru)
+
+    def full(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(run.model.decoder, "forward", full)
+    with pytest.raises(RunError, match="out of memory; the longest of these lines has 2 tokens"):
+        run.translate(["eins zwei"])
+
+
 def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
         open_run(gru, ["model.width=8"])

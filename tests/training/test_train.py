@@ -77,8 +77,10 @@ def test_the_same_seed_gives_the_same_weights(tiny: Tiny, tmp_path: Path) -> Non
 
 
 def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
+    # Adam would make a step of the noise in a gradient that is zero
     for parts in (1, 3):
-        train(tiny(*SHORT, "model.dropout=0", f"training.accumulate={parts}"), tmp_path / str(parts))
+        overrides = *SHORT, "training.optimizer=sgd", "model.dropout=0", f"training.accumulate={parts}"
+        train(tiny(*overrides), tmp_path / str(parts))
     one, three = (load_file(tmp_path / str(parts) / "model.safetensors") for parts in (1, 3))
     for name, value in one.items():
         torch.testing.assert_close(three[name], value, atol=1e-5, rtol=1e-4)
@@ -132,7 +134,7 @@ def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="do not fit the model"):
         train(tiny("model.width=16"), tmp_path / "third", start_from=tmp_path / "first")
     with pytest.raises(RunError, match="tokenizer"):
-        train(tiny("data.tokenizer=word"), tmp_path / "third", start_from=tmp_path / "first")
+        train(tiny("data.tokenizer={word: {joint: true}}"), tmp_path / "third", start_from=tmp_path / "first")
     assert not (tmp_path / "third").exists()
 
 

@@ -1,0 +1,208 @@
+"""Our decoders against bare loops: a key-value cache by hand, and the prefix run again at every step.
+
+    python benchmarks/decoding.py RUN [--lines 256] [--rounds 5]
+
+RUN is a trained `recipes/multi30k/transformer.yaml`. Its weights are copied into the bare model, so both sides write
+the same words; how many lines are the same is printed. Interleaved rounds in one process, batches of 64 by length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from bare import BOS, EOS, PAD, Attention, Cache, Transformer
+from torch import Tensor
+
+from composer.data.load import load_data
+from composer.decode import decode_all
+from composer.model import EncoderDecoder
+from composer.runs import Run, open_run
+
+TOGETHER = 64
+Lines = list[list[int]]
+
+
+def twin(run: Run) -> Transformer:
+    """The bare model with the run's weights."""
+    ours, vocabulary = run.model, run.tokenizers.size("target")
+    repeats = {
+        side: block.stacks for side, stack in sides(ours).items() for block in stack.blocks if hasattr(block, "stacks")
+    }
+    bare = Transformer(vocabulary, ours.embedding.embedding_dim, layers=len(repeats["encoder"])).eval()
+    bare.embedding.weight.data.copy_(ours.embedding.weight)
+    bare.bias.data.copy_(ours.output.bias)
+    for side, layers in (("encoder", bare.encoder), ("decoder", bare.decoder)):
+        for layer, stack in zip(layers, repeats[side], strict=True):
+            residuals = list(stack.blocks)
+            inner = [residual.stack.blocks[0] for residual in residuals]
+            layer.norm.load_state_dict(residuals[0].norm.state_dict())
+            copy_attention(layer.attention, inner[0].project.weight, inner[0].project.bias, inner[0].merge)
+            if layer.cross is not None:
+                layer.cross_norm.load_state_dict(residuals[1].norm.state_dict())
+                copy_attention(layer.cross, *joined(inner[1].query, inner[1].project), inner[1].merge)
+            norm, expand, _, contract = layer.feed_forward
+            norm.load_state_dict(residuals[-1].norm.state_dict())
+            expand.load_state_dict(inner[-1].expand.state_dict())
+            contract.load_state_dict(inner[-1].contract.state_dict())
+    for side, norm in (("encoder", bare.encoder_norm), ("decoder", bare.decoder_norm)):
+        norm.load_state_dict(sides(ours)[side].blocks[-1].normalise.state_dict())
+    return bare
+
+
+def sides(model: EncoderDecoder) -> dict[str, torch.nn.Module]:
+    return {"encoder": model.encoders["source"].stack, "decoder": model.decoder}
+
+
+def joined(query: torch.nn.Linear, pair: torch.nn.Linear) -> tuple[Tensor, Tensor]:
+    return torch.cat((query.weight, pair.weight)), torch.cat((query.bias, pair.bias))
+
+
+def copy_attention(into: Attention, weight: Tensor, bias: Tensor, merge: torch.nn.Linear) -> None:
+    """The rows of `weight` and `bias` are query, keys and values."""
+    width = merge.out_features
+    into.query.load_state_dict({"weight": weight[:width], "bias": bias[:width]})
+    into.pair.load_state_dict({"weight": weight[width:], "bias": bias[width:]})
+    into.merge.load_state_dict(merge.state_dict())
+
+
+# ------------------------------------------------------------------------------------------- the bare decoders
+
+
+def greedy(model: Transformer, source: Tensor, limit: int) -> Lines:
+    """One step a token, from a cache."""
+    memory, mask = model.encode(source)
+    read = [layer.cross.read(memory) for layer in model.decoder]
+    ids = torch.full((len(source), 1), BOS)
+    done, cache, written = torch.zeros(len(source), dtype=torch.bool), [], []
+    for position in range(limit):
+        logits, cache = model.step(ids, position, cache, read, mask)
+        ids = forbid(logits).argmax(-1, keepdim=True)
+        written.append(ids)
+        done |= ids[:, 0] == EOS
+        if done.all():
+            break
+    return cut(torch.cat(written, 1))
+
+
+def greedy_again(model: Transformer, source: Tensor, limit: int) -> Lines:
+    """The whole prefix at every step."""
+    memory, mask = model.encode(source)
+    read = [layer.cross.read(memory) for layer in model.decoder]
+    ids = torch.full((len(source), 1), BOS)
+    done = torch.zeros(len(source), dtype=torch.bool)
+    for _ in range(limit):
+        x = model.embed(ids)
+        for layer, pair in zip(model.decoder, read, strict=True):
+            x = layer(x, memory=pair, memory_mask=mask)
+        ids = torch.cat((ids, forbid(model.logits(x[:, -1:])[:, 0]).argmax(-1, keepdim=True)), 1)
+        done |= ids[:, -1] == EOS
+        if done.all():
+            break
+    return cut(ids[:, 1:])
+
+
+def beam(model: Transformer, source: Tensor, limit: int, size: int, length_penalty: float) -> Lines:
+    """A beam in which what has ended keeps its place; ranked by log p / ((5 + n) / 6) ^ length_penalty."""
+    memory, mask = model.encode(source.repeat_interleave(size, 0))
+    read = [layer.cross.read(memory) for layer in model.decoder]
+    batch, cache = len(source), Cache()
+    score = torch.full((batch, size), -torch.inf)
+    score[:, 0] = 0.0
+    ids, last = torch.empty(batch * size, 0, dtype=torch.long), torch.full((batch * size, 1), BOS)
+    done = torch.zeros(batch * size, dtype=torch.bool)
+    for position in range(limit):
+        logits, cache = model.step(last, position, cache, read, mask)
+        gain = forbid(logits).log_softmax(-1)
+        gain[done] = -torch.inf
+        gain[done, EOS] = 0.0
+        score, best = (score[..., None] + gain.view(batch, size, -1)).flatten(1).topk(size)
+        rows = (torch.arange(batch)[:, None] * size + best // gain.shape[1]).flatten()
+        last = (best % gain.shape[1]).view(-1, 1)
+        ids, done = torch.cat((ids[rows], last), 1), done[rows] | (last[:, 0] == EOS)
+        if done.all():
+            break
+        cache = [(keys[rows], values[rows]) for keys, values in cache]
+    lengths = (ids != EOS).sum(1).view(batch, size) + 1
+    best = (score / ((5 + lengths) / 6) ** length_penalty).argmax(1)
+    return cut(ids.view(batch, size, -1)[torch.arange(batch), best])
+
+
+def forbid(logits: Tensor) -> Tensor:
+    logits[:, [PAD, BOS]] = -torch.inf
+    return logits
+
+
+def cut(ids: Tensor) -> Lines:
+    return [[*row, EOS][: [*row, EOS].index(EOS)] for row in ids.tolist()]
+
+
+def in_batches(lines: Lines, decode: Callable[[Tensor], Lines]) -> Lines:
+    """All lines by length, 64 at a time, in their own order."""
+    order = sorted(range(len(lines)), key=lambda row: -len(lines[row]))
+    found: Lines = [[]] * len(lines)
+    for first in range(0, len(order), TOGETHER):
+        rows = order[first : first + TOGETHER]
+        padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*lines[row], EOS]) for row in rows], batch_first=True)
+        for row, answer in zip(rows, decode(padded), strict=True):
+            found[row] = answer
+    return found
+
+
+# ------------------------------------------------------------------------------------------- the comparison
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--lines", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    run = open_run(given.run)
+    encoded = load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).test
+    lines = [encoded.sources["source"][row] for row in range(min(given.lines, len(encoded)))]
+    model, limit = twin(run), 3 * max(map(len, lines)) + 50
+    penalty = 1.0
+    settings = {"size": 5, "length_penalty": penalty, "max_length": limit}
+
+    def ours(decoding: dict[str, dict[str, object]]) -> Callable[[], Lines]:
+        return lambda: [best.ids for best, *_ in decode_all([run.model], {"source": lines}, decoding)]
+
+    pairs: dict[str, Sequence[Callable[[], Lines]]] = {
+        "greedy, cache": (
+            ours({"greedy": {"max_length": limit}}), lambda: in_batches(lines, lambda ids: greedy(model, ids, limit))
+        ),
+        "greedy, prefix again": (
+            ours({"greedy": {"max_length": limit}}),
+            lambda: in_batches(lines, lambda ids: greedy_again(model, ids, limit)),
+        ),
+        "beam 5, cache": (
+            ours({"beam": settings}), lambda: in_batches(lines, lambda ids: beam(model, ids, limit, 5, penalty))
+        ),
+    }  # fmt: skip
+    with torch.inference_mode():
+        for name, (mine, bare) in pairs.items():
+            compare(name, mine, bare, len(lines), given.rounds)
+
+
+def compare(name: str, mine: Callable[[], Lines], bare: Callable[[], Lines], count: int, rounds: int) -> None:
+    """Prints every round, and the median of the ratios."""
+    same = sum(one == other for one, other in zip(mine(), bare(), strict=True))
+    ratios = []
+    for number in range(rounds):
+        speed = {}
+        for side, decode in (("ours", mine), ("bare", bare))[:: 1 if number % 2 else -1]:
+            began = time.perf_counter()
+            decode()
+            speed[side] = count / (time.perf_counter() - began)
+        ratios.append(speed["ours"] / speed["bare"])
+        print(f"{name} round {number + 1}: ours {speed['ours']:.0f} lines/s, bare {speed['bare']:.0f}, "
+              f"ratio {ratios[-1]:.2f}", flush=True)  # fmt: skip
+    print(f"{name}: median ratio {statistics.median(ratios):.2f} of {rounds} rounds; {same} of {count} lines the same")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""The parts of a training that need none: schedules, optimizers, budgets, signals, what is kept and what is shown."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from composer import checkpoint, progress, randomness
+from composer.budget import Budget, Clock
+from composer.checkpoint import SafeCheckpoints, checkpoint_path, checkpoints, is_whole, latest
+from composer.course import is_stale
+from composer.errors import RunError
+from composer.keeper import Keeper
+from composer.metrics_log import MetricsLog, read_rows
+from composer.optimizers import OPTIMIZERS
+from composer.progress import Display, span
+from composer.run_folder import RunFolder, git_state, versions
+from composer.schedules import SCHEDULES, Progress
+from composer.wandb_log import Sample, is_logged_in, mode_of
+
+# ------------------------------------------------------------------------------------------- schedules
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@given(step=st.integers(0, 100_000), spent=st.floats(0, 1))
+def test_a_schedule_is_a_factor(name: str, step: int, spent: float) -> None:
+    assert 0 <= SCHEDULES[name](Progress(step, spent)) <= 1
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_warms_up(name: str) -> None:
+    factors = [SCHEDULES[name](Progress(step, 0.0), warmup_steps=10) for step in range(10)]
+    assert factors == pytest.approx([(step + 1) / 10 for step in range(10)])
+
+
+def test_schedules_by_hand() -> None:
+    assert SCHEDULES["inverse_sqrt"](Progress(399, 0.0), warmup_steps=100) == pytest.approx(0.5)
+    assert SCHEDULES["cosine"](Progress(9, 0.5), final=0.2) == pytest.approx(0.6)
+    assert SCHEDULES["cosine"](Progress(9, 1.0), final=0.2) == pytest.approx(0.2)
+    assert SCHEDULES["linear"](Progress(9, 0.25)) == pytest.approx(0.75)
+    assert SCHEDULES["constant"](Progress(9, 0.9)) == 1
+    losses = (3.0, 2.0, 2.5, 2.1, 1.9, 2.0, 2.0, 2.0, 2.0)
+    assert [SCHEDULES["plateau"](Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)] == [
+        1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_goes_down(name: str) -> None:
+    x = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
+    optimizer = OPTIMIZERS[name]([x], learning_rate=0.05)
+    before = float(x.detach().square().sum())
+    for _ in range(50):
+        optimizer.zero_grad()
+        x.square().sum().backward()
+        optimizer.step()
+    assert float(x.detach().square().sum()) < before
+
+
+# ------------------------------------------------------------------------------------------- budget
+
+
+def test_the_budget_is_the_largest_share() -> None:
+    assert Budget(steps=10, epochs=4).spent(2, 3.0, 9.0) == 0.75
+    assert Budget(minutes=2.0).spent(2, 3.0, 9.0) == 1.0
+    assert Budget(steps=10).spent(0, 0.0, 0.0) == 0.0
+
+
+def test_a_clock_counts_its_own_time() -> None:
+    clock = Clock(on_cpu=True, before=5.0)
+    time.sleep(0.05)
+    idle = clock.minutes()
+    assert 5.0 <= idle < 5.0 + 0.04 / 60
+    while clock.minutes() == idle:
+        math.factorial(2000)
+    assert Clock(on_cpu=False, before=1.0).minutes() >= 1.0
+
+
+# ------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_comes_back(tmp_path: Path) -> None:
+    path = checkpoint_path(tmp_path, 12)
+    SafeCheckpoints().save_checkpoint({"a": torch.arange(3), "b": [1, "x", None]}, path)
+    found = SafeCheckpoints().load_checkpoint(path)
+    assert found["b"] == [1, "x", None]
+    assert torch.equal(found["a"], torch.arange(3))
+    assert {each.name for each in tmp_path.iterdir()} == {path.name, f"{path.name}.sha256"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "no digest"])
+def test_the_newest_whole_checkpoint_is_found(tmp_path: Path, damage: str) -> None:
+    for step in (1, 2):
+        SafeCheckpoints().save_checkpoint({"step": step}, checkpoint_path(tmp_path, step))
+    newest = checkpoint_path(tmp_path, 2)
+    content = newest.read_bytes()
+    if damage == "no digest":
+        (tmp_path / f"{newest.name}.sha256").unlink()
+    else:
+        flipped = content[:50] + bytes([content[50] ^ 1]) + content[51:]
+        newest.write_bytes({"cut": content[:-9], "flip": flipped, "empty": b""}[damage])
+    told: list[str] = []
+    assert latest(tmp_path, told.append) == checkpoint_path(tmp_path, 1)
+    assert len(told) == 1
+    with pytest.raises(RunError, match="damaged"):
+        SafeCheckpoints().load_checkpoint(newest)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = checkpoint_path(tmp_path, 1)
+    SafeCheckpoints().save_checkpoint({"a": 1}, path)
+    with pytest.raises(Exception, match="pickle"):
+        SafeCheckpoints().save_checkpoint({"a": lambda: 0}, path)
+    assert is_whole(path)
+    assert SafeCheckpoints().load_checkpoint(path) == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
+    class Bad:
+        def __reduce__(self) -> Any:
+            return (Path(tmp_path, "ran").touch, ())
+
+    path = checkpoint_path(tmp_path, 1)
+    SafeCheckpoints().save_checkpoint({"a": Bad()}, path)
+    with pytest.raises(Exception, match="[Ww]eights"):
+        SafeCheckpoints().load_checkpoint(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
+    for step in (1, 3):
+        state = {"model.w": torch.full((2,), float(step), dtype=torch.bfloat16), "model.n": torch.tensor(7)}
+        SafeCheckpoints().save_checkpoint({"state_dict": state}, checkpoint_path(tmp_path, step))
+    mean = checkpoint.average(checkpoints(tmp_path))
+    assert mean["w"].dtype == torch.bfloat16
+    assert mean["w"].tolist() == [2.0, 2.0]
+    assert mean["n"] == 7
+
+
+def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+    class Writes:
+        is_global_zero = True
+
+        def save_checkpoint(self, path: Path) -> None:
+            SafeCheckpoints().save_checkpoint({}, path)
+
+    keeper, history = Keeper(tmp_path, last=2, metric="val/bleu"), []
+    for step, bleu in ((5, 1.0), (10, 9.0), (15, float("nan")), (20, 3.0), (25, 4.0)):
+        history.append({"step": float(step), "val/bleu": bleu})
+        keeper.keep(Writes(), step, history)  # type: ignore[arg-type]
+    keeper.keep(Writes(), 27, history)  # type: ignore[arg-type]
+    assert [path.stem for path in checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (10, 20, 25, 27)]
+    assert keeper.best(history) == checkpoint_path(tmp_path, 10)
+    assert keeper.best([{"step": 1.0}]) is None
+
+
+def test_staleness() -> None:
+    losses = [{"val/loss": value} for value in (3.0, 2.0, 2.1, 1.95, 1.94)]
+    assert not is_stale(losses, "val/loss", patience=2, min_delta=0.0)
+    assert is_stale(losses, "val/loss", patience=3, min_delta=0.1)
+    assert is_stale([{"val/bleu": value} for value in (3.0, 2.0, 1.0)], "val/bleu", patience=2, min_delta=0.0)
+
+
+def test_random_states_come_back() -> None:
+    def draw() -> list[float]:
+        return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]  # noqa: NPY002
+
+    draw()
+    states = randomness.capture()
+    buffer = io.BytesIO()
+    torch.save(states, buffer)
+    buffer.seek(0)
+    first = draw()
+    randomness.restore(torch.load(buffer, weights_only=True))
+    assert draw() == first
+
+
+# ------------------------------------------------------------------------------------------- what is written
+
+
+def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    for step in (10, 20, 30):
+        log.write({"step": step, "train/loss": float("nan") if step == 20 else 1.5})
+    log.close()
+    with path.open("a") as file:
+        file.write('{"step": 40, "tra')
+    assert [row["step"] for row in read_rows(path)] == [10, 20, 30]
+    assert read_rows(path)[1]["train/loss"] is None
+    MetricsLog(path, after=20).close()
+    assert [row["step"] for row in read_rows(path)] == [10, 20]
+
+
+def test_run_json(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with pytest.raises(RunError, match="not a run folder"):
+        folder.read()
+    folder.write({"status": "running"})
+    assert folder.update(status="finished", steps=3) == {"status": "finished", "steps": 3}
+    folder.record.write_text("{")
+    with pytest.raises(RunError, match="cannot be read"):
+        folder.read()
+    assert versions()["torch"]
+    assert git_state(Path(tmp_path.anchor)) is None
+
+
+# ------------------------------------------------------------------------------------------- what is shown
+
+ROW = {"step": 20, "epoch": 0.5, "train/loss": 2.5, "train/tokens_per_second": 1234.0}
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool) -> str:
+    monkeypatch.setenv("TERM", "xterm")
+    display = Display()
+    display.console = Console(force_terminal=terminal, width=120)
+    display.begin(0.0)
+    display.began = (time.monotonic() - 30, 0.0)
+    display.row(ROW, 0.25)
+    display.row(ROW, 0.26)
+    display.validated({"step": 20, "val/loss": 2.0, "val/bleu": 12.34}, [Sample("[a]", "b", "c" * 500)])
+    display.close()
+    return capsys.readouterr().out
+
+
+def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(monkeypatch, capsys, terminal=False)
+    assert "\x1b" not in said
+    assert said.count("tokens/s") == 1
+    assert "loss 2.500" in said
+    assert "1:30 left" in said
+    assert "bleu 12.3" in said
+    assert "    [a]\n      -> ccc" in said
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "LIVE_SECONDS", 0.0)
+    said = shown(monkeypatch, capsys, terminal=True)
+    assert "\x1b[" in said
+    assert " 25%" in said
+    assert "1,234 tokens/s" in said
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in shown(monkeypatch, capsys, terminal=True)
+
+
+def test_lengths_of_time() -> None:
+    assert [span(seconds) for seconds in (0, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
+
+
+# ------------------------------------------------------------------------------------------- W&B's mode
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "logged_in", "mode"),
+    [
+        (None, "", True, "offline"),
+        (None, "online", True, "online"),
+        (None, "online", False, "offline"),
+        (None, "disabled", True, "disabled"),
+        (False, "online", True, "disabled"),
+        ({}, "", True, "online"),
+        ({}, "", False, "offline"),
+        ({"project": "p"}, "offline", True, "offline"),
+        ({"mode": "offline"}, "", True, "offline"),
+        ({"mode": "disabled"}, "", True, "disabled"),
+        ({"mode": "online"}, "", False, "offline"),
+    ],
+)
+def test_where_a_run_is_logged(settings: Any, said: str, logged_in: bool, mode: str) -> None:
+    assert mode_of(settings, {"WANDB_MODE": said} if said else {}, logged_in) == mode
+
+
+def test_being_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not is_logged_in({})
+    assert is_logged_in({"WANDB_API_KEY": "x"})
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password x\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    assert is_logged_in({})
+    assert not is_logged_in({"WANDB_BASE_URL": "https://wandb.example.org"})
