@@ -1,4 +1,4 @@
-"""How long a person waits: for `check` to refuse a recipe with a typo, and for `train` to have made its first ten steps.
+"""How long a person waits: for `check` to refuse a recipe with a typo, and for `train` to make its first ten steps.
 
     python benchmarks/startup.py [--rounds 5]
 

@@ -265,6 +265,7 @@ def test_samples_follow_the_probabilities() -> None:
         ({"top_p": 0.5}, {3}),
         ({"top_k": 100, "top_p": 1.0}, {3, 4, 5}),
         ({"temperature": 0.01}, {3}),
+        ({"temperature": 1e-40}, {3}),
     ],
 )
 def test_sampling_keeps_to_the_most_probable(settings: dict[str, Any], allowed: set[int]) -> None:

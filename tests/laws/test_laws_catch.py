@@ -321,8 +321,8 @@ class CountsPaddingToo(Positions):
 
 
 class SeesTheFuture(SelfAttention):
-    def _near(self, length: int, past: int, device: torch.device) -> Tensor | None:
-        return torch.ones(length, past + length, dtype=torch.bool, device=device)
+    def _near(self, mask: Tensor, length: int, past: int) -> Tensor:
+        return mask
 
 
 class ForgetsThePadding(SelfAttention):
