@@ -21,13 +21,13 @@ from bare import GRU, PAD, Transformer
 from pytorch_lightning import Callback
 from torch import nn
 
-from composer.allocator import keep_freed_memory
 from composer.data.batches import Batch, loader
-from composer.progress import Display
 from composer.recipe import load
-from composer.run_folder import RunFolder
-from composer.session import Session, prepare
-from composer.trainer import quieten
+from composer.training.allocator import keep_freed_memory
+from composer.training.progress import Display
+from composer.training.run_folder import RunFolder
+from composer.training.session import Session, prepare
+from composer.training.trainer import quieten
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"
 MODELS: dict[str, type[nn.Module]] = {"transformer": Transformer, "gru_attention": GRU}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from composer.errors import ComposerError, DataError, Fault, RecipeError, RunError
     from composer.recipe import Recipe, load
     from composer.runs import open_run
-    from composer.train import train
+    from composer.training.train import train
 
 __all__ = [
     "ComposerError", "DataError", "Fault", "Recipe", "RecipeError", "RunError", "load", "open_run", "train",
@@ -20,7 +20,7 @@ __all__ = [
 _HOMES = {
     "load": "composer.recipe",
     "Recipe": "composer.recipe",
-    "train": "composer.train",
+    "train": "composer.training.train",
     "open_run": "composer.runs",
 } | dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors")
 

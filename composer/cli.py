@@ -135,7 +135,7 @@ def train(
     from composer.recipe import load
 
     loaded = load(recipe, overrides or (), data)
-    from composer.train import train as train_recipe
+    from composer.training.train import train as train_recipe
 
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)
 
@@ -262,7 +262,7 @@ def schema(
     ] = False,
 ) -> None:
     """Prints the JSON Schema of a recipe, for editors: completion, hover texts, faults while typing."""
-    from composer import schema as described
+    from composer.language import schema as described
 
     if not write:
         typer.echo(described.text(described.load()), nl=False)

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer import schema
 from composer.errors import Fault, show_path
-from composer.freeze import fingerprints, freeze
-from composer.node import Node, fault_at, plain
-from composer.resolve import resolve
-from composer.source import dump
+from composer.language import schema
+from composer.language.freeze import fingerprints, freeze
+from composer.language.node import Node, fault_at, plain
+from composer.language.resolve import resolve
+from composer.language.source import dump
 
 if TYPE_CHECKING:
     from composer.model import EncoderDecoder
@@ -25,7 +25,7 @@ Steps = tuple[str | int, ...]
 def load(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Recipe:
     """The recipe in a file, with `key=value` settings laid over it. Raises RecipeError with every fault."""
     # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
-    from composer.validate import validate
+    from composer.language.validate import validate
 
     file = Path(path)
     rules = schema.load()

@@ -17,8 +17,8 @@ from composer.decode import DECODERS, Hypothesis, decode_all
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.model import EncoderDecoder
 from composer.recipe import Recipe, load
-from composer.run_folder import RunFolder
-from composer.weights import load_weights
+from composer.training.run_folder import RunFolder
+from composer.training.weights import load_weights
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from string import Template
 
-from composer import schema
 from composer.data import files
 from composer.errors import DataError, Fault, RunError
+from composer.language import schema
 
 SAMPLE = 20_000
 """Lines that are looked at to see which letters the two texts use."""

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from composer import schema
-from composer.describe import describe, scalar_text
 from composer.errors import RunError
+from composer.language import schema
+from composer.language.describe import describe, scalar_text
 
 if TYPE_CHECKING:
     from composer.plan import Plan, Row

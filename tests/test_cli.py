@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 from typer.main import get_command
 
-from composer import cli, schema
+from composer import cli
+from composer.language import schema
 
 COMMANDS = sorted(get_command(cli.app).commands)  # type: ignore[attr-defined]
 

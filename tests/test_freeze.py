@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_recipes import SMALL, loaded
 
-from composer.schema import load
+from composer.language.schema import load
 
 TEXT = """recipe: 1
 data: {generate: copy}

@@ -9,9 +9,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
-from composer import schema
-from composer.node import plain
-from composer.source import read
+from composer.language import schema
+from composer.language.node import plain
+from composer.language.source import read
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
@@ -24,7 +24,7 @@ def generated() -> dict[str, Any]:
 
 def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) -> None:
     committed = (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == schema.text(generated), "run `python -m composer.schema`"
+    assert committed == schema.text(generated), "run `python -m composer.language.schema`"
     assert schema.text(schema.generate()) == schema.text(generated)
 
 

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer import source
 from composer.errors import RecipeError
-from composer.node import plain
-from composer.source import dump, parse, parse_value, read
+from composer.language import source
+from composer.language.node import plain
+from composer.language.source import dump, parse, parse_value, read
 
 PARSERS = [each for each in (getattr(yaml, "CSafeLoader", None), yaml.SafeLoader) if each]
 

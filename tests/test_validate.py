@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from small_recipes import SMALL, loaded, places, refused
 
 from composer.errors import RecipeError
-from composer.node import plain
-from composer.source import dump, parse
+from composer.language.node import plain
+from composer.language.source import dump, parse
 
 # one block in a decoder; the block begins in line 6, column 7
 BLOCK = """recipe: 1

@@ -61,7 +61,9 @@ def sample(
     uniforms = draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
-        return drawn(narrowed((log_p - log_p.amax(-1, keepdim=True)) / temperature, top_k, top_p), uniforms[places, step])
+        return drawn(
+            narrowed((log_p - log_p.amax(-1, keepdim=True)) / temperature, top_k, top_p), uniforms[places, step]
+        )
 
     found = follow(search, choose, limits, search.n_best)
     return [

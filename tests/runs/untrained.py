@@ -10,8 +10,8 @@ import torch
 from composer.build import build
 from composer.data.load import load_data
 from composer.recipe import load
-from composer.run_folder import RunFolder
-from composer.weights import save_weights
+from composer.training.run_folder import RunFolder
+from composer.training.weights import save_weights
 
 GRU = """
 encoder: [{rnn: {cell: gru, bidirectional: true}}]

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 from tiny_recipes import Tiny
 
-from composer.metrics_log import read_rows
-from composer.run_folder import RunFolder
-from composer.train import train
+from composer.training.metrics_log import read_rows
+from composer.training.run_folder import RunFolder
+from composer.training.train import train
 
 ROOT = Path(__file__).parents[2]
 # Adam would make a step of the noise in a gradient that is zero

@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from composer import checkpoint, progress, randomness
-from composer.budget import Budget, Clock
-from composer.checkpoint import SafeCheckpoints, checkpoint_path, checkpoints, is_whole, latest
-from composer.course import is_stale
 from composer.errors import RunError
-from composer.keeper import Keeper
-from composer.metrics_log import MetricsLog, read_rows
-from composer.optimizers import OPTIMIZERS
-from composer.progress import Display, span
-from composer.run_folder import RunFolder, git_state, versions
-from composer.schedules import SCHEDULES, Progress
-from composer.wandb_log import Sample, is_logged_in, mode_of
+from composer.training import checkpoint, progress, randomness
+from composer.training.budget import Budget, Clock
+from composer.training.checkpoint import SafeCheckpoints, checkpoint_path, checkpoints, is_whole, latest
+from composer.training.course import is_stale
+from composer.training.keeper import Keeper
+from composer.training.metrics_log import MetricsLog, read_rows
+from composer.training.optimizers import OPTIMIZERS
+from composer.training.progress import Display, span
+from composer.training.run_folder import RunFolder, git_state, versions
+from composer.training.schedules import SCHEDULES, Progress
+from composer.training.wandb_log import Sample, is_logged_in, mode_of
 
 # ------------------------------------------------------------------------------------------- schedules
 
@@ -134,7 +134,7 @@ def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
 
     path = checkpoint_path(tmp_path, 1)
     SafeCheckpoints().save_checkpoint({"a": Bad()}, path)
-    with pytest.raises(Exception, match="[Ww]eights"):
+    with pytest.raises(Exception, match=r"[Ww]eights"):
         SafeCheckpoints().load_checkpoint(path)
     assert not (tmp_path / "ran").exists()
 
@@ -175,7 +175,7 @@ def test_staleness() -> None:
 
 def test_random_states_come_back() -> None:
     def draw() -> list[float]:
-        return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]  # noqa: NPY002
+        return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]
 
     draw()
     states = randomness.capture()

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from tiny_recipes import Tiny, same_weights
 
-from composer.course import Course
 from composer.errors import RunError
-from composer.metrics_log import read_rows
-from composer.train import train
-
+from composer.training.course import Course
+from composer.training.metrics_log import read_rows
+from composer.training.train import train
 
 METRICS = ("train/loss", "val/loss", "val/bleu", "train/learning_rate")
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 from tiny_recipes import Tiny, same_weights
 
-from composer import checkpoint, run_folder
 from composer.errors import ComposerError, RunError, RunFailed
-from composer.module import Seq2Seq
-from composer.run_folder import RunFolder
-from composer.train import train
+from composer.training import checkpoint, run_folder
+from composer.training.module import Seq2Seq
+from composer.training.run_folder import RunFolder
+from composer.training.train import train
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = ("training.max_steps=100000", "training.validate_every=50000")
@@ -83,9 +83,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_loss_that_is_no_number_ends_the_run(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Seq2Seq.training_step
     seen = []
 

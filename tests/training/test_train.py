@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from tiny_recipes import Tiny, same_weights
 
 import composer
-from composer import checkpoint
 from composer.errors import RunError
-from composer.metrics_log import read_rows
-from composer.module import Seq2Seq
-from composer.train import train
+from composer.training import checkpoint
+from composer.training.metrics_log import read_rows
+from composer.training.module import Seq2Seq
+from composer.training.train import train
 
 SHORT = ("training.max_steps=4", "training.validate_every=2")
 
@@ -119,7 +119,9 @@ def test_minutes_end_a_training(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_a_language_model_trains_without_sources(tiny: Tiny, tmp_path: Path) -> None:
-    outcome = train(tiny(*SHORT, "model.encoder=null", "model.decoder=[rnn]", "model.output.tie=[target]"), tmp_path / "run")
+    outcome = train(
+        tiny(*SHORT, "model.encoder=null", "model.decoder=[rnn]", "model.output.tie=[target]"), tmp_path / "run"
+    )
     assert "val/loss" in outcome.scores
     assert "val/bleu" not in outcome.scores
 

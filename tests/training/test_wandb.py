@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tiny_recipes import Tiny
 
-from composer.metrics_log import read_rows
-from composer.train import train
-from composer.wandb_log import WandbLog
+from composer.training.metrics_log import read_rows
+from composer.training.train import train
+from composer.training.wandb_log import WandbLog
 
 
 def records(file: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytorch_lightning import Trainer
 
-from composer.checkpoint import checkpoint_path, checkpoints, remove
+from composer.training.checkpoint import checkpoint_path, checkpoints, remove
 
 History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""

@@ -11,25 +11,25 @@ from typing import Any
 
 import torch
 
-from composer import run_folder
-from composer.allocator import keep_freed_memory
 from composer.data.batches import ReadingOrder, loader
 from composer.data.pairs import check_files
 from composer.errors import ComposerError, RunError, RunFailed
-from composer.journal import Journal
-from composer.metrics_log import MetricsLog
-from composer.outcome import Outcome, conclude
 from composer.plan import parameters_of, plan
-from composer.progress import Display
 from composer.recipe import Recipe
-from composer.run_folder import RunFolder
-from composer.samples import Judge
-from composer.session import Session, data_folders, prepare
-from composer.signals import Stopped
-from composer.start import last_checkpoint, must_be_same
-from composer.trainer import is_first, quieten
-from composer.wandb_log import WandbLog, mode_here, told
-from composer.whole import write_whole
+from composer.training import run_folder
+from composer.training.allocator import keep_freed_memory
+from composer.training.journal import Journal
+from composer.training.metrics_log import MetricsLog
+from composer.training.outcome import Outcome, conclude
+from composer.training.progress import Display
+from composer.training.run_folder import RunFolder
+from composer.training.samples import Judge
+from composer.training.session import Session, data_folders, prepare
+from composer.training.signals import Stopped
+from composer.training.start import last_checkpoint, must_be_same
+from composer.training.trainer import is_first, quieten
+from composer.training.wandb_log import WandbLog, mode_here, told
+from composer.training.whole import write_whole
 
 RUNS = Path("runs")
 

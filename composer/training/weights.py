@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from composer.errors import RunError
-from composer.whole import write_whole
+from composer.training.whole import write_whole
 
 SHOWN = 5
 """Differences that are listed; the rest is counted."""

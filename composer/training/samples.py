@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from composer.data.encoded import Encoded
 from composer.data.pairs import Pairs
 from composer.decode import decode_all
-from composer.module import Seq2Seq
 from composer.scores import text_scores
-from composer.wandb_log import Sample
+from composer.training.module import Seq2Seq
+from composer.training.wandb_log import Sample
 
 JUDGED = 200
 """Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""

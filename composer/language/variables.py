@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from composer.errors import Fault, RecipeError, meant, show_path
-from composer.node import Node, fault_at
-from composer.source import MAX_DEPTH, MAX_VALUES
+from composer.language.node import Node, fault_at
+from composer.language.source import MAX_DEPTH, MAX_VALUES
 
 MAX_TEXT = 4096  # characters that variables may make of one text
 

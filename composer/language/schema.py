@@ -1,7 +1,7 @@
 """The JSON Schema of a recipe, generated from the constructors of the blocks, the tables and the sections.
 
 The schema is a file that travels with the package: editors read it, and so do validation and freezing, without
-importing torch. It is made anew only where plug-ins add blocks. `python -m composer.schema` writes it.
+importing torch. It is made anew only where plug-ins add blocks. `python -m composer.language.schema` writes it.
 
 What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table, by a bare name or
 a mapping with one key; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item
@@ -29,8 +29,8 @@ Schema = dict[str, Any]
 
 PLUG_INS = "seqcomposer.blocks"
 TABLES = {
-    "optimizers": ("composer.optimizers", "OPTIMIZERS"),
-    "schedules": ("composer.schedules", "SCHEDULES"),
+    "optimizers": ("composer.training.optimizers", "OPTIMIZERS"),
+    "schedules": ("composer.training.schedules", "SCHEDULES"),
     "tokenizers": ("composer.data.tokenizer", "TOKENIZERS"),
     "tasks": ("composer.data.tasks", "TASKS"),
     "decoders": ("composer.decode", "DECODERS"),
@@ -56,7 +56,7 @@ def load() -> Schema:
 
 def home() -> Path:
     """Where the schema's file is: inside an installed package, or beside it in a clone."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     inside = here / "schemas" / "recipe.schema.json"
     return inside if inside.exists() else here.parent / "schemas" / "recipe.schema.json"
 
@@ -89,7 +89,8 @@ def _speaks_of(branch: Schema, wanted: str) -> bool:
 
 def generate() -> Schema:
     """The schema, from every registered block and table. Imports torch."""
-    from composer import language, registry
+    from composer import registry
+    from composer.language import sections as language
 
     defs: dict[str, Schema] = {"variable": _variable()}
     blocks = registry.blocks()

@@ -20,9 +20,9 @@ from torch.optim import Optimizer
 from composer.build import build
 from composer.data.tokenizer import Tokenizers
 from composer.model import PAD, Beside
-from composer.optimizers import OPTIMIZERS
 from composer.recipe import Recipe, load
-from composer.schedules import SCHEDULES, Progress
+from composer.training.optimizers import OPTIMIZERS
+from composer.training.schedules import SCHEDULES, Progress
 
 Batch = Mapping[str, Any]
 """A batch as `composer.data.batches` makes it."""

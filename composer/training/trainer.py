@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, Trainer
 
-from composer.checkpoint import SafeCheckpoints
 from composer.recipe import Recipe
+from composer.training.checkpoint import SafeCheckpoints
 
 NAMES = {"bf16": "bf16-mixed", "16": "16-mixed"}
 """What a recipe may say for short."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from composer import checkpoint
 from composer.data.encoded import Encoded
 from composer.data.pairs import sides
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.recipe import Recipe, load
-from composer.run_folder import RunFolder
+from composer.training import checkpoint
+from composer.training.run_folder import RunFolder
 
 SHOWN = 5
 """Differences that are listed; the rest is counted."""

@@ -14,15 +14,15 @@ from typing import Any, Protocol, TypeVar
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 
-from composer import randomness
-from composer.budget import Budget, Clock
 from composer.data.batches import ReadingOrder
 from composer.errors import RunError, RunFailed
-from composer.keeper import Keeper, worth
-from composer.module import Seq2Seq, scores_of
-from composer.position import EndlessOrder
-from composer.schedules import Progress
-from composer.signals import Signals, Stopped
+from composer.training import randomness
+from composer.training.budget import Budget, Clock
+from composer.training.keeper import Keeper, worth
+from composer.training.module import Seq2Seq, scores_of
+from composer.training.position import EndlessOrder
+from composer.training.schedules import Progress
+from composer.training.signals import Signals, Stopped
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does anybody wait for the device."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from composer.whole import write_whole
+from composer.training.whole import write_whole
 
 
 class MetricsLog:

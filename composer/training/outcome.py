@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer import checkpoint
 from composer.data.pairs import sources
 from composer.evaluate import evaluate, token_scores
-from composer.journal import Journal
-from composer.keeper import History, Keeper
-from composer.progress import describe
-from composer.run_folder import now
 from composer.runs import Run, device_for
-from composer.samples import Judge, Sample
-from composer.session import Session
-from composer.weights import save_weights
+from composer.training import checkpoint
+from composer.training.journal import Journal
+from composer.training.keeper import History, Keeper
+from composer.training.progress import describe
+from composer.training.run_folder import now
+from composer.training.samples import Judge, Sample
+from composer.training.session import Session
+from composer.training.weights import save_weights
 
 SHOWN = 3
 """Translations that are shown at the end."""

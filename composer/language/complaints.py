@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from composer.errors import Fault
-from composer.node import Mark, fault_at
+from composer.language.node import Mark, fault_at
 
 UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from composer.describe import (
+from composer.errors import Fault, meant, nearest, show_path
+from composer.language.describe import (
     allowed,
     describe,
     form,
@@ -17,9 +18,8 @@ from composer.describe import (
     scalar_text,
     wants,
 )
-from composer.errors import Fault, meant, nearest, show_path
-from composer.node import Mark, Node, fault_at
-from composer.schema import Schema
+from composer.language.node import Mark, Node, fault_at
+from composer.language.schema import Schema
 
 Path = tuple[str | int, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from composer.schema import BLOCK, VARIABLE, Schema
-from composer.source import scalar
+from composer.language.schema import BLOCK, VARIABLE, Schema
+from composer.language.source import scalar
 
 LISTED = 40  # names that a message tells before it gives up
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from composer.schema import Schema, alternative
+from composer.language.schema import Schema, alternative
 
 DEFAULT_EPOCHS = 10
 BUDGETS = ("max_steps", "max_epochs", "max_minutes")

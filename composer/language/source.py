@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from composer.complaints import Places, syntax_fault
 from composer.errors import Fault, RecipeError
-from composer.node import COMMAND_LINE, Mark, Node, fault_at
+from composer.language.complaints import Places, syntax_fault
+from composer.language.node import COMMAND_LINE, Mark, Node, fault_at
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64

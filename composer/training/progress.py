@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from composer.wandb_log import Sample
+from composer.training.wandb_log import Sample
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines."""

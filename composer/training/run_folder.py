@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from composer.errors import RunError
-from composer.whole import write_whole
+from composer.training.whole import write_whole
 
 PACKAGES = (
     "seqcomposer", "torch", "pytorch-lightning", "tokenizers", "datasets", "safetensors", "sacrebleu", "wandb",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from composer.metrics_log import MetricsLog
-from composer.module import Seq2Seq
-from composer.progress import Display
-from composer.samples import Judge
-from composer.wandb_log import WandbLog
+from composer.training.metrics_log import MetricsLog
+from composer.training.module import Seq2Seq
+from composer.training.progress import Display
+from composer.training.samples import Judge
+from composer.training.wandb_log import WandbLog
 
 SHOWN = 3
 """Translations that are shown at a validation."""

@@ -10,21 +10,21 @@ from typing import Any
 
 from pytorch_lightning import Trainer, seed_everything
 
-from composer.budget import Budget
-from composer.course import Course
 from composer.data.batches import TrainingOrder
 from composer.data.encoded import Encoded
 from composer.data.load import Data, load_data
 from composer.errors import RunError
-from composer.keeper import Keeper
-from composer.module import Seq2Seq
-from composer.position import EndlessOrder
-from composer.progress import Display
 from composer.recipe import Recipe
-from composer.run_folder import RunFolder
-from composer.start import must_be_same_data, tokenizers_of
-from composer.trainer import is_first, trainer_of
-from composer.weights import load_weights
+from composer.training.budget import Budget
+from composer.training.course import Course
+from composer.training.keeper import Keeper
+from composer.training.module import Seq2Seq
+from composer.training.position import EndlessOrder
+from composer.training.progress import Display
+from composer.training.run_folder import RunFolder
+from composer.training.start import must_be_same_data, tokenizers_of
+from composer.training.trainer import is_first, trainer_of
+from composer.training.weights import load_weights
 
 PATIENCE = 3600.0
 """Seconds that a process waits for the first one to have trained the tokenizer."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from composer.errors import RecipeError, meant
-from composer.node import Node, fault_at
-from composer.source import read
+from composer.language.node import Node, fault_at
+from composer.language.source import read
 
 MAX_FILES = 32
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from composer.describe import listed
 from composer.errors import Fault, meant, nearest, show_path
-from composer.node import Mark, Node, fault_at
+from composer.language.describe import listed
+from composer.language.node import Mark, Node, fault_at
 
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
 HUB_KEYS = ("id", "config", "train", "val", "test", "target")

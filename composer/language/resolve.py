@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from composer.extends import extended
-from composer.node import Node
-from composer.override import First, override
-from composer.variables import substitute
+from composer.language.extends import extended
+from composer.language.node import Node
+from composer.language.override import First, override
+from composer.language.variables import substitute
 
 
 def resolve(path: Path, overrides: Sequence[str], first: First) -> Node:

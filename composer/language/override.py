@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from composer.errors import Fault, RecipeError, meant, show_path
-from composer.node import COMMAND_LINE, Mark, Node, depth, fault_at
-from composer.source import MAX_DEPTH, parse_value
-from composer.variables import known, variables_of
+from composer.language.node import COMMAND_LINE, Mark, Node, depth, fault_at
+from composer.language.source import MAX_DEPTH, parse_value
+from composer.language.variables import known, variables_of
 
 Steps = tuple[str | int, ...]
 First = Callable[[Steps], str | None]

@@ -16,12 +16,12 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.agree import disagreements
 from composer.errors import RecipeError, nearest
-from composer.explain import explain
-from composer.extends import DATA_SOURCES
-from composer.node import Node, fault_at, plain
-from composer.schema import Schema, alternative
+from composer.language.agree import disagreements
+from composer.language.explain import explain
+from composer.language.extends import DATA_SOURCES
+from composer.language.node import Node, fault_at, plain
+from composer.language.schema import Schema, alternative
 
 Errors = Iterator[ValidationError]
 

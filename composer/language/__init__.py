@@ -1,0 +1,1 @@
+"""The recipe language: from text to plain data that hold together. Only the schema's generator imports torch."""
