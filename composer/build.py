@@ -5,6 +5,7 @@ Building and shape inference are one: each block's constructor is told the strea
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -191,5 +192,5 @@ def given_names(written: Any) -> Iterator[str]:
 
 
 def python_name(key: str) -> str:
-    """The keyword of a setting: `from` is `from_`, since Python keeps the word for itself."""
-    return f"{key}_" if key == "from" else key
+    """The keyword of a setting: `from` is `from_`, as every word that Python keeps for itself."""
+    return f"{key}_" if keyword.iskeyword(key) else key

@@ -26,7 +26,7 @@ LAYERS = (
     "data",
     "plan",
     "build",
-    "model optimizers schedules",
+    "model optimizers schedules loss",
     "recipe",
     "registry sections",
     "freeze validate agree",

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from composer.build import build
 from composer.data.tokenizer import Tokenizers
 from composer.model import PAD, Beside
 from composer.recipe import Recipe, load
+from composer.training.loss import sum_loss
 from composer.training.optimizers import OPTIMIZERS
 from composer.training.schedules import SCHEDULES, Progress
 
@@ -133,14 +133,6 @@ class Sums:
         total = over_devices(torch.stack([self.sums[name].double() for name in names]))
         self.sums = {}
         return dict(zip(names, total.tolist(), strict=True))
-
-
-def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Nats summed over the real tokens. logits: (B, T, V), target: (B, T) -> a scalar."""
-    return F.cross_entropy(
-        logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, reduction="sum",
-        label_smoothing=label_smoothing,
-    )  # fmt: skip
 
 
 def scores_of(sums: Mapping[str, float]) -> dict[str, float]:

@@ -15,8 +15,9 @@ from composer.training.journal import Journal
 from composer.training.keeper import History, Keeper
 from composer.training.progress import describe
 from composer.training.run_folder import now
-from composer.training.samples import Judge, Sample
+from composer.training.samples import Judge
 from composer.training.session import Session
+from composer.training.wandb_log import Sample
 from composer.training.weights import save_weights
 
 SHOWN = 3
