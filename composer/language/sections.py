@@ -209,10 +209,8 @@ class Trainer:
         num_nodes: How many machines.
         deterministic: Whether only deterministic algorithms are used: true, false or warn.
         benchmark: Whether cuDNN looks for the fastest algorithms.
-        limit_train_batches: The share, or the number, of training batches of an epoch.
         limit_val_batches: The share, or the number, of validation batches.
-        num_sanity_val_steps: Validation batches that are tried before the training.
-        log_every_n_steps: Steps between two rows of the log.
+        log_every_n_steps: Steps between two rows of the metrics; 10 at most.
         inference_mode: Whether validation runs in inference mode.
         detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
         profiler: simple, advanced or pytorch.
@@ -228,9 +226,7 @@ class Trainer:
     num_nodes: Open = None
     deterministic: Open = None
     benchmark: Open = None
-    limit_train_batches: Open = None
     limit_val_batches: Open = None
-    num_sanity_val_steps: Open = None
     log_every_n_steps: Open = None
     inference_mode: Open = None
     detect_anomaly: Open = None
@@ -260,7 +256,9 @@ TRAINER_REFUSES = {
     "use_distributed_sampler": "remove it; the batches know the devices",
     "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
     "fast_dev_run": "say `training.max_steps=1` on the command line",
-    "overfit_batches": "write `limit_train_batches`",
+    "overfit_batches": "remove it; a split of the data with few lines does the same",
+    "limit_train_batches": "write `training.max_steps`",
+    "num_sanity_val_steps": "remove it; say `training.validate_every=1` on the command line to try a validation",
     "limit_test_batches": "remove it; `evaluate` measures all lines",
     "limit_predict_batches": "remove it; `translate` translates all lines",
     "barebones": "remove it",

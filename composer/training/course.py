@@ -50,9 +50,11 @@ class Course(Callback):
         validate_every: int | None,
         early_stopping: Mapping[str, Any] | None,
         tokenizer: str,
+        row_steps: int = ROW_STEPS,
     ) -> None:
         self.budget, self.order, self.keeper = budget, order, keeper
         self.validate_every, self.early_stopping, self.tokenizer = validate_every, early_stopping, tokenizer
+        self.row_steps = min(ROW_STEPS, row_steps)
         self.reading: ReadingOrder | None = None
         self.journal: Journal | None = None
         self.signals = Signals()
@@ -118,7 +120,7 @@ class Course(Callback):
         self.measure()
         due, self.ended_epoch = self.is_due(), False
         stop = self.signal()
-        if due or stop or self.now.step % ROW_STEPS == 0:
+        if due or stop or self.now.step % self.row_steps == 0:
             self.write_row(pl_module)
         trainer.should_stop = self.is_over()
         if due and trainer.enable_validation:
@@ -241,7 +243,7 @@ def losses_of(history: Sequence[Mapping[str, float]]) -> tuple[float, ...]:
 def is_stale(history: Sequence[Mapping[str, float]], metric: str, patience: int, min_delta: float) -> bool:
     """Whether the last `patience` validations brought nothing better."""
     best, waited = -math.inf, 0
-    for scores in history:
+    for scores in (each for each in history if metric in each):
         value = worth(metric, scores)
         best, waited = (value, 0) if value > best + min_delta else (best, waited + 1)
     return waited >= patience

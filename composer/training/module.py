@@ -130,7 +130,8 @@ class Sums:
         if not self.sums:
             return {}
         names = sorted(self.sums)
-        total = over_devices(torch.stack([self.sums[name].double() for name in names]))
+        stacked = torch.stack([self.sums[name].float() for name in names])
+        total = over_devices(stacked if stacked.device.type == "mps" else stacked.double())
         self.sums = {}
         return dict(zip(names, total.tolist(), strict=True))
 

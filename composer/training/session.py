@@ -16,7 +16,7 @@ from composer.data.load import Data, load_data
 from composer.errors import RunError
 from composer.recipe import Recipe
 from composer.training.budget import Budget
-from composer.training.course import Course
+from composer.training.course import ROW_STEPS, Course
 from composer.training.keeper import Keeper
 from composer.training.module import Seq2Seq
 from composer.training.position import EndlessOrder
@@ -86,8 +86,9 @@ def course_of(recipe: Recipe, folder: RunFolder, train: Encoded, tokenizer: str)
     early = training["early_stopping"]
     last = max(2, training["average_checkpoints"])
     keeper = Keeper(folder.checkpoints, last, early["metric"] if early else "val/loss")
+    rows = recipe.trainer.get("log_every_n_steps") or ROW_STEPS
     budget = Budget(training["max_steps"], training["max_epochs"], training["max_minutes"])
-    return Course(budget, EndlessOrder(order), keeper, training["validate_every"], early, tokenizer)
+    return Course(budget, EndlessOrder(order), keeper, training["validate_every"], early, tokenizer, rows)
 
 
 def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:

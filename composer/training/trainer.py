@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from composer.errors import Fault, RecipeError
 from composer.recipe import Recipe
 from composer.training.checkpoint import SafeCheckpoints
 
@@ -38,7 +40,20 @@ def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
         "callbacks": callbacks,
         "plugins": [SafeCheckpoints(), *([plugins] if isinstance(plugins, str) else plugins)],
     }
-    return Trainer(**{**quiet, **devices_of(given), **owned})
+    for own in ("enable_progress_bar", "log_every_n_steps"):  # ours to obey, not Lightning's
+        given.pop(own, None)
+    try:
+        return Trainer(**{**quiet, **devices_of(given), **owned})
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
+        raise RecipeError([unusable(recipe, error)]) from error
+
+
+def unusable(recipe: Recipe, error: Exception) -> Fault:
+    """What Lightning does not accept, told at the place in the recipe that it most likely means."""
+    said = " ".join(str(error).split())
+    keys = [("trainer", key) for key in recipe.trainer if key in said]
+    path = keys[0] if keys else ("trainer",) if recipe.trainer else ("training", "precision")
+    return recipe.fault("trainer", path, f"Lightning cannot train so here: {said}", "change it, or remove it")
 
 
 def devices_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -51,8 +66,9 @@ def devices_of(given: dict[str, Any]) -> dict[str, Any]:
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ.get("WORLD_SIZE", local)) // local
         return {"devices": local, "num_nodes": nodes, **({"strategy": "ddp"} if local * nodes > 1 else {}), **given}
+    wanted = given.get("accelerator", "auto")
     accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
-    on_cpu = given.get("accelerator", "auto") == "cpu" or not accelerated
+    on_cpu = wanted == "cpu" or (wanted == "auto" and not accelerated)
     if given.get("devices", "auto") == "auto" and on_cpu and given.get("strategy", "auto") == "auto":
         return {**given, "accelerator": "cpu", "devices": 1}
     return given

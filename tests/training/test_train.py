@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tiny_recipes import Tiny, same_weights
 
 import composer
-from composer.errors import RunError
+from composer.errors import RecipeError, RunError
 from composer.training import checkpoint
 from composer.training.metrics_log import read_rows
 from composer.training.module import Seq2Seq
@@ -148,3 +148,18 @@ def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) 
     module = Seq2Seq.load_from_checkpoint(path, weights_only=True)
     weights = checkpoint.weights(path)
     assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
+
+
+@pytest.mark.parametrize("trainer", ["{accelerator: gpoo}", "{strategy: fsdp}", "{devices: x}"])
+def test_what_lightning_refuses_is_told_at_its_place(tiny: Tiny, tmp_path: Path, trainer: str) -> None:
+    with pytest.raises(RecipeError, match="Lightning cannot train so here") as raised:
+        train(tiny(f"trainer={trainer}"), tmp_path / "run")
+    assert raised.value.faults[0].path == f"trainer.{trainer[1:].partition(':')[0]}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_progress_can_be_switched_off(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny(*SHORT, "trainer={enable_progress_bar: false, log_every_n_steps: 1}"), tmp_path / "run")
+    assert not capsys.readouterr().out
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
