@@ -100,7 +100,8 @@ def begin(session: Session) -> Journal | None:
     if not is_first():
         return None
     folder, recipe, say = session.folder, session.recipe, session.display.say
-    record = {**(session.record or first_record(session)), "status": "running", "versions": run_folder.versions()}
+    known = session.record if folder.tokenizer.exists() else first_record(session)
+    record = {**known, "status": "running", "versions": run_folder.versions()}
     folder.write(record)
     folder.checkpoints.mkdir(exist_ok=True)
     write_whole(folder.recipe, recipe.dump().encode())

@@ -66,12 +66,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for name, text in METADATA.items():
             archive.writestr(f"outside-1.0.dist-info/{name}", text)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True, capture_output=True, timeout=400)
     return {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(HOME))), "OMP_NUM_THREADS": "1"}
 
 
 def python(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=400)
 
 
 @pytest.fixture(scope="module")

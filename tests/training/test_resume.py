@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tiny_recipes import Tiny, same_weights
 
+from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.training.course import Course
 from composer.training.metrics_log import read_rows
@@ -115,3 +116,46 @@ def test_another_tokenizer_is_refused(tiny: Tiny, tmp_path: Path, killed_after: 
     path.write_text(path.read_text().replace('"lowercase": false', '"lowercase": true'))
     with pytest.raises(RunError, match="tokenizer"):
         train(tiny(), tmp_path / "run", resume=True)
+
+
+def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
+    data = "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
+    killed_after(5)
+    with pytest.raises(Killed):
+        train(tiny(data), tmp_path / "run", data=tmp_path)
+    (tmp_path / "b.txt").write_text("".join(f"a {number}\n" for number in range(40)))
+    with pytest.raises(RunError, match="data have changed"):
+        train(tiny(data), tmp_path / "run", resume=True)
+
+
+def test_a_run_that_had_hardly_begun_begins_again(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny(), tmp_path / "whole")
+
+    def dies(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizers, "save", dies)
+        with pytest.raises(Killed):
+            train(tiny(), tmp_path / "cut")
+    train(tiny(), tmp_path / "cut", resume=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_run_that_was_killed_at_its_very_end_is_concluded(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("composer.training.outcome.evaluate", dies)
+        with pytest.raises(Killed):
+            train(tiny(), tmp_path / "run")
+    outcome = train(tiny(), tmp_path / "run", resume=True)
+    assert outcome.record["status"] == "finished"
+    assert outcome.record["steps"] == 12
