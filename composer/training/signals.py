@@ -19,7 +19,7 @@ class Stopped(Exception):
 
 
 class Signals:
-    """Remembers the first signal; a second SIGINT interrupts at once."""
+    """Remembers the first signal; a second one ends the process at once."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -37,6 +37,9 @@ class Signals:
         self.before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received and number == signal.SIGINT:
+        if not self.received:
+            self.received = number
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.received = self.received or number
+        else:
+            raise SystemExit(128 + number)

@@ -130,9 +130,7 @@ def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path, killed_afte
         train(tiny(data), tmp_path / "run", resume=True)
 
 
-def test_a_run_that_had_hardly_begun_begins_again(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_had_hardly_begun_begins_again(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tiny(), tmp_path / "whole")
 
     def dies(*_: Any) -> None:
