@@ -8,8 +8,8 @@ import warnings
 from typing import Any
 
 import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from composer.errors import Fault, RecipeError
 from composer.recipe import Recipe
