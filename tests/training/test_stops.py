@@ -36,7 +36,7 @@ def start(folder: Path, run: Path, *words: str) -> subprocess.Popen[str]:
 
 def until_rows(process: subprocess.Popen[str], run: Path, rows: int) -> None:
     """Waits until a training has written so many rows."""
-    for _ in range(600):
+    for _ in range(3000):
         if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count("\n") >= rows:
             return
         assert process.poll() is None, process.stdout and process.stdout.read()
@@ -52,7 +52,7 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, s
     process = start(tmp_path, run, *ENDLESS)
     until_rows(process, run, 2)
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == status, said
     assert "Traceback" not in said
     assert RunFolder(run).read()["status"] == "interrupted"
