@@ -60,7 +60,7 @@ class Builder:
     # ------------------------------------------------------------------------------------------- the model
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-        """Encoders in order, then the decoder; a later encoder may read an earlier one."""
+        """Encoders in the order of their names, then the decoder; a later encoder may read an earlier one."""
         settings, width = self.recipe.model, self.recipe.model["width"]
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
