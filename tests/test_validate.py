@@ -19,6 +19,7 @@ from small_recipes import SMALL, loaded, places, refused
 from composer.errors import RecipeError
 from composer.language.node import plain
 from composer.language.source import dump, parse
+from composer.recipe import load
 
 # one block in a decoder; the block begins in line 6, column 7
 BLOCK = """recipe: 1
@@ -197,6 +198,21 @@ def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expecte
         assert places(refused(tmp_path, text)) == expected
     else:
         loaded(tmp_path, text)
+
+
+def test_early_stopping_watches_what_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "language_model.yaml"
+    file.write_text(
+        "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
+        "training:\n  early_stopping: {metric: val/bleu}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(RecipeError) as raised:
+        load(file)
+    assert [(fault.line, fault.column, fault.code) for fault in raised.value.faults] == [
+        (5, 3, "missing"),
+        (5, 28, "metric"),
+    ]
 
 
 def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:

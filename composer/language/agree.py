@@ -12,6 +12,9 @@ NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file
 HUB_KEYS = ("id", "config", "train", "val", "test", "target")
 SPLITS = ("train", "val", "test")
 
+TRANSLATED = ("val/bleu", "val/chrf", "val/exact_match")
+"""What is measured on translations."""
+
 
 def disagreements(root: Node) -> list[Fault]:
     """Every fault between the parts of a recipe that the schema has found good one by one."""
@@ -82,11 +85,21 @@ def _ties(root: Node) -> Iterator[Fault]:
 
 
 def _stopping(root: Node) -> Iterator[Fault]:
-    stopping, parallel = _child(root, "training", "early_stopping"), _child(root, "data", "parallel")
-    if stopping is not None and parallel is not None and _child(parallel, "val") is None:
+    """Early stopping watches what is measured: it needs a validation, and BLEU and the like something to translate."""
+    stopping = _child(root, "training", "early_stopping")
+    if stopping is None:
+        return
+    parallel, hub = _child(root, "data", "parallel"), _child(root, "data", "hub")
+    lacks_val = parallel is not None and _child(parallel, "val") is None
+    if lacks_val or (hub is not None and "val" in hub.value and _child(hub, "val") is None):
         yield _needs_val(stopping.place)
+    metric = _child(stopping, "metric")
+    if metric is not None and metric.value in TRANSLATED and not _sources(root):
+        message = f"`{metric.value}` is never measured: a model without encoders translates nothing"
+        path = "training.early_stopping.metric"
+        yield fault_at(metric.mark, "metric", path, message, "write `val/loss`, or give the model an encoder")
 
 
 def _needs_val(mark: Mark) -> Fault:
     message = "`early_stopping` watches a validation, and the data has no `val`"
-    return fault_at(mark, "missing", "training.early_stopping", message, "add `val:` under `data.parallel`")
+    return fault_at(mark, "missing", "training.early_stopping", message, "name a `val` among the data")
