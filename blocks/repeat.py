@@ -38,12 +38,15 @@ class Repeat(Block):
         self.out = stream
 
     def start(self, x: Tensor, context: Context) -> State:
-        return tuple(stack.start(x, context) for stack in self._iterations())
+        return tuple(
+            stack.start(x, context._replace(iterations=(*context.iterations, iteration)))
+            for iteration, stack in enumerate(self._iterations())
+        )
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         after = []
-        for stack, before in zip(self._iterations(), state, strict=True):
-            x, last = stack(x, before, context)
+        for iteration, (stack, before) in enumerate(zip(self._iterations(), state, strict=True)):
+            x, last = stack(x, before, context._replace(iterations=(*context.iterations, iteration)))
             context = context._replace(mask=stack.mask(context.mask))
             after.append(last)
         return x, tuple(after)

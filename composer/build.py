@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from blocks.core.contract import Block, BlockError, Context, Named, Path, Site, State, Stream
@@ -87,7 +88,7 @@ class Builder:
         readable = [encoder.memory for encoder in encoders.values()]
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
         names = Names.of_input(Stream(width), declared=set(given_names(stack)), reserved=reserved)
-        site = Site(Stream(width), width, names, dict(memories), readable, causal, path, self.stack, self.shelf)
+        site = Site(Stream(width), width, names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
     def check_tie(self, out: Stream, vocabularies: Mapping[str, int], encoders: Mapping[str, Encoder]) -> None:
@@ -108,18 +109,30 @@ class Builder:
         """The blocks of one list in order, each told what arrives from the one before."""
         built: list[Block] = []
         names: list[str | None] = []
+        reads: list[frozenset[str]] = []
+        gives: list[frozenset[str]] = []
+        site = replace(site, builder=self.stack, rehearsal=self.rehearse, shelf=self.shelf)
         stream = site.stream
         for index, entry in enumerate(written):
             ((word, settings),) = entry.items()
             here = replace(site, stream=stream, path=(*site.path, index, word))
+            read, taken = len(site.names.reads), frozenset(site.names.given)
             block = self.block(here, word, settings)
             name = settings.get("as")
             if name is not None:
                 self.give(here, name, block)
             built.append(block)
             names.append(name)
+            reads.append(frozenset(site.names.reads[read:]))
+            gives.append(frozenset(site.names.given - taken))
             stream = block.out
-        return Stack(site.stream, built, names)
+        return Stack(site.stream, built, names, reads, gives)
+
+    def rehearse(self, site: Site, written: Sequence[Any]) -> Stack:
+        """The same stack on the meta device, its faults passed over; nothing of it stays here."""
+        scratch = Rehearsal(self.recipe, shelved=dict(self.shelved), opened=list(self.opened))
+        with torch.device("meta"):
+            return scratch.stack(site, written)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
         """One block; a stand-in, and a fault, where it cannot be built."""
@@ -158,6 +171,13 @@ class Builder:
             raise BlockError("stack", f"`{name}` is used where another stream arrives than at its first use, so its "
                              "parameters cannot be shared", code="width", fix="write `copy: true`")  # fmt: skip
         return stack
+
+
+class Rehearsal(Builder):
+    """Builds what is thrown away: its faults will be told when the stack is built in earnest."""
+
+    def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
+        pass
 
 
 def share(stack: nn.Module, first: nn.Module) -> bool:

@@ -13,16 +13,16 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Context, Output, State
+from blocks.core.contract import Context, Output, Records, State
 from blocks.core.stack import Stack
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
 
 class Beside(NamedTuple):
-    """What a caller asks for beside the logits: see `Context`, whose last three fields these are."""
+    """What a caller asks for beside the logits: see `Context`, whose fields of these names these are."""
 
-    records: dict[str, list[Tensor]] | None = None
+    records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
     progress: Tensor | None = None
 

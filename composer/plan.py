@@ -25,7 +25,10 @@ TOKENS = 32
 
 @dataclass(frozen=True)
 class Row:
-    """One block of the recipe with all that stands inside it. FLOPs and bytes are those of one pair of `TOKENS`."""
+    """One block of the recipe with all that stands inside it. FLOPs and bytes are those of one pair of `TOKENS`.
+
+    `loops` says why a `recurrent` runs it position by position; "" where all positions are computed at once.
+    """
 
     path: str
     block: str
@@ -33,6 +36,7 @@ class Row:
     parameters: int
     flops: int
     state_bytes: int
+    loops: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,10 @@ class watched:
             before = self.counter.get_total_flops()
             result = call(*given)
             tally.flops += self.counter.get_total_flops() - before
-            if call.__name__ == "forward":
-                tally.state_bytes += state_bytes(result[1])
+            # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
+            tally.state_bytes += (
+                state_bytes(result[1]) - state_bytes(given[1]) if call.__name__ == "forward" else state_bytes(result)
+            )
             return result
 
         return counted
@@ -197,8 +203,9 @@ def row(recipe: Recipe, path: Path, word: str, built: list[Any], width: int, tal
     """The row of what was built at one place."""
     seen = [tallies.get(id(module), Tally()) for module in built]
     parameters = {id(each): each.numel() for module in built for each in module.parameters()}
+    loops = next((module.loops for module in built if isinstance(module, Block)), "")
     return Row(written_path(recipe, path), word, width, sum(parameters.values()), sum(each.flops for each in seen),
-               sum(each.state_bytes for each in seen))  # fmt: skip
+               sum(each.state_bytes for each in seen), loops)  # fmt: skip
 
 
 def parameters_of(model: nn.Module) -> int:

@@ -30,10 +30,13 @@ UNITS = ("", "k", "M", "G", "T", "P")
 def print_plan(plan: Plan) -> None:
     """A plan as a table in which each block stands under the one that holds it."""
     table = _table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
+    loops = any(row.loops for row in plan.rows)
+    if loops:
+        table.add_column("position by position, since it")
     for depth, label, row in _nested(plan.rows):
         numbers = (str(row.width), f"{row.parameters:,}", count(row.flops), octets(row.state_bytes))
-        table.add_row("  " * depth + escape(label), *numbers)
-    totals = ("all", "", f"{plan.parameters:,}", count(plan.flops), octets(plan.state_bytes))
+        table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
+    totals = ("all", "", f"{plan.parameters:,}", count(plan.flops), octets(plan.state_bytes), *([""] if loops else []))
     for column, total in zip(table.columns, totals, strict=True):
         column.footer = total
     console = _console()

@@ -54,7 +54,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Kind:
-    """A setting that is more than a scalar: `stack`, `branches`, `name`, `memory` or `initial_state`."""
+    """A setting that is more than a scalar: `stack`, `branches`, `name`, `memory`, `memories` or `initial_state`."""
 
     name: str
 
@@ -71,6 +71,8 @@ NameList = Annotated[list[str], Kind("names")]
 """One name, or a list of names."""
 Memory = Annotated[str, Kind("memory")]
 """What an encoder left to read: the encoder's name, or `encoder.x` for its output named x."""
+Memories = Annotated[str | list[str], Kind("memories")]
+"""One memory, or a list of them."""
 InitialState = Annotated[str | dict[str, str], Kind("initial_state")]
 """zeros | learned | MEMORY | {copy: MEMORY.x}."""
 Blocks = Annotated[list[Any], Kind("stack")]
@@ -127,6 +129,7 @@ class Site:
     causal: str = ""
     path: Path = ()
     builder: Callable[[Site, Sequence[Any]], Stack] | None = None
+    rehearsal: Callable[[Site, Sequence[Any]], Stack] | None = None
     shelf: Callable[[Site, str, bool], Stack] | None = None
 
     def stack(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
@@ -134,6 +137,12 @@ class Site:
         if self.builder is None:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
         return self.builder(replace(self, path=(*self.path, *setting), **changes), blocks)
+
+    def rehearse(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+        """As `stack`, without memory and whatever is at fault: to learn widths from, and to throw away."""
+        if self.rehearsal is None:
+            raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
+        return self.rehearsal(replace(self, path=(*self.path, *setting), **changes), blocks)
 
     def named_stack(self, name: str, copy: bool) -> Stack:
         """The stack called `name` under `stacks:`; its uses share parameters unless `copy`. Raises BlockError."""
@@ -192,27 +201,42 @@ class Output(NamedTuple):
     last: State = ()  # of a named block: its state after each row's last real position
 
 
+class Record(NamedTuple):
+    """Of whom something was recorded: the block's path, the iteration of each `repeat` around it, and what it is."""
+
+    path: Path
+    iterations: tuple[int, ...]
+    name: str
+
+
+Records = dict[Record, list[Tensor]]
+"""What was recorded. Each value is (B, T, ...); the values of one key are consecutive positions."""
+
+
 class Context(NamedTuple):
     """What flows beside the stream: this chunk's mask, the board of named outputs, the memories.
 
-    `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done.
+    `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done; `path` is the
+    block's, known where there are records; `iterations` has the iteration of each `repeat` around it, outermost first.
     """
 
     mask: Tensor  # (B, T) bool, True = a real token
     board: dict[str, Output]
     memories: Mapping[str, Output]
-    records: dict[str, list[Tensor]] | None = None
+    records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
     progress: Tensor | None = None
+    path: Path = ()
+    iterations: tuple[int, ...] = ()
 
     def read(self, name: str) -> Output:
         """The output or memory called `name`; `Site.read` has made sure that there is one."""
         return self.memories[name] if name in self.memories else self.board[name]
 
     def record(self, name: str, value: Tensor) -> None:
-        """Hands a picture's data out; costs nothing when nobody asked."""
+        """Hands a picture's data out, (B, T, ...); costs nothing when nobody asked."""
         if self.records is not None:
-            self.records.setdefault(name, []).append(value.detach())
+            self.records.setdefault(Record(self.path, self.iterations, name), []).append(value.detach())
 
     def penalty(self, name: str, value: Tensor) -> None:
         """Adds a scalar to the training loss; nothing outside training."""
@@ -233,6 +257,7 @@ class Block(nn.Module):
     out: Stream
     path: Path = ()
     state_kind: tuple[Any, ...] = ()
+    loops: str = ""  # why a `recurrent` runs it position by position, if it does
 
     def start(self, x: Tensor, context: Context) -> State:
         """The state before the first position. x: any (B, 1, .), for batch, dtype and device."""

@@ -371,6 +371,7 @@ KINDS: dict[str, Schema] = {
     "name": NAME,
     "names": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
     "memory": NAME,
+    "memories": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
     "initial_state": _any_of([
         NAME,
         {"type": "object", "properties": {"copy": NAME}, "required": ["copy"], "additionalProperties": False},

@@ -15,7 +15,7 @@ import torch
 
 from blocks.core.contract import Block
 from composer.model import EncoderDecoder
-from composer.testing import craft, flow, whole
+from composer.testing import craft, flow, loops, whole
 from composer.testing.bench import Case, LawError, Place
 from composer.testing.settings import check_settings
 
@@ -27,8 +27,8 @@ LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
         craft.shapes, flow.no_trace, flow.starting, flow.reordering, flow.causality, flow.chunks, flow.ragged_chunks,
-        flow.last_state, flow.padding, flow.independent_rows, flow.handing_on, craft.recording, craft.gradients,
-        craft.gradcheck, craft.bfloat16, craft.saving, craft.meta, craft.compiling,
+        flow.last_state, flow.padding, flow.independent_rows, flow.handing_on, loops.lifting, craft.recording,
+        craft.gradients, craft.gradcheck, craft.bfloat16, craft.saving, craft.meta, craft.compiling,
     )
 }  # fmt: skip
 """Every law by its name, but `settings`, which looks at all variants together."""
@@ -88,5 +88,6 @@ def check_model(model: EncoderDecoder) -> None:
         law(copy.deepcopy(model).eval())
     exact = copy.deepcopy(model).eval().double()
     with torch.no_grad():
-        for law in (whole.chunks, whole.ragged_chunks, whole.causality, whole.padding, whole.reordering):
+        for law in (whole.chunks, whole.ragged_chunks, whole.causality, whole.padding, whole.reordering,
+                    loops.model_lifting):  # fmt: skip
             law(exact)

@@ -130,7 +130,8 @@ def site(case: Case) -> Site:
     recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, joint=False)
     builder = BenchBuilder(cast(Recipe, recipe))
     causal = "a decoder" if case.causal else ""
-    return Site(stream, WIDTH, names, memories, ["encoder"], causal, ("block",), builder.stack, builder.shelf)
+    return Site(stream, WIDTH, names, memories, ["encoder"], causal, ("block",), builder.stack,
+                builder.rehearse, builder.shelf)  # fmt: skip
 
 
 def like_itself(case: Case) -> Block | None:

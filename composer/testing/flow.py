@@ -98,7 +98,7 @@ def causality(case: Case) -> None:
     followed = followed._replace(board={**followed.board, "input": Output(followed.x, followed.mask)})
     read = [followed.x, *(output.states for name, output in followed.board.items() if name != "input")]
     y = run(block, followed).y
-    for t in range(y.shape[1]):
+    for t in range(y.shape[1] if y.requires_grad else 0):  # what reads memories only has no gradient here
         gradients = torch.autograd.grad(y[:, t].sum(), read, retain_graph=True, allow_unused=True)
         for gradient in gradients:
             if gradient is not None and gradient[:, t + 1 :].any():

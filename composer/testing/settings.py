@@ -23,6 +23,7 @@ KINDS: Mapping[str, tuple[Any, ...]] = {
     "name": ("earlier", "input"),
     "names": (["earlier"], ["input"]),
     "memory": ("encoder", "encoder.earlier"),
+    "memories": (["encoder"], ["encoder.earlier"], ["encoder", "encoder.earlier"]),
     "initial_state": ("zeros", "learned", "encoder", {"copy": "encoder.same"}),
 }
 

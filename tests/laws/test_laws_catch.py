@@ -12,6 +12,7 @@ from blocks.conv import Conv
 from blocks.core.contract import Block, Context, Count, Rate, Site, State
 from blocks.cross_attention import CrossAttention
 from blocks.positions import Positions
+from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.rnn import Rnn
@@ -321,7 +322,7 @@ class CountsPaddingToo(Positions):
 
 
 class SeesTheFuture(SelfAttention):
-    def _near(self, mask: Tensor, length: int, past: int) -> Tensor:
+    def _near(self, mask: Tensor, length: int) -> Tensor:
         return mask
 
 
@@ -332,8 +333,8 @@ class ForgetsThePadding(SelfAttention):
 
 class ReadsPadding(CrossAttention):
     def start(self, x: Tensor, context: Context) -> State:
-        keys, values, mask = super().start(x, context)
-        return keys, values, torch.ones_like(mask)
+        keys, values, mask, place = super().start(x, context)
+        return keys, values, torch.ones_like(mask), place
 
 
 class ReadsNothingWell(CrossAttention):
@@ -371,7 +372,14 @@ class LosesTheMask(Residual):
         return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
 
 
+class DoublesWhatItLifts(Recurrent):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, after = super().forward(x, state, context)
+        return (y if self.stop == len(self.stack.inner()) else 2 * y), after
+
+
 INSIDE = [{"rnn": {"cell": "tanh"}}]
+FEEDBACK = [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]
 MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (CountsFromZero, {}, "chunks"),
     (CountsPaddingToo, {}, "ragged_chunks"),
@@ -384,6 +392,7 @@ MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (ReadsTheEdge, {"stride": 2}, "padding"),
     (SharesItsState, {"times": 2, "stack": INSIDE}, "chunks"),
     (LosesTheMask, {"stack": INSIDE}, "ragged_chunks"),
+    (DoublesWhatItLifts, {"stack": FEEDBACK}, "lifting"),
 ]
 
 

@@ -1,0 +1,147 @@
+"""`recurrent`: a stack that runs position by position where it reads what it made one step before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Block, BlockError, Blocks, Context, Named, Output, Site, State
+from blocks.core.names import PREV
+from blocks.core.stack import Stack, keeps_positions
+
+ROUNDS = 8
+
+
+class Recurrent(Block):
+    """Feedback through any stack: in it, `prev.x` is the output named x one step before (input feeding: Luong et al.
+    2015, section 3.3; attention asked by the last state: Bahdanau et al. 2015, section 3.1).
+
+    y_t, s_t = f(x_t, s_(t-1)), where f may read what it has named in s_(t-1).
+
+    Only the blocks from the first that reads a `prev` to the last that is read as one run position by position. Those
+    before and after them run once, over all positions; without a `prev`, all do. Every block in it is causal.
+
+    Settings:
+        stack: The blocks. `input` is what entered; x is this position's and `prev.x` the one before, at the first
+            position what its block starts from (an rnn's initial state), else zeros.
+
+    Shapes: (B, T, D) -> (B, T, .). State: the stack's, and each `prev` that is read, (B, 1, .).
+    Raises BlockError where a `prev` is not made in the stack, where its width never settles, and where the stack
+    changes the number of positions.
+    """
+
+    def __init__(self, site: Site, *, stack: Blocks) -> None:
+        super().__init__()
+        causal = site.causal or "`recurrent`"
+        previous = settled(site, stack, causal)
+        names = site.names.enter(site.stream, previous)
+        self.stack = site.stack(("stack",), stack, names=names, causal=causal)
+        keeps_positions(site, self.stack, "a recurrent makes one position of each")
+        self.given = tuple(names.made())
+        site.names.leave(names)
+        read = previous_of(names.reads)
+        self.previous = tuple(name for name in self.given if name in read)
+        self.first, self.stop = looped(self.stack, self.previous)
+        self.out = self.stack.out
+        explain(self.stack, self.previous, range(self.first, self.stop))
+
+    def start(self, x: Tensor, context: Context) -> State:
+        context = context._replace(board={})
+        state = self.stack.start(x, context)
+        return state, tuple(context.board[name].states for name in self.previous)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        board, (states, previous) = context.board, state
+        context = context._replace(board={**board, "input": Output(x, context.mask)})
+        before, inside, after = slice(0, self.first), slice(self.first, self.stop), slice(self.stop, None)
+        x, head = self.stack.part(before, x, states[before], context)
+        x, body, previous = self._loop(inside, x, states[inside], previous, context)
+        x, tail = self.stack.part(after, x, states[after], context)
+        board.update({name: context.board[name] for name in self.given})
+        return x, ((*head, *body, *tail), previous)
+
+    def _loop(self, which: slice, x: Tensor, state: State, previous: tuple[Tensor, ...],
+              context: Context) -> tuple[Tensor, State, tuple[Tensor, ...]]:  # fmt: skip
+        """Runs some of the blocks position by position, and puts what they name on the board, whole."""
+        if which.start == which.stop:
+            return x, state, previous
+        given = sorted(frozenset().union(*self.stack.gives[which]))
+        read = frozenset().union(*self.stack.reads[which]) & context.board.keys()
+        masks = context.mask.split(1, 1)  # (B, 1) each
+        boards = one_by_one({name: context.board[name] for name in read}, masks)
+        outputs: list[Tensor] = []
+        made: list[list[Output]] = []
+        for one, mask, board in zip(x.split(1, 1), masks, boards, strict=True):  # (B, 1, D)
+            board |= {f"{PREV}{name}": Output(each, mask) for name, each in zip(self.previous, previous, strict=True)}
+            y, state = self.stack.part(which, one, state, context._replace(mask=mask, board=board))
+            real = mask[..., None]
+            previous = tuple(
+                torch.where(real, board[name].states.to(each.dtype), each)
+                for name, each in zip(self.previous, previous, strict=True)
+            )
+            outputs.append(y)
+            made.append([board[name] for name in given])
+        context.board.update(zip(given, map(whole, zip(*made, strict=True)), strict=True))
+        return torch.cat(outputs, 1), state, previous
+
+
+def one_by_one(board: Mapping[str, Output], masks: Sequence[Tensor]) -> list[dict[str, Output]]:
+    """A board for each position, of what stands there; one position for all is seen at every one."""
+    boards: list[dict[str, Output]] = [{} for _ in masks]
+    for name, output in board.items():
+        pieces = output.states.split(1, 1)  # (B, 1, D) each
+        pieces = pieces * len(masks) if len(pieces) == 1 else pieces
+        for each, piece, mask in zip(boards, pieces, masks, strict=True):
+            each[name] = Output(piece, mask)
+    return boards
+
+
+def whole(outputs: Sequence[Output]) -> Output:
+    """The output at all positions, from those at each; with the last state."""
+    return Output(torch.cat([each.states for each in outputs], 1), torch.cat([each.mask for each in outputs], 1),
+                  outputs[-1].last)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- what is known before data
+
+
+def settled(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
+    """What each `prev.x` is, by x: the fixed point of rehearsals, since x may be made of `prev.x`.
+
+    Raises BlockError where there is none. A `prev` of what nothing makes is a fault that the stack itself will tell.
+    """
+    guess = Named(site.stream._replace(width=site.width))
+    known: dict[str, Named] = {}
+    for _ in range(ROUNDS):
+        names = site.names.enter(site.stream, known, guess)
+        site.rehearse(("stack",), stack, names=names, causal=causal)
+        made, read = names.made(), previous_of(names.reads)
+        moved = [name for name in made if name in read and known.get(name, guess).stream != made[name].stream]
+        if not moved:
+            return made
+        known = made
+    raise BlockError("stack", f"`{moved[0]}` is made of `prev.{moved[0]}`, and is wider at each step", code="width",
+                     fix=f"end what makes `{moved[0]}` with `- linear`, which gives it a width of its own")  # fmt: skip
+
+
+def previous_of(reads: Iterable[str]) -> set[str]:
+    """The names of which the one before is read."""
+    return {name.removeprefix(PREV) for name in reads if name.startswith(PREV)}
+
+
+def looped(stack: Stack, previous: Iterable[str]) -> tuple[int, int]:
+    """From the first block that reads a `prev` to after the last that is read as one; (0, 0) where there is none."""
+    reads = [index for index, names in enumerate(stack.reads) if any(name.startswith(PREV) for name in names)]
+    makes = [index for index, names in enumerate(stack.gives) if names & set(previous)]
+    return (min(reads), max(*reads, *makes) + 1) if reads and makes else (0, 0)
+
+
+def explain(stack: Stack, previous: Iterable[str], inside: range) -> None:
+    """Notes at each block that runs position by position why it does."""
+    for index in inside:
+        reads = sorted(name for name in stack.reads[index] if name.startswith(PREV))
+        makes = [f"{PREV}{name}" for name in previous if name in stack.gives[index]]
+        told = [f"reads {', '.join(reads)}"] * bool(reads) + [f"makes {', '.join(makes)}"] * bool(makes)
+        stack.inner()[index].loops = "; ".join(told) or "stands between those that do"

@@ -1,0 +1,121 @@
+"""`recurrent`: its feedback by hand, where its loop begins and ends, its first position and its widths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from alone import close
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.core.contract import BlockError
+from blocks.recurrent import Recurrent
+from composer.testing.bench import Case, Given, draw, run
+
+FEEDBACK = [{"add": {"of": ["prev.total"]}}, {"identity": {"as": "total"}}]
+BAHDANAU = [
+    {"linear": {"as": "lifted"}},
+    {"cross_attention": {"score": "additive", "query": "prev.state", "as": "context"}},
+    {"concat": {"of": ["input"]}},
+    {"rnn": {"cell": "gru", "reset": "before", "initial_state": "encoder", "as": "state"}},
+    {"concat": {"of": ["input", "context"]}},
+    {"maxout": {}},
+]
+
+
+def built(stack: list[Any], arriving: int = 12) -> tuple[Any, Given]:
+    case = Case(Recurrent, {"stack": stack}, arriving=arriving)
+    return case.exact(), draw(case)
+
+
+def test_feedback_is_a_running_sum() -> None:
+    block, given = built(FEEDBACK)
+    real = given.mask[..., None]
+    close(run(block, given).y * real, given.x.masked_fill(~real, 0.0).cumsum(1) * real)
+
+
+def test_what_waits_for_the_step_before_loops_and_the_rest_does_not() -> None:
+    block, _ = built(BAHDANAU)
+    assert [inner.loops for inner in block.stack.inner()] == [
+        "", "reads prev.state", "stands between those that do", "makes prev.state", "", "",
+    ]  # fmt: skip
+
+
+def test_without_prev_nothing_loops() -> None:
+    block, _ = built([{"conv": {}}, {"self_attention": {"heads": 2}}])
+    assert (block.first, block.stop) == (0, 0)
+
+
+def test_it_may_not_look_ahead_in_an_encoder_either() -> None:
+    with pytest.raises(BlockError) as raised:
+        Case(Recurrent, {"stack": [{"rnn": {"bidirectional": True}}]}, "encoder").build()
+    assert raised.value.code == "causality"
+    assert "`recurrent` may not read the future" in raised.value.message
+
+
+def test_prev_is_at_first_what_its_block_starts_from() -> None:
+    stack = [{"concat": {"of": ["prev.state"]}}, {"rnn": {"initial_state": "encoder", "as": "state"}}]
+    block, given = built(stack)
+    made = run(block, given)
+    rnn = block.stack.inner()[1]
+    (h, c), x = rnn.start(given.x, context(given))[0], given.x
+    weights = rnn.layers[0].weights()
+    for t in range(3):
+        h, c = torch.lstm_cell(torch.cat((x[:, t], h), -1), (h, c), *weights)
+        close(made.y[given.mask[:, t], t], h[given.mask[:, t]])
+
+
+def test_bahdanaus_decoder_against_its_equations() -> None:
+    block, given = built(BAHDANAU)
+    _, attention, _, rnn, _, maxout = block.stack.inner()
+    made = run(block, given)
+    memory = given.memories["encoder"]
+    s = rnn.start(given.x, context(given))[0][0]
+    for t in range(2):
+        x = given.x[:, t]
+        c, _ = attention(s[:, None], attention.start(s[:, None], context(given)), context(given, s))
+        s = gru_by_hand(rnn.layers[0], torch.cat((c[:, 0], x), -1), s)
+        y = maxout.map(torch.cat((s, x, c[:, 0]), -1)).unflatten(-1, (2, -1)).amax(-2)
+        close(made.y[given.mask[:, t], t], y[given.mask[:, t]])
+    assert memory.states.shape[-1] == c.shape[-1]
+
+
+def gru_by_hand(layer: Any, x: Tensor, h: Tensor) -> Tensor:
+    """Cho et al. 2014, with reset before the matrix product."""
+    width = h.shape[-1]
+    r_x, z_x, n_x = (F.linear(x, layer.arriving.weight, layer.arriving.bias)).split(width, -1)
+    r_h, z_h = F.linear(h, layer.gates.weight).split(width, -1)
+    r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
+    return (1 - z) * torch.tanh(n_x + F.linear(r * h, layer.candidate.weight)) + z * h
+
+
+def context(given: Given, query: Tensor | None = None) -> Any:
+    """A context of one position; `prev.state` is the query."""
+    from blocks.core.contract import Context, Output
+
+    mask = given.mask.new_ones(len(given.x), 1)
+    board = {} if query is None else {"prev.state": Output(query[:, None], mask)}
+    return Context(mask, board, given.memories)
+
+
+def test_the_width_of_prev_is_found() -> None:
+    stack = [{"concat": {"of": ["prev.deep"]}}, {"linear": {"width": 7}}, {"concat": {"of": ["input"], "as": "deep"}}]
+    block, _ = built(stack)
+    assert block.out.width == 7 + 12
+    assert block.stack.inner()[0].out.width == 12 + 19
+
+
+def test_a_width_that_grows_at_each_step_is_refused() -> None:
+    with pytest.raises(BlockError, match="wider at each step") as raised:
+        built([{"concat": {"of": ["prev.all"], "as": "all"}}])
+    assert "linear" in raised.value.fix
+
+
+def test_the_loop_inside_a_loop_has_its_own_prev() -> None:
+    inner = {"recurrent": {"stack": [{"add": {"of": ["prev.inside"]}}, {"identity": {"as": "inside"}}]}}
+    block, given = built([inner, {"add": {"of": ["prev.outside"]}}, {"identity": {"as": "outside"}}])
+    real = given.mask[..., None]
+    twice = given.x.masked_fill(~real, 0.0).cumsum(1).masked_fill(~real, 0.0).cumsum(1)
+    close(run(block, given).y * real, twice * real)
