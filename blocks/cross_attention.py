@@ -2,53 +2,130 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from blocks.core.attention import attend, heads_divide, join_heads, split_heads
-from blocks.core.contract import Block, BlockError, Context, Count, Memory, Rate, Site, State, Stream
+from blocks.core.attention import attend, heads_divide, join_heads, split_heads, spread
+from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, Rate, Site, State, Stream
+from blocks.core.local import Sight, local_fits, local_of
+from blocks.core.reading import beside, read_beside
+from blocks.core.scores import maps, score_fits, score_of
+from blocks.core.sources import linear, read, sources_of
 
 
 class CrossAttention(Block):
-    """Multi-head scaled dot-product attention over a memory (Vaswani et al. 2017, section 3.2.3).
+    """Attention over a memory: softmax of scores, y_t = sum_s softmax_s(e_ts) v_s.
 
-    y = W_o concat_h softmax(q_h k_h^T / sqrt(D/H)) v_h, with q linear in x; k and v linear in the memory, once.
+    scaled_dot: e = q_h.k_h / sqrt(D/H), y = W_o concat_h(...), with q linear in x, k and v in the memory (Vaswani et
+    al. 2017, section 3.2.3). The others return the values as they are: dot: e = q.k; general: e = q.W k; location:
+    e = (W q)_s (Luong et al. 2015, section 3.1); additive: e = v.tanh(W q + U k + b), the hidden layer as wide as the
+    model (Bahdanau et al. 2015, appendix A.1.2); fine_grained: additive with a v_f, and so a softmax, for each feature
+    f of the values (Choi et al. 2018, arXiv 1803.11407).
 
     Settings:
-        heads: How many heads; they divide `model.width`.
+        heads: How many heads; they divide `model.width`, and for the scores that return the values as they are the
+            memory's width: each head compares by itself and reads its share of the values.
+        score: scaled_dot | dot | general | additive | location | fine_grained.
         from: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
-            there is one; with two it must be given.
+            there is one; with two it must be given. Several in a list are read by one softmax, with linear maps of
+            its own for the values of each, to `model.width` (flat: Libovicky and Helcl 2017, section 3.1).
+        query: A name that is read in place of the stream, as `prev.state`; of one position for all, by all.
+        keys: What the keys are made of, where the memory is another output of the same encoder. By default `from`.
+        values: What is read, likewise.
+        local: none | monotonic | predicted. Where to look: at all, or at a window around p_t = t, or around
+            p_t = S sigmoid(v.tanh(W q)) of the row's S positions, its weights times exp(-2 (s - p_t)^2 / window^2)
+            (Luong et al. 2015, section 3.2).
+        window: How many positions it reaches to each side of p_t; 10 unless it is said.
+        merge: concat | average. What the heads' weights do: each reads its share of the values, or their mean reads
+            the whole.
+        max_length: How many positions the score `location` has a row for; later ones are not seen.
+        sqrt_length: Whether what is read is multiplied by sqrt(S), S the row's length (Gehring et al. 2017, 3.5).
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
 
-    Shapes: (B, T, .) reads (B, S, .) -> (B, T, model.width). State: keys and values (B, H, S, D/H), mask (B, 1, 1, S).
-    Raises BlockError where there is no memory, or several and no `from`, and where heads do not divide the width.
+    Shapes: (B, T, .) reads (B, S, .) -> (B, T, model.width) for scaled_dot and for several memories, else as wide as
+    the values. State: keys and values (B, H, S, .), mask (B, 1, 1, S), and for monotonic the positions so far (B,).
+    Raises BlockError where there is no memory, or several and no `from`, where heads or widths do not fit, and where a
+    setting lacks another that it needs.
     """
 
-    def __init__(self, site: Site, *, heads: Count = 1, from_: Memory | None = None, dropout: Rate = 0.0) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        heads: Count = 1,
+        score: Literal["scaled_dot", "dot", "general", "additive", "location", "fine_grained"] = "scaled_dot",
+        from_: Memories | None = None,
+        query: Name | None = None,
+        keys: Memory | None = None,
+        values: Memory | None = None,
+        local: Literal["none", "monotonic", "predicted"] = "none",
+        window: Count | None = None,
+        merge: Literal["concat", "average"] = "concat",
+        max_length: Count | None = None,
+        sqrt_length: bool = False,
+        dropout: Rate = 0.0,
+    ) -> None:
         super().__init__()
-        self.memory = site.memory(from_, "from")
-        memory = site.memories[self.memory].stream
-        if memory.grid:
-            raise BlockError("from", f"`{self.memory}` is a grid, and attention reads a sequence", code="kind",
-                             fix="end the encoder with `column` or `flatten`")  # fmt: skip
-        width = site.width
-        heads_divide(heads, width)
-        self.heads, self.dropout = heads, dropout
-        self.query = nn.Linear(site.stream.width, width)
-        self.project = nn.Linear(memory.width, 2 * width)
-        self.merge = nn.Linear(width, width)
-        self.out = Stream(width, pace=site.stream.pace)
-        for linear in (self.query, self.project, self.merge):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        asked = site.stream if query is None else read_beside(site, [query], "query")[0]
+        sources, width = sources_of(site, from_, keys, values), site.width
+        several, projects = sum(each.values for each in sources) > 1, score == "scaled_dot"
+        score_fits(score, heads, max_length, asked.width, sources)
+        local_fits(local, window, asked, 2 if several else 1)
+        features = width if projects or several else sources[-1].width
+        _heads_fit(heads, score, merge, local, asked.width, width, features)
+        made = maps(score, asked.width, width, heads, max_length, features if projects or several else 0)
+        self.named, self.sources, self.made = query, sources, made
+        self.query = linear(asked.width, made.query, bias=score != "location")
+        # A bias of keys alone would add the same to every score.
+        self.project, *more = (linear(each.width, each.wide(made), bias=projects and each.values) for each in sources)
+        self.more = nn.ModuleList(more)
+        self.merge = linear(features, features if projects else 0, bias=True)
+        self.score = score_of(score, heads, width, features, max_length)
+        self.local = local_of(local, window or 10, asked.width, width, heads)
+        self.slices = features if score == "fine_grained" else 1 if merge == "average" else heads
+        self.fused = self.score.product and self.slices == heads and local != "predicted"
+        self.sqrt_length, self.dropout = sqrt_length, dropout
+        self.out = Stream(features, pace=site.stream.pace)
 
     def start(self, x: Tensor, context: Context) -> State:
-        memory = context.memories[self.memory]
-        keys, values = (split_heads(each, self.heads) for each in self.project(memory.states).chunk(2, dim=-1))
+        keys, values, mask = read(self.sources, (self.project, *self.more), self.made, context)
         # Where nothing is real the softmax is spread over padding; zero values make what it reads zero.
-        return keys, values * memory.mask[:, None, :, None], memory.mask[:, None, None, :]
+        values = split_heads(values * mask[..., None], self.slices)  # (B, H, S, D/H)
+        seen = self.score.seen(mask)[:, None, None]  # (B, 1, 1, S)
+        return self.score.keys(keys), values, seen, self.local.start(seen)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        keys, values, mask = state
-        query = split_heads(self.query(x), self.heads)  # (B, H, T, D/H)
+        keys, values, mask, place = state
+        query = x if self.named is None else beside(x, [self.named], context)[0]
+        sight = self.local(query, mask, context.mask, place)
+        y = self._read(self.score.queries(self.query(query)), keys, values, sight, context)  # (B, T, D)
+        if self.sqrt_length:
+            y = y * mask.sum(-1).sqrt().to(y.dtype)
+        return self.merge(y), (keys, values, mask, sight.state)
+
+    def _read(self, query: Tensor, keys: State, values: Tensor, sight: Sight, context: Context) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        return self.merge(join_heads(attend(query, keys, values, mask, context, dropout=dropout))), state
+        if self.fused:
+            scale = self.score.scale
+            return join_heads(attend(query, keys, values, sight.mask, context, dropout=dropout, scale=scale))
+        weights = spread(self.score(query, keys, values.shape[2]), sight.mask)  # (B, H, T, S)
+        if sight.fade is not None:
+            weights = weights * sight.fade.to(weights.dtype)
+        if self.slices == 1:
+            weights = weights.mean(1, keepdim=True)
+        if context.records is not None:
+            self._record(weights, context)
+        return join_heads(F.dropout(weights, dropout) @ values)
+
+    def _record(self, weights: Tensor, context: Context) -> None:
+        one = weights if self.score.heads == self.slices else weights.mean(1, keepdim=True)
+        context.record("weights", one.transpose(1, 2))  # (B, T, H, S)
+
+
+def _heads_fit(heads: int, score: str, merge: str, local: str, asked: int, width: int, features: int) -> None:
+    """Raises BlockError where heads cannot have equal shares of what they compare, predict from, or read."""
+    compared = {"scaled_dot": width, "additive": width, "dot": asked}.get(score, heads)
+    for shared in (compared, width if local == "predicted" else heads, features if merge == "concat" else heads):
+        heads_divide(heads, shared)

@@ -18,19 +18,21 @@ class Parallel(Block):
     """Several stacks over the same stream, merged (the columns of an encoder: Chen et al. 2018, section 5).
 
     sum: y = sum_k f_k(x);   mean: the sum over their number;   max: value by value;   concat: y = [f_1(x); f_2(x) ...];
-    gate: y = sum_k g_k f_k(x), with g for each value a softmax over k of W [f_1(x); f_2(x) ...] + b.
+    gate: y = sum_k g_k f_k(x), with g for each value a softmax over k of W [f_1(x); f_2(x) ...] + b;
+    attention: y = sum_k b_k V_k f_k(x), with b a softmax over k of v.tanh(W x + U_k f_k(x) + b), the hidden layer as
+    wide as a branch: hierarchical, where each branch reads a memory (Libovicky and Helcl 2017, section 3.2).
 
     Settings:
         branches: Stacks by name, or a list of unnamed ones. They do not see each other; after the merge the output of
             a named one can be read by its name, and so can the names in it.
-        merge: sum | mean | concat | gate | max. All but concat need branches of one width.
+        merge: sum | mean | concat | gate | max | attention. All but concat need branches of one width.
 
     Shapes: (B, T, D) -> (B, T, .), as wide as a branch, or for concat as all of them. State: each branch's.
     Raises BlockError where there is no branch, where a name is taken, or where lengths, kinds or widths differ.
     """
 
     def __init__(self, site: Site, *, branches: Branches,
-                 merge: Literal["sum", "mean", "concat", "gate", "max"] = "sum") -> None:  # fmt: skip
+                 merge: Literal["sum", "mean", "concat", "gate", "max", "attention"] = "sum") -> None:  # fmt: skip
         super().__init__()
         written: list[tuple[str | int, Any]]
         written = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
@@ -46,11 +48,19 @@ class Parallel(Block):
             _give(site, label, stream)
         total, self.merge = sum(stream.width for stream in streams), merge
         self.branches = nn.ModuleList(stacks)
-        self.gate = nn.Linear(total, total) if merge == "gate" else nn.Identity()
+        self.gate: nn.Module = nn.Linear(total, total) if merge == "gate" else nn.Identity()
+        if merge == "attention":
+            _asked_at_each_position(site, streams[0])
+            self.gate = Chooser(site.stream.width, streams[0].width, len(streams))
         self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
 
     def start(self, x: Tensor, context: Context) -> State:
-        return tuple(branch.start(x, context) for branch in self._stacks())
+        states = []
+        for branch, label in zip(self._stacks(), self.labels, strict=True):
+            states.append(branch.start(x, context))
+            if label is not None:
+                context.board[label] = Output(branch.before(x, states[-1]), context.mask)
+        return tuple(states)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         outputs, after = [], []
@@ -60,10 +70,12 @@ class Parallel(Block):
                 context.board[label] = Output(y, branch.mask(context.mask), last)
             outputs.append(y)
             after.append(last)
-        return self._merged(outputs, context), tuple(after)
+        return self._merged(x, outputs, context), tuple(after)
 
-    def _merged(self, outputs: Sequence[Tensor], context: Context) -> Tensor:
+    def _merged(self, x: Tensor, outputs: Sequence[Tensor], context: Context) -> Tensor:
         match self.merge:
+            case "attention":
+                return cast("Chooser", self.gate)(x, outputs, context)
             case "concat":
                 return torch.cat(tuple(outputs), -1)
             case "max":
@@ -85,6 +97,34 @@ class Parallel(Block):
 
     def _stacks(self) -> list[Stack]:
         return cast("list[Stack]", list(self.branches))
+
+
+class Chooser(nn.Module):
+    """Attention over branches: how much each is read at each position, and the weighted sum of linear maps of them."""
+
+    def __init__(self, query: int, width: int, branches: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query, width)
+        self.project = nn.ModuleList(nn.Linear(width, 2 * width, bias=False) for _ in range(branches))
+        self.score = nn.Linear(width, 1, bias=False)
+        for linear in (self.query, *self.project, self.score):
+            nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(self.query.bias)
+
+    def forward(self, x: Tensor, outputs: Sequence[Tensor], context: Context) -> Tensor:
+        """x (B, T, D) and each branch's output (B, T, D') -> (B, T, D')"""
+        mapped = torch.stack([project(y) for project, y in zip(self.project, outputs, strict=True)], -2)
+        keys, values = mapped.chunk(2, -1)  # (B, T, K, D')
+        weights = self.score(torch.tanh(self.query(x)[..., None, :] + keys)).softmax(-2)  # (B, T, K, 1)
+        context.record("branches", weights[..., 0])
+        return (weights * values).sum(-2)
+
+
+def _asked_at_each_position(site: Site, stream: Stream) -> None:
+    """Raises BlockError where the branches end with other positions than the stream that asks which to read."""
+    if (stream.grid, stream.pace) != (site.stream.grid, site.stream.pace):
+        raise BlockError("merge", "`attention` asks at each position that arrives, and the branches end with others",
+                         code="pace", fix="write `merge: gate`, or keep the positions")  # fmt: skip
 
 
 def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:

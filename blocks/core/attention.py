@@ -30,28 +30,48 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context, *,
-           causal: bool = False, dropout: float = 0.0) -> Tensor:  # fmt: skip
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context, *, causal: bool = False,
+           dropout: float = 0.0, bias: Tensor | None = None, scale: float | None = None) -> Tensor:  # fmt: skip
     """Softmax attention. query (B, H, T, d), keys (B, H, N, d), values (B, H, N, v) -> (B, H, T, v).
 
     `mask` is True where a query may look, broadcastable to (B, H, T, N); `causal` says the same for T = N without one.
     A query that may look nowhere looks everywhere, so that its garbage stays finite; give zero values where it counts.
+    The scores are `scale` q.k + `bias`: the scale is 1/sqrt(d) unless it is said, the bias broadcastable like the mask.
     """
+    if bias is not None and causal:
+        causal, mask = False, earlier(query)
     if mask is not None:
         mask = mask | ~mask.any(-1, keepdim=True)
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     if context.records is not None:
-        context.record("weights", weights(query, keys, mask, causal=causal))
+        context.record("weights", weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
     if query.device.type == "cpu" and query.dtype is torch.bfloat16 and query.requires_grad:
         # There the fused kernel's backward is slower than the plain products: 4 to 8 times at lengths up to 60.
-        return F.dropout(weights(query, keys, mask, causal=causal), dropout) @ values
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        return F.dropout(weights(query, keys, mask, causal=causal, scale=scale), dropout) @ values
+    return F.scaled_dot_product_attention(
+        query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+    )
 
 
-def weights(query: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False) -> Tensor:
-    """Softmax of the masked scores: (B, H, T, N), each row sums to 1."""
-    scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-2, -1)  # (B, H, T, N)
+def weights(query: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False,
+            scale: float | None = None) -> Tensor:  # fmt: skip
+    """Softmax of the masked scores: (B, H, T, N), each row sums to 1. A mask that is not boolean is added to them."""
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)  # (B, H, T, N)
     if causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()  # (T, N)
+        mask = earlier(query)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
     return scores.softmax(-1)
+
+
+def spread(scores: Tensor, mask: Tensor) -> Tensor:
+    """Softmax of scores (B, H, T, N) over what `mask` lets see; where that is nothing, over everything."""
+    return scores.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -math.inf).softmax(-1)
+
+
+def earlier(query: Tensor) -> Tensor:
+    """The mask of a position that sees itself and those before it: (T, T)"""
+    length = query.shape[-2]
+    return torch.ones(length, length, dtype=torch.bool, device=query.device).tril()

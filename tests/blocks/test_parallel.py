@@ -10,7 +10,7 @@ from alone import close, context_of, keeps_chunks, mask_of, run, site_of
 
 from blocks.concat import Concat
 from blocks.conv import Conv
-from blocks.core.contract import BlockError
+from blocks.core.contract import BlockError, Record
 from blocks.identity import Identity
 from blocks.maxout import Maxout
 from blocks.parallel import Parallel
@@ -34,6 +34,39 @@ def test_merges_what_its_branches_make(merge: str) -> None:
         ]
     close(y, expected)
     assert block.out.width == y.shape[-1]
+
+
+def test_attention_weighs_branches_by_what_they_make_and_what_arrives() -> None:
+    block = Parallel(site_of(3), branches=TWO, merge="attention")
+    made = [run(branch, X)[0] for branch in block.branches]
+    context = context_of(mask_of(5, 5))._replace(records={})
+    y, _ = block(X, block.start(X, context), context)
+    (shares,) = context.records[Record((), (), "branches")]
+    query, score = block.gate.query, block.gate.score.weight[0]
+    maps = [project.weight.chunk(2) for project in block.gate.project]  # U, V
+    for row in range(2):
+        for at in range(5):
+            x, parts = X[row, at], [each[row, at] for each in made]
+            hidden = [query.weight @ x + query.bias + u @ part for (u, _), part in zip(maps, parts, strict=True)]
+            weights = torch.stack([score @ torch.tanh(each) for each in hidden]).softmax(0)
+            close(y[row, at], sum(w * (v @ part) for w, (_, v), part in zip(weights, maps, parts, strict=True)))
+            close(shares[row, at], weights.detach())
+
+
+def test_attention_with_equal_scores_is_the_mean() -> None:
+    block, mean = (Parallel(site_of(3), branches=TWO, merge=merge) for merge in ("attention", "mean"))
+    mean.branches.load_state_dict(block.branches.state_dict())
+    block.gate.score.weight.data.zero_()
+    for project in block.gate.project:
+        project.weight.data[3:] = torch.eye(3)
+    close(run(block, X)[0], run(mean, X)[0])
+
+
+def test_attention_needs_the_positions_that_arrive() -> None:
+    halves = [[{"block": Conv, "stride": 2}], [{"block": Conv, "stride": 2}]]
+    with pytest.raises(BlockError, match="the branches end with others") as refused:
+        Parallel(site_of(3), branches=halves, merge="attention")
+    assert refused.value.setting == "merge"
 
 
 def test_carries_the_state_of_every_branch() -> None:

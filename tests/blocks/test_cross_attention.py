@@ -1,0 +1,383 @@
+"""`cross_attention`: its scores against their equations, and what its settings come to where that is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from alone import close, context_of, mask_of, run, site_of
+from torch import Tensor
+
+from blocks.core import attention
+from blocks.core.attention import attend
+from blocks.core.contract import BlockError, Named, Output, Record, Stream
+from blocks.cross_attention import CrossAttention
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+X = torch.randn(2, 5, 4, dtype=torch.float64)
+LENGTHS = (3, 2)
+REAL = mask_of(*LENGTHS)
+SEEN = {
+    "encoder": Named(Stream(6)),
+    "encoder.low": Named(Stream(6)),
+    "encoder.same": Named(Stream(4)),
+    "encoder.short": Named(Stream(6, pace=Fraction(1, 2))),
+    "encoder.summary": Named(Stream(4, pace=Fraction(0))),
+    "encoder.image": Named(Stream(6, grid=True)),
+    "other.low": Named(Stream(6)),
+}
+READ = {name: Output(torch.randn(2, 3, each.stream.width, dtype=torch.float64), REAL) for name, each in SEEN.items()}
+READ["encoder.summary"] = Output(torch.randn(2, 1, 4, dtype=torch.float64), mask_of(1, 1))
+SCORES: tuple[dict[str, Any], ...] = (
+    {"score": "scaled_dot"},
+    {"score": "dot", "from_": "encoder.same"},
+    {"score": "general"},
+    {"score": "additive"},
+    {"score": "location", "max_length": 3},
+    {"score": "fine_grained"},
+)
+
+
+@pytest.fixture
+def no_gradients() -> Iterator[None]:
+    """Only outputs are compared here."""
+    with torch.no_grad():
+        yield
+
+
+def made(**settings: Any) -> CrossAttention:
+    """A block where X arrives and READ can be read."""
+    return CrossAttention(site_of(4, memories=SEEN), **settings)
+
+
+def reads(block: CrossAttention, x: Tensor = X, **changed: Output) -> Tensor:
+    """What the block makes of X."""
+    return run(block, x, None, **{**READ, **changed})[0]
+
+
+def tied(block: CrossAttention, other: CrossAttention) -> CrossAttention:
+    """`block` with the parameters of `other`, one after another, repeated over heads where it has more of them."""
+    for mine, theirs in zip(block.parameters(), other.parameters(), strict=True):
+        assert mine.numel() % theirs.numel() == 0
+        mine.data = theirs.data.repeat(mine.shape[0] // theirs.shape[0], *[1] * (mine.ndim - 1)).view_as(mine)
+    return block
+
+
+def by_hand(score: Callable[[Tensor, Tensor, int], Any], states: Tensor, values: Tensor) -> Tensor:
+    """sum_s softmax_s(score(q, k_s, s)) v_s, position by position, over the real positions of each row."""
+    y = torch.empty(2, 5, values.shape[-1])
+    for row, length in enumerate(LENGTHS):
+        for at in range(5):
+            scores = [math.exp(float(score(X[row, at], states[row, s], s))) for s in range(length)]
+            y[row, at] = sum(e * v for e, v in zip(scores, values[row], strict=False)) / sum(scores)
+    return y
+
+
+# ------------------------------------------------------------------------------------------- the scores
+
+
+def test_scaled_dot_of_one_head() -> None:
+    block = made()
+    keys, values = block.project(READ["encoder"].states).chunk(2, -1)
+    y = by_hand(lambda q, k, s: block.query(q) @ k / 2, keys, values)
+    close(reads(block), block.merge(y))
+
+
+def test_dot() -> None:
+    block, states = made(score="dot", from_="encoder.same"), READ["encoder.same"].states
+    assert list(block.parameters()) == []
+    close(reads(block), by_hand(lambda q, k, s: q @ k, states, states))
+
+
+def test_general() -> None:
+    block, states = made(score="general"), READ["encoder"].states
+    (w,) = block.parameters()
+    y = by_hand(lambda q, k, s: torch.nn.functional.bilinear(q, k, w[None]), states, states)
+    close(reads(block), y)
+
+
+def test_additive() -> None:
+    block, states = made(score="additive"), READ["encoder"].states
+    (v,), w, u, b = block.score.vectors, block.query.weight, block.project.weight, block.query.bias
+    b.data += torch.randn(4)
+
+    def score(q: Tensor, k: Tensor, s: int) -> float:
+        total = 0.0
+        for i in range(4):
+            inner = sum(float(w[i, j] * q[j]) for j in range(4)) + sum(float(u[i, j] * k[j]) for j in range(6))
+            total += float(v[i]) * math.tanh(inner + float(b[i]))
+        return total
+
+    close(reads(block), by_hand(score, states, states))
+
+
+def test_location() -> None:
+    block, states = made(score="location", max_length=2), READ["encoder"].states
+    (w,) = block.parameters()
+    for row in range(2):
+        for at in range(5):
+            close(reads(block)[row, at], (w @ X[row, at]).softmax(0) @ states[row, :2])
+    close(reads(block, encoder=READ["encoder"]._replace(mask=mask_of(3, 3))), reads(block))
+    short = Output(states[:, :1], mask_of(1, 1))
+    close(reads(block, encoder=short), states[:, :1].expand(-1, 5, -1))
+
+
+def test_fine_grained() -> None:
+    block, states = made(score="fine_grained"), READ["encoder"].states
+    y = reads(block)
+    for f in range(6):
+        v = block.score.vectors[f]
+        one = by_hand(lambda q, k, s: v @ torch.tanh(block.query(q) + block.project(k)), states, states[..., f : f + 1])  # noqa: B023
+        close(y[..., f : f + 1], one)
+
+
+def test_fine_grained_with_one_vector_for_all_features_is_additive() -> None:
+    additive = made(score="additive")
+    close(reads(tied(made(score="fine_grained"), additive)), reads(additive))
+
+
+@pytest.mark.parametrize("settings", SCORES)
+def test_a_row_without_a_memory_reads_zeros(settings: dict[str, Any]) -> None:
+    block = made(**settings)
+    name = block.sources[0].memory
+    y = reads(block, **{name: READ[name]._replace(mask=mask_of(3, 0))})
+    assert y[0].abs().sum() > 0
+    close(y[1], torch.zeros_like(y[1]) + (block.merge.bias if settings["score"] == "scaled_dot" else 0.0))
+
+
+# ------------------------------------------------------------------------------------------- heads
+
+
+@pytest.mark.parametrize("merge", ["average", "concat"])
+@pytest.mark.parametrize("settings", [{"score": "general"}, {"score": "location", "max_length": 3}])
+def test_equal_heads_are_one_head(settings: dict[str, Any], merge: str) -> None:
+    one = made(**settings)
+    close(reads(tied(made(**settings, heads=3, merge=merge), one)), reads(one))
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+def test_averaged_weights_read_the_whole_values(score: str) -> None:
+    apart, block = made(score=score, heads=2), made(score=score, heads=2, merge="average")
+    block.load_state_dict(apart.state_dict())
+    weights = recorded(apart).mean(2)  # (B, T, S), of the heads that read apart
+    states = READ["encoder"].states
+    values = states if score == "additive" else block.project(states)[..., 4:]
+    close(reads(block), block.merge(weights @ values))
+    close(recorded(block), weights[:, :, None])
+
+
+def test_heads_of_a_dot_product_compare_and_read_their_shares() -> None:
+    block, states = made(score="dot", heads=2, from_="encoder.same"), READ["encoder.same"].states
+    for share in (slice(0, 2), slice(2, 4)):
+        one = by_hand(lambda q, k, s: q[share] @ k[share], states, states[..., share])  # noqa: B023
+        close(reads(block)[..., share], one)
+
+
+def test_heads_of_the_other_scores_read_their_shares() -> None:
+    block, states = made(score="additive", heads=2), READ["encoder"].states
+    weights = recorded(block)  # (B, T, H, S)
+    close(reads(block), torch.cat([weights[:, :, h] @ states[..., 3 * h : 3 * h + 3] for h in range(2)], -1))
+
+
+# ------------------------------------------------------------------------------------------- what is read
+
+
+def test_keys_and_values_of_two_outputs() -> None:
+    block = made(score="additive", keys="encoder.low", values="encoder")
+    weights = recorded(made_like(block, score="additive", from_="encoder.low"))
+    close(reads(block), weights[:, :, 0] @ READ["encoder"].states)
+    close(reads(made_like(block, score="additive", keys="encoder.low")), reads(block))
+    projected = made(keys="encoder.low", values="encoder")
+    keys, values = projected.project(READ["encoder.low"].states), projected.more[0](READ["encoder"].states)
+    y = by_hand(lambda q, k, s: projected.query(q) @ k / 2, keys, values)
+    close(reads(projected), projected.merge(y))
+
+
+def made_like(block: CrossAttention, **settings: Any) -> CrossAttention:
+    """Another block with the same parameters."""
+    other = made(**settings)
+    other.load_state_dict(block.state_dict())
+    return other
+
+
+def test_a_named_query_is_read_in_place_of_the_stream() -> None:
+    block = made(score="additive", query="encoder.summary")
+    asked = READ["encoder.summary"].states.expand(-1, 5, -1)
+    close(reads(block), reads(made_like(block, score="additive"), asked))
+
+
+@pytest.mark.parametrize("settings", [{}, {"score": "general"}, {"score": "fine_grained"}])
+def test_a_list_of_one_memory_is_that_memory(settings: dict[str, Any]) -> None:
+    block = made(**settings, from_="encoder.low")
+    close(reads(made_like(block, **settings, from_=["encoder.low"])), reads(block))
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "general", "additive", "fine_grained"])
+def test_several_memories_are_one_memory_where_their_maps_are_equal(score: str) -> None:
+    block = made(score=score, from_=["encoder", "encoder.low"])
+    block.more[0].load_state_dict(block.project.state_dict())
+    one = Output(torch.cat([READ["encoder"].states, READ["encoder.low"].states], 1), torch.cat((REAL, REAL), 1))
+    nothing = READ["encoder.low"]._replace(mask=torch.zeros_like(REAL))
+    close(reads(block), reads(block, **{"encoder": one, "encoder.low": nothing}))
+
+
+def test_several_memories_have_maps_of_their_own_and_one_softmax() -> None:
+    block = made(score="additive", from_=["encoder", "encoder.same"])
+    maps = block.project(READ["encoder"].states), block.more[0](READ["encoder.same"].states)
+    query, (v,) = block.query(X), block.score.vectors
+    for row, length in enumerate(LENGTHS):
+        keys, values = torch.cat([each[row, :length] for each in maps]).chunk(2, -1)
+        weights = (torch.tanh(query[row][:, None] + keys) @ v).softmax(-1)  # (T, S + S)
+        close(reads(block)[row], weights @ values)
+
+
+def test_sqrt_length() -> None:
+    block = made(score="general")
+    factor = torch.tensor(LENGTHS).sqrt()[:, None, None]
+    close(reads(made_like(block, score="general", sqrt_length=True)), reads(block) * factor)
+
+
+# ------------------------------------------------------------------------------------------- windows
+
+
+@pytest.mark.parametrize("settings", SCORES)
+def test_a_window_as_wide_as_the_sentence_sees_it_all(settings: dict[str, Any]) -> None:
+    block = made(**settings)
+    close(reads(made_like(block, **settings, local="monotonic", window=3)), reads(block))
+
+
+def test_a_window_follows_the_positions() -> None:
+    block = made(score="additive", local="monotonic", window=1)
+    weights = recorded(block)[:, :, 0]
+    seen = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1]], dtype=torch.bool)
+    assert torch.equal(weights[0] > 0, seen)  # waits at the last of three
+    assert torch.equal(weights[1] > 0, torch.tensor([True, True, False]).expand(5, 3))  # of two
+    close(weights.sum(-1), torch.ones(2, 5))
+
+
+def test_a_predicted_window_fades() -> None:
+    block, plain = made(score="general", local="predicted", window=1), made(score="general")
+    plain.load_state_dict({"project.weight": block.project.weight})
+    v, w = block.local.vectors[0], block.local.query.weight
+    scores = X @ (READ["encoder"].states @ plain.project.weight.T).transpose(1, 2)  # (B, T, S)
+    for row, length in enumerate(LENGTHS):
+        for at in range(5):
+            centre = length / (1 + math.exp(-float(v @ torch.tanh(w @ X[row, at]))))
+            near = [s for s in range(length) if abs(s - centre) <= 1]
+            total = sum(math.exp(float(scores[row, at, s])) for s in near)
+            expected = torch.zeros(3)
+            for s in near:
+                share = math.exp(float(scores[row, at, s])) / total
+                expected[s] = share * math.exp(-((s - centre) ** 2) / (2 * 0.5**2))
+            close(recorded(block)[row, at, 0], expected)
+
+
+def test_a_very_wide_predicted_window_sees_it_all() -> None:
+    block, plain = made(score="additive", local="predicted", window=1_000_000), made(score="additive")
+    plain.load_state_dict({key: value for key, value in block.state_dict().items() if not key.startswith("local")})
+    torch.testing.assert_close(reads(block), reads(plain), rtol=1e-9, atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------- weights on request
+
+
+def recorded(block: CrossAttention) -> Tensor:
+    """The weights that a block hands out, (B, T, H, S)."""
+    context = context_of(torch.ones(2, 5, dtype=torch.bool), READ)._replace(records={}, path=("here",))
+    block(X, block.start(X[:, :1], context), context)
+    assert context.records is not None
+    (key, (weights,)) = next(iter(context.records.items()))
+    assert key == Record(("here",), (), "weights")
+    return weights
+
+
+@pytest.mark.parametrize("settings", SCORES)
+def test_weights_on_request(settings: dict[str, Any]) -> None:
+    weights = recorded(made(**settings))
+    assert weights.shape == (2, 5, 1, 3)
+    close(weights.sum(-1), torch.ones(2, 5, 1))
+    assert weights[1, ..., 2].abs().sum() == 0
+    if settings["score"] != "fine_grained":
+        assert recorded(made(**settings, heads=2)).shape == (2, 5, 2, 3)
+
+
+@pytest.mark.parametrize("settings", SCORES)
+def test_products_go_through_the_fused_kernel_and_make_no_weights(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    kernel = attention.F.scaled_dot_product_attention
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention",
+                        lambda *a, **k: counted.append("fused") or kernel(*a, **k))  # fmt: skip
+    monkeypatch.setattr(attention, "weights", lambda *a, **k: counted.append("weights"))
+    monkeypatch.setattr(CrossAttention, "_record", lambda *a: counted.append("record"))
+    reads(made(**settings))
+    assert counted == (["fused"] if settings["score"] in ("scaled_dot", "dot", "general") else [])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("recording", [False, True])
+def test_the_door_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> None:
+    query, keys, values = torch.randn(3, 2, 1, 4, 3).unbind(0)
+    bias, mask = torch.randn(2, 1, 4, 4), None if causal else mask_of(4, 2)[:, None, None]
+    context = context_of(mask_of(4, 4))._replace(records={} if recording else None)
+    y = attend(query, keys, values, mask, context, causal=causal, bias=bias, scale=0.3)
+    scores = 0.3 * query @ keys.transpose(2, 3) + bias
+    seen = torch.ones(4, 4, dtype=torch.bool).tril() if mask is None else mask
+    expected = scores.masked_fill(~seen, -math.inf).softmax(-1)
+    close(y, expected @ values)
+    if context.records is not None:
+        close(next(iter(context.records.values()))[0], expected.transpose(1, 2))
+
+
+# ------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("setting", "message", "settings"),
+    [
+        ("score", "for how many", {"score": "location"}),
+        ("max_length", "no maximal length", {"score": "general", "max_length": 4}),
+        ("score", "the query is 4 wide, `encoder` 6", {"score": "dot"}),
+        ("score", "of one memory", {"score": "location", "max_length": 3, "from_": ["encoder", "encoder.low"]}),
+        ("score", "positions alone", {"score": "location", "max_length": 3, "keys": "encoder.low"}),
+        ("heads", "no heads", {"score": "fine_grained", "heads": 2}),
+        ("heads", "4 does not divide the width 6", {"score": "additive", "heads": 4}),
+        ("heads", "3 does not divide the width 4", {"score": "additive", "heads": 3}),
+        ("heads", "3 does not divide the width 4", {"score": "general", "heads": 3, "local": "predicted"}),
+        ("heads", "3 does not divide the width 4", {"score": "dot", "heads": 3, "from_": "encoder.same"}),
+        ("local", "a query for each position", {"local": "monotonic", "query": "encoder.summary"}),
+        ("local", "a query for each position", {"local": "predicted", "query": "encoder.summary"}),
+        ("local", "in one memory", {"local": "monotonic", "from_": ["encoder", "encoder.low"]}),
+        ("window", "nothing says where it stands", {"window": 3}),
+        ("keys", "no memory is called", {"keys": "nothing"}),
+        ("keys", "grid", {"keys": "encoder.image", "values": "encoder"}),
+        ("from", "grid", {"from_": ["encoder", "encoder.image"]}),
+        ("from", "no memory is named", {"from_": []}),
+        ("from", "say all", {"keys": "encoder", "values": "encoder.low", "from_": "encoder"}),
+        ("values", "two encoders", {"keys": "encoder", "values": "other.low"}),
+        ("values", "1/2", {"values": "encoder.short"}),
+        ("keys", "1/2", {"keys": "encoder.short"}),
+        ("keys", "each gives its own", {"from_": ["encoder", "encoder.low"], "keys": "encoder.low"}),
+        ("query", "nobody", {"query": "nobody"}),
+        ("query", "positions of an encoder", {"query": "encoder.same"}),
+    ],
+)
+def test_refuses(setting: str, message: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(BlockError) as refused:
+        made(**settings)
+    assert refused.value.setting == setting
+    assert message in refused.value.message
+    assert refused.value.fix
+
+
+def test_refuses_a_window_where_one_position_for_all_arrives() -> None:
+    site = site_of(4, memories=SEEN)
+    still = site.__class__(Stream(4, pace=Fraction(0)), 4, site.names, SEEN, ["encoder"])
+    with pytest.raises(BlockError, match="a query for each position"):
+        CrossAttention(still, local="monotonic")
