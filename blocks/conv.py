@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.activations import Activation, activate, gate_factor
-from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Site, State
 from blocks.core.tail import tail
+from blocks.core.weight_norm import gain_of, weight_of
 
 
 class Conv(Block):
@@ -16,7 +17,7 @@ class Conv(Block):
 
     y_t = f(sum_j W_j x_(s t + d (j - l)) + b), with stride s, dilation d, j = 0 .. kernel - 1. On a causal site
     l = kernel - 1: the position itself and those before it. In an encoder l = (kernel - 1) // 2: centred, and an even
-    kernel reaches one further to the right. What lies outside a row is zero.
+    kernel reaches one further to the right. What lies outside a row is zero. Depthwise, each W_j is diagonal.
 
     Settings:
         kernel: How many positions are read at once, 1 or more.
@@ -24,29 +25,36 @@ class Conv(Block):
         dilation: Distance between two positions that are read, 1 or more.
         stride: Distance between two positions that come out, 1 or more; above 1 in an encoder only.
         width: The width that comes out; `model.width` unless given.
+        depthwise: Whether each feature has a kernel of its own and reads no other (Kalchbrenner & Blunsom 2013, section
+            3.1); the width that arrives is kept.
+        weight_norm: Whether the weights of each output are a gain times a direction, g v / |v| (Salimans & Kingma 2016,
+            equation 2).
 
     Shapes: (B, T, D) -> (B, ceil(T / stride), width). State on a causal site: the inputs that later positions still
     read, (B, (kernel - 1) dilation, D).
-    Raises BlockError for a stride above 1 on a causal site.
+    Raises BlockError for a stride above 1 on a causal site, and for another width of a depthwise convolution.
     """
 
     def __init__(self, site: Site, *, kernel: Count = 3, activation: Activation = "none", dilation: Count = 1,
-                 stride: Count = 1, width: Count | None = None) -> None:  # fmt: skip
+                 stride: Count = 1, width: Count | None = None, depthwise: bool = False,
+                 weight_norm: bool = False) -> None:  # fmt: skip
         super().__init__()
         if stride > 1:
             site.look_ahead("stride", "a strided convolution", "remove `stride`, or move this block to the encoder")
-        width = site.width if width is None else width
-        arriving, inner = site.stream.width, width * gate_factor(activation)
-        self.activation, self.causal = activation, bool(site.causal)
+        arriving, read = site.stream.width, 1 if depthwise else site.stream.width
+        width = _width(site, width, depthwise)
+        inner = width * gate_factor(activation)
+        self.activation, self.causal, self.arriving, self.depthwise = activation, bool(site.causal), arriving, depthwise
         self.stride, self.dilation, self.reach = stride, dilation, (kernel - 1) * dilation
-        self.weight = nn.Parameter(torch.empty(inner, arriving, kernel))
+        self.weight = nn.Parameter(torch.empty(inner, read, kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
         self.out = site.stream._replace(width=width, pace=site.stream.pace / stride)
         gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
-        nn.init.normal_(self.weight, std=(gain / (kernel * arriving)) ** 0.5)
+        nn.init.normal_(self.weight, std=(gain / (kernel * read)) ** 0.5)
+        self.gain = gain_of(self.weight) if weight_norm else None
 
     def start(self, x: Tensor, context: Context) -> State:
-        return x.new_zeros(x.shape[0], self.reach, self.weight.shape[1]) if self.causal else ()
+        return x.new_zeros(x.shape[0], self.reach, self.arriving) if self.causal else ()
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if self.causal and self.reach:
@@ -58,11 +66,27 @@ class Conv(Block):
         return activate(self.activation, self._convolve(x)), state
 
     def _convolve(self, x: Tensor) -> Tensor:
-        if x.shape[1] == self.reach + 1:  # one position: a matrix product, which needs no other layout of the weights
-            window = x[:, :: self.dilation].transpose(1, 2).flatten(1)  # (B, D kernel)
-            return F.linear(window, self.weight.flatten(1), self.bias)[:, None]
-        y = F.conv1d(x.transpose(1, 2), self.weight, self.bias, stride=self.stride, dilation=self.dilation)
+        weight, x = weight_of(self.weight, self.gain), x.transpose(1, 2)  # (B, D, reach + T)
+        groups = weight.shape[0] if self.depthwise else 1
+        if self.depthwise:
+            x = x.repeat(1, groups // self.arriving, 1)  # both halves of a gate read all features
+        if x.shape[2] == self.reach + 1:  # one position: a product, which needs no other layout of the weights
+            window = x[..., :: self.dilation]  # (B, D, kernel)
+            if self.depthwise:
+                return ((window * weight[:, 0]).sum(-1) + self.bias)[:, None]
+            return F.linear(window.flatten(1), weight.flatten(1), self.bias)[:, None]
+        y = F.conv1d(x, weight, self.bias, stride=self.stride, dilation=self.dilation, groups=groups)
         return y.transpose(1, 2)
 
     def mask(self, mask: Tensor) -> Tensor:
         return mask[:, :: self.stride]
+
+
+def _width(site: Site, width: int | None, depthwise: bool) -> int:
+    """The width that comes out. Raises BlockError where a depthwise convolution would have to change it."""
+    if not depthwise:
+        return site.width if width is None else width
+    if width not in (None, site.stream.width):
+        raise BlockError("width", f"a depthwise convolution keeps the width that arrives, {site.stream.width}",
+                         code="width", fix="remove `width`, or put a `linear` after this block")  # fmt: skip
+    return site.stream.width

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from blocks.core.activations import Activation, activate, gate_factor
 from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.weight_norm import gain_of, weight_of
 
 
 class Linear(Block):
@@ -15,12 +17,13 @@ class Linear(Block):
         width: The width that comes out; `model.width` unless given.
         activation: What is applied to the result.
         bias: Whether there is a bias b.
+        weight_norm: Whether each row of W is a gain times a direction, g v / |v| (Salimans & Kingma 2016, equation 2).
 
     Shapes: (B, T, .) -> (B, T, width).
     """
 
     def __init__(self, site: Site, *, width: Count | None = None, activation: Activation = "none",
-                 bias: bool = True) -> None:  # fmt: skip
+                 bias: bool = True, weight_norm: bool = False) -> None:  # fmt: skip
         super().__init__()
         width = site.width if width is None else width
         self.activation = activation
@@ -29,6 +32,8 @@ class Linear(Block):
         nn.init.xavier_uniform_(self.map.weight)
         if bias:
             nn.init.zeros_(self.map.bias)
+        self.gain = gain_of(self.map.weight) if weight_norm else None
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return activate(self.activation, self.map(x)), state
+        y = F.linear(x, weight_of(self.map.weight, self.gain), self.map.bias)
+        return activate(self.activation, y), state

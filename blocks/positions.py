@@ -8,26 +8,35 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Site, State
 
 
 class Positions(Block):
     """Position embeddings, sinusoidal (Vaswani et al. 2017, section 3.5) or learned (Gehring et al. 2017, section 3.1).
 
     sinusoidal: y_t = x_t + [sin(t w_i), cos(t w_i)], w_i = 10000^(-2i/D);   learned: y_t = x_t + E_t.
+    With `per_iteration`, in iteration k of a repeat, [sin(k w_i), cos(k w_i)] is added too (Dehghani et al. 2019,
+    section 2.1).
 
     Settings:
         kind: sinusoidal | learned.
-        max_length: Rows of the learned table; later positions share the last row. Nothing to sinusoidal ones.
+        max_length: Rows of the learned table, 512 unless it is said; later positions share the last row.
+        per_iteration: Whether the innermost `repeat` around it counts too, from 0.
 
     Shapes: (B, T, D) -> (B, T, D). State: positions so far (B,).
+    Raises BlockError for `per_iteration` where there is no repeat, and for a `max_length` of sinusoidal positions.
     """
 
     def __init__(self, site: Site, *, kind: Literal["sinusoidal", "learned"] = "sinusoidal",
-                 max_length: Count = 512) -> None:  # fmt: skip
+                 max_length: Count | None = None, per_iteration: bool = False) -> None:  # fmt: skip
         super().__init__()
-        self.width = site.stream.width
-        self.table = nn.Embedding(max_length, self.width) if kind == "learned" else None
+        if per_iteration:
+            _repeated(site)
+        if kind == "sinusoidal" and max_length is not None:
+            raise BlockError("max_length", "sinusoidal positions have no table, and so no last row",
+                             fix="remove it, or write `kind: learned`")  # fmt: skip
+        self.width, self.per_iteration = site.stream.width, per_iteration
+        self.table = nn.Embedding(max_length or 512, self.width) if kind == "learned" else None
         self.out = site.stream
         if self.table is not None:
             nn.init.normal_(self.table.weight, std=0.1)
@@ -37,10 +46,21 @@ class Positions(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         where = state[:, None] + torch.arange(x.shape[1], device=x.device)  # (B, T)
-        after = state + context.mask.sum(1)
-        if self.table is not None:
-            return x + self.table(where.clamp(max=self.table.num_embeddings - 1)), after
-        return x + sinusoids(where, self.width).to(x.dtype), after
+        if self.table is None:
+            added = sinusoids(where, self.width).to(x.dtype)  # (B, T, D)
+        else:
+            added = self.table(where.clamp(max=self.table.num_embeddings - 1))  # (B, T, D)
+        if self.per_iteration:
+            iteration = context.iterations[-1] if context.iterations else 0
+            added = added + sinusoids(where.new_full((1, 1), iteration), self.width).to(x.dtype)
+        return x + added, state + context.mask.sum(1)
+
+
+def _repeated(site: Site) -> None:
+    """Raises BlockError where no repeat stands around the site. Of a named stack that is not known: its uses may."""
+    if site.path[:1] == ("model",) and "repeat" not in site.path and site.path[1] != "stacks":
+        raise BlockError("per_iteration", "there is no `repeat` around it, so no iteration to count",
+                         fix="remove `per_iteration`, or move this block into the stack of a `repeat`")  # fmt: skip
 
 
 def sinusoids(where: Tensor, width: int) -> Tensor:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Rate, Site, State
 from blocks.core.initial import Initial
-from blocks.core.recurrence import Cell, recurrence, reverse
+from blocks.core.normed import normed
+from blocks.core.recurrence import Cell, Recurrence, recurrence, reverse
 
 
 class Rnn(Block):
@@ -20,6 +21,8 @@ class Rnn(Block):
     gru:  r, z = sigmoid(W x + U h + b); h' = (1 - z) n + z h, with n = tanh(W_n x + b_n + U_n (r h)) for reset before,
           n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the fast one)
     tanh: h' = tanh(W x + U h + b)
+    With `norm: gates` each W x + U h + b here, and the same of the candidate n, is layer-normalised (Ba et al. 2016;
+    Chen et al. 2018, section 3): LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each gate.
 
     Settings:
         cell: lstm | gru | tanh.
@@ -28,30 +31,38 @@ class Rnn(Block):
         bidirectional: Whether a second network reads each row from its end; in an encoder only.
         reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused).
         projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is then the cells' own.
+        norm: none | gates: layer normalisation of each gate; a loop over the positions, slower than the fused kernels.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn).
         dropout: Probability of dropping a value between two layers, 0 <= dropout < 1.
 
     Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .).
     Raises BlockError for an odd bidirectional width, a second direction on a causal site, a projection that is not
-    narrower than the cells or not an lstm's, `reset: after` of another cell, a state to copy of another kind.
+    narrower than the cells, not an lstm's, or beside `norm: gates`, `reset: after` of another cell, a state to copy of
+    another kind.
     """
 
     def __init__(self, site: Site, *, cell: Cell = "lstm", width: Count | None = None, layers: Count = 1,
                  bidirectional: bool = False, reset: Literal["before", "after"] = "before",
-                 projection: Count | None = None, initial_state: InitialState = "zeros",
-                 dropout: Rate = 0.0) -> None:  # fmt: skip
+                 projection: Count | None = None, norm: Literal["none", "gates"] = "none",
+                 initial_state: InitialState = "zeros", dropout: Rate = 0.0) -> None:  # fmt: skip
         super().__init__()
         width = site.width if width is None else width
         if bidirectional:
             site.look_ahead("bidirectional", "a bidirectional rnn",
                             "remove `bidirectional: true`, or move this block to the encoder")  # fmt: skip
-        _refuse(cell, width, bidirectional, reset, projection)
+        _refuse(cell, width, bidirectional, reset, projection, norm)
         self.directions = 2 if bidirectional else 1
         self.dropout = dropout
         self.out = site.stream._replace(width=projection or width)
         each, projected = width // self.directions, projection and projection // self.directions
         arriving = [site.stream.width] + (layers - 1) * [self.out.width]
-        built = [recurrence(cell, reset, one, each, projected) for one in arriving for _ in range(self.directions)]
+
+        def layer(arrives: int) -> Recurrence:
+            if norm == "gates":
+                return normed(cell, reset, arrives, each)
+            return recurrence(cell, reset, arrives, each, projected)
+
+        built = [layer(one) for one in arriving for _ in range(self.directions)]
         self.layers = nn.ModuleList(built)
         self.state_kind = ("rnn", ("cell", cell), ("layers", layers), ("width", width),
                            ("projection", projection or "none"), ("directions", self.directions))  # fmt: skip
@@ -80,12 +91,15 @@ class Rnn(Block):
         return state[-1][0][:, None]
 
 
-def _refuse(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None) -> None:
+def _refuse(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:
     """Raises BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
         raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")
     if projection is not None and cell != "lstm":
         raise BlockError("projection", f"only an lstm has a projection, and this is `{cell}`",
+                         fix="remove `projection`, or put a `linear` after this block")  # fmt: skip
+    if projection is not None and norm != "none":
+        raise BlockError("projection", "an lstm with normalised gates has no projection",
                          fix="remove `projection`, or put a `linear` after this block")  # fmt: skip
     if projection is not None and projection >= width:
         raise BlockError("projection", f"{projection} is not narrower than the cells, which are {width} wide",

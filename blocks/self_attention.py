@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import attend, heads_divide, join_heads, split_heads
-from blocks.core.contract import Block, Context, Count, Rate, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Rate, Site, State
+from blocks.core.relative import Relative, rotate
 from blocks.core.tail import tail
 
 
@@ -14,22 +17,31 @@ class SelfAttention(Block):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
 
     y = W_o concat_h softmax(q_h k_h^T / sqrt(D/H)) v_h, with q, k, v linear in x.
+    relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i - j (Shaw et al. 2018, equations 3
+    and 4); rotary: q_i and k_j turned by angles that grow with i and j (Su et al. 2021, equation 34).
 
     Settings:
         heads: How many heads; they divide the width that arrives.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
         window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too).
             Without it, everything; with it, decoding keeps a state of fixed size.
+        positions: What it knows of distances: none | relative | rotary.
+        max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 unless it is said.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, H, N, D/H), their mask (B, N).
-    Raises BlockError where heads do not divide D.
+    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, H, N, D/H), their mask (B, N); with rotary positions,
+    how many there were (B,).
+    Raises BlockError where heads do not divide D, for rotary positions of heads that are not of even width, and for a
+    `max_distance` of other positions than relative ones.
     """
 
-    def __init__(self, site: Site, *, heads: Count = 8, dropout: Rate = 0.0, window: Count | None = None) -> None:
+    def __init__(self, site: Site, *, heads: Count = 8, dropout: Rate = 0.0, window: Count | None = None,
+                 positions: Literal["none", "relative", "rotary"] = "none",
+                 max_distance: Count | None = None) -> None:  # fmt: skip
         super().__init__()
         width = site.stream.width
         heads_divide(heads, width)
         self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
+        self.rotary, self.relative = positions == "rotary", None
         self.project = nn.Linear(width, 3 * width)
         self.merge = nn.Linear(width, width)
         self.out = site.stream
@@ -37,45 +49,77 @@ class SelfAttention(Block):
         nn.init.xavier_uniform_(self.merge.weight)
         nn.init.zeros_(self.project.bias)
         nn.init.zeros_(self.merge.bias)
+        if positions == "relative":
+            furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
+            self.relative = Relative(width // heads, furthest, future=not self.causal)
+        elif max_distance is not None:
+            raise BlockError("max_distance", "only relative positions have a largest distance",
+                             fix="remove it, or write `positions: relative`")  # fmt: skip
+        if self.rotary:
+            _even(heads, width)
 
     def start(self, x: Tensor, context: Context) -> State:
         if not self.causal:
             return ()
         kept = 0 if self.window is None else self.window - 1
         empty = x.new_zeros(x.shape[0], self.heads, kept, self.out.width // self.heads)
-        return empty, empty, context.mask.new_zeros(x.shape[0], kept)
+        state = empty, empty, context.mask.new_zeros(x.shape[0], kept)
+        return (*state, context.mask.new_zeros(x.shape[0], dtype=torch.long)) if self.rotary else state
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         query, keys, values = (split_heads(each, self.heads) for each in self.project(x).chunk(3, dim=-1))
-        attended, state = self._read(query, keys, values, state, context)
-        return self.merge(join_heads(attended)), state
+        if not self.rotary:
+            attended, after = self._read(query, keys, values, state, context)
+            return self.merge(join_heads(attended)), after
+        where = torch.arange(x.shape[1], device=x.device)[None]  # (1, T)
+        counted, past = state[3:], state[:3]
+        if counted:
+            where, counted = counted[0][:, None] + where, (counted[0] + context.mask.sum(1),)
+        attended, after = self._read(rotate(query, where), rotate(keys, where), values, past, context)
+        return self.merge(join_heads(attended)), (*after, *counted)
 
     def _read(
         self, query: Tensor, keys: Tensor, values: Tensor, state: State, context: Context
     ) -> tuple[Tensor, State]:
-        dropout = self.dropout if self.training else 0.0
         if not self.causal:
-            mask = self._near(context.mask[:, None, None, :], query.shape[2], 0)
-            return attend(query, keys, values, mask, context, dropout=dropout), ()
-        past = state[2].shape[1]
-        if past == 0 and self.window is None:
+            return self._attend(query, keys, values, context.mask, context), ()
+        if state[2].shape[1] == 0 and self.window is None and self.relative is None:
             after = (keys, values, context.mask)
+            dropout = self.dropout if self.training else 0.0
             return attend(query, keys, values, None, context, causal=True, dropout=dropout), after
         keys, values = torch.cat((state[0], keys), 2), torch.cat((state[1], values), 2)  # (B, H, N, D/H)
         seen = torch.cat((state[2], context.mask), 1)  # (B, N)
-        mask = self._near(seen[:, None, None, :], query.shape[2], past)  # (B, 1, T or 1, N)
-        attended = attend(query, keys, values, mask, context, dropout=dropout)
+        attended = self._attend(query, keys, values, seen, context)
         return attended, self._kept(keys, values, seen, context.mask)
 
-    def _near(self, mask: Tensor, length: int, past: int) -> Tensor:
-        """The mask of past + `length` slots, less what each of the last `length` may not see: (B, 1, T, N)."""
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
+        """What the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""
+        dropout, length = self.dropout if self.training else 0.0, query.shape[2]
+        mask = self._near(seen[:, None, None, :], length)  # (B, 1, T or 1, N)
+        if self.relative is None:
+            return attend(query, keys, values, mask, context, dropout=dropout)
+        return self.relative(query, keys, values, mask, self._distance(seen, length), context, dropout)
+
+    def _near(self, mask: Tensor, length: int) -> Tensor:
+        """The mask of all slots, less what each of the last `length` may not see: (B, 1, T, N)."""
         if self.window is None and (length == 1 or not self.causal):
             return mask
-        slots = torch.arange(past + length, device=mask.device)
-        distance = slots[past:, None] - slots  # (T, N)
+        slots = torch.arange(mask.shape[-1], device=mask.device)
+        distance = slots[-length:, None] - slots  # (T, N)
         if self.window is not None:
             mask = mask & (distance.abs() < self.window)
         return mask & (distance >= 0) if self.causal else mask
+
+    def _distance(self, seen: Tensor, length: int) -> Tensor:
+        """How many real positions each slot is before each of the last `length`: (B or 1, T, N).
+
+        Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
+        """
+        if self.window is not None or seen.shape[1] == length:
+            where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
+        else:
+            where = seen.cumsum(1)  # (B, N)
+        return where[:, -length:, None] - where[:, None, :]
 
     def _kept(self, keys: Tensor, values: Tensor, seen: Tensor, mask: Tensor) -> State:
         """What later positions may still see: everything, or each row's last window - 1 real positions."""
@@ -84,3 +128,13 @@ class SelfAttention(Block):
         count, kept = mask.sum(1), self.window - 1
         keys, values = (tail(each.transpose(1, 2), count, kept).transpose(1, 2) for each in (keys, values))
         return keys, values, tail(seen, count, kept)
+
+
+def _even(heads: int, width: int) -> None:
+    """Raises BlockError where a head has no pairs of features to turn."""
+    each = width // heads
+    if each % 2:
+        fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
+        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
+        raise BlockError("positions", f"rotary positions turn pairs of features, and a head is {each} wide",
+                         code="width", fix=fix)  # fmt: skip

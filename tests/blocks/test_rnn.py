@@ -49,8 +49,16 @@ def with_weights_of(block: Rnn, module: nn.RNNBase) -> Rnn:
         ),
         (Rnn(site_of(3), cell="gru", reset="after", width=4), nn.GRU(3, 4, batch_first=True)),
         (Rnn(site_of(3), cell="tanh", width=4), nn.RNN(3, 4, batch_first=True)),
+        (
+            Rnn(site_of(3), cell="lstm", width=4, layers=2, bidirectional=True),
+            nn.LSTM(3, 2, 2, bidirectional=True, batch_first=True),
+        ),
+        (
+            Rnn(site_of(3), cell="gru", reset="after", width=4, layers=2, bidirectional=True),
+            nn.GRU(3, 2, 2, bidirectional=True, batch_first=True),
+        ),
     ],
-    ids=["lstm", "projection", "bidirectional", "gru", "tanh"],
+    ids=["lstm", "projection", "bidirectional", "gru", "tanh", "deep lstm", "deep gru"],
 )
 def test_equals_torch_over_packed_rows(block: Rnn, module: nn.RNNBase) -> None:
     x, lengths = torch.randn(3, 5, 3), [5, 2, 1]

@@ -25,6 +25,7 @@ class Scene:
     stacks: tuple[str, ...] = ()
     depth: int = 2
     keeps: bool = False  # whether the stack must keep width and length
+    repeated: bool = False  # whether a repeat stands around it
     on_shelf: bool = False  # whether the stack has a name, and so may be used twice
     given: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
 
@@ -93,9 +94,10 @@ def block(scene: Scene) -> Any:
 
 def unfit_words(scene: Scene) -> set[str]:
     """The blocks that would be refused here."""
-    unfit = {"pool", "reverse"} if scene.causal else set()
-    unfit |= {"pool", "concat"} if scene.keeps else set()
+    unfit = {"pool", "reverse", "condense"} if scene.causal else set()
+    unfit |= {"pool", "concat", "condense"} if scene.keeps else set()
     unfit |= set() if scene.memories else {"cross_attention"}
+    unfit |= set() if scene.memories and scene.keeps else {"aligned"}  # beside a stream that is not lost
     return unfit | (set() if scene.stacks else {"use"})
 
 
@@ -123,7 +125,8 @@ def inside(scene: Scene, **changes: Any) -> Scene:
 
 def linear(scene: Scene) -> dict[str, Any]:
     width = None if scene.keeps else scene.one_of(None, None, None, None, 4)
-    return {"width": width, "activation": scene.one_of(None, *ACTIVATIONS), "bias": scene.one_of(None, False)}
+    return {"width": width, "activation": scene.one_of(None, *ACTIVATIONS), "bias": scene.one_of(None, False),
+            "weight_norm": scene.one_of(None, None, True)}  # fmt: skip
 
 
 def feed_forward(scene: Scene) -> dict[str, Any]:
@@ -139,7 +142,9 @@ def norm(scene: Scene) -> dict[str, Any]:
 
 
 def positions(scene: Scene) -> dict[str, Any]:
-    return {"kind": scene.one_of("sinusoidal", "learned"), "max_length": scene.one_of(None, 3)}
+    kind = scene.one_of("sinusoidal", "learned")
+    return {"kind": kind, "max_length": 3 if (scene.sometimes() if kind == "learned" else scene.rarely()) else None,
+            "per_iteration": True if (scene.sometimes() if scene.repeated else scene.rarely()) else None}  # fmt: skip
 
 
 def dropout(scene: Scene) -> dict[str, Any]:
@@ -148,6 +153,10 @@ def dropout(scene: Scene) -> dict[str, Any]:
 
 def identity(scene: Scene) -> dict[str, Any]:
     return {}
+
+
+def scale(scene: Scene) -> dict[str, Any]:
+    return {"factor": scene.one_of(None, 0.5, 2), "gradient": scene.one_of(None, 0.5)}
 
 
 def reverse(scene: Scene) -> dict[str, Any]:
@@ -166,6 +175,7 @@ def rnn(scene: Scene) -> dict[str, Any]:
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
         "bidirectional": True if (scene.sometimes() if not scene.causal else scene.rarely()) else None,
         "projection": 4 if cell == "lstm" and scene.rarely() else None,
+        "norm": "gates" if scene.sometimes() else None,
         "initial_state": initial_state(scene),
     }
 
@@ -184,6 +194,8 @@ def conv(scene: Scene) -> dict[str, Any]:
         "activation": scene.one_of(None, *ACTIVATIONS),
         "dilation": scene.one_of(None, 2),
         "stride": stride,
+        "depthwise": scene.one_of(None, None, True),
+        "weight_norm": scene.one_of(None, None, True),
     }
 
 
@@ -191,16 +203,59 @@ def pool(scene: Scene) -> dict[str, Any]:
     return {"how": scene.one_of("last", "mean", "max", "attention")}
 
 
+def condense(scene: Scene) -> dict[str, Any]:
+    return {"max_length": scene.one_of(None, 1, 3), "activation": scene.one_of(None, "none", "relu")}
+
+
+def aligned(scene: Scene) -> dict[str, Any]:
+    given = scene.copies if scene.copies and scene.sometimes() else scene.memories
+    chosen = scene.draw(st.sampled_from(given)) if given else None
+    return {"from": None if len(scene.memories) == 1 and scene.draw(st.booleans()) else chosen}
+
+
 def self_attention(scene: Scene) -> dict[str, Any]:
     heads = 4 if scene.rarely() else scene.one_of(1, 2, 3)
-    return {"heads": heads, "window": scene.one_of(None, None, 1, 2, 3), "dropout": scene.one_of(None, 0.1)}
+    places = scene.one_of(None, "relative", "rotary" if heads != 2 or scene.rarely() else "relative")
+    return {
+        "heads": heads,
+        "window": scene.one_of(None, None, 1, 2, 3),
+        "dropout": scene.one_of(None, 0.1),
+        "positions": places,
+        "max_distance": scene.one_of(None, 1, 2) if places == "relative" or scene.rarely() else None,
+    }
 
 
 def cross_attention(scene: Scene) -> dict[str, Any]:
+    """One memory or two, mostly read by what keeps the width."""
     given = None if len(scene.memories) == 1 and scene.draw(st.booleans()) else scene.memories
     if given and scene.copies and scene.sometimes():
         given = scene.copies
-    return {"heads": scene.one_of(None, 2, 3), "from": scene.draw(st.sampled_from(given)) if given else None}
+    memory = scene.draw(st.sampled_from(given)) if given else None
+    score = scene.one_of(None, None, "additive", "general", "dot", "fine_grained", "location")
+    pair = scene.rarely() if score == "location" else scene.sometimes()
+    heads = None if score == "fine_grained" and not scene.rarely() else scene.one_of(None, 2, 3)
+    return {
+        "score": score,
+        "heads": heads,
+        "merge": scene.one_of(None, "average"),
+        "max_length": 4 if (score == "location") != scene.rarely() else None,
+        "query": a_name(scene) if scene.sometimes() else None,
+        "sqrt_length": scene.one_of(None, None, True),
+        **(two_memories(scene, memory) if pair else {"from": memory, **window(scene)}),
+    }
+
+
+def two_memories(scene: Scene, memory: str | None) -> dict[str, Any]:
+    """Side by side, or one for the keys and one for the values."""
+    other = scene.draw(st.sampled_from([*scene.memories, *scene.copies] or ["nobody"]))
+    if scene.draw(st.booleans()):
+        return {"from": [memory or other, other]}
+    return {"keys": other} if memory is None else {"keys": memory, "values": other}
+
+
+def window(scene: Scene) -> dict[str, Any]:
+    local = scene.one_of(None, None, "monotonic", "predicted")
+    return {"local": local, "window": scene.one_of(None, 1, 2) if local else None}
 
 
 def use(scene: Scene) -> dict[str, Any]:
@@ -227,7 +282,7 @@ def highway(scene: Scene) -> dict[str, Any]:
 def repeat(scene: Scene) -> dict[str, Any]:
     share = scene.one_of(None, True)
     keeps = scene.keeps or share is True
-    return {"times": scene.one_of(1, 2, 3), "stack": stack(inside(scene, keeps=keeps)), "share": share}
+    return {"times": scene.one_of(1, 2, 3), "stack": stack(inside(scene, keeps=keeps, repeated=True)), "share": share}
 
 
 def parallel(scene: Scene) -> dict[str, Any]:
@@ -238,12 +293,23 @@ def parallel(scene: Scene) -> dict[str, Any]:
         branches.append(stack(branch))
         after += branch.names[len(before) :]
     scene.names[:] = after
-    merge = scene.one_of(None, "sum", "mean", "max", "gate", *([] if scene.keeps else ["concat"]))
+    merge = scene.one_of(None, "sum", "mean", "max", "gate", "attention", *([] if scene.keeps else ["concat"]))
     if scene.draw(st.booleans()):
         return {"branches": branches, "merge": merge}
     named = {fresh(scene): branch for branch in branches}
     scene.names.extend(named)
     return {"branches": named, "merge": merge}
+
+
+def recurrent(scene: Scene) -> dict[str, Any]:
+    """Feedback of what the stack ends with, or of what it has named on the way."""
+    back = fresh(scene)
+    within = inside(scene, causal=True, names=[*scene.names, f"prev.{back}"])
+    reads = {scene.one_of("concat", "concat", "add"): {"of": [f"prev.{back}"]}}
+    makes = scene.one_of({"linear": {"activation": "tanh", "as": back}}, {"rnn": {"cell": "gru", "as": back}})
+    between = stack(within) if scene.sometimes() else []
+    scene.names.extend([name for name in within.names if name not in scene.names and "." not in name] + [back])
+    return {"stack": [reads, *between, makes, *([block(within)] if scene.sometimes() else [])]}
 
 
 LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
@@ -254,6 +320,7 @@ LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "positions": positions,
     "dropout": dropout,
     "identity": identity,
+    "scale": scale,
     "reverse": reverse,
     "concat": reading,
     "add": reading,
@@ -261,6 +328,8 @@ LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "rnn": rnn,
     "conv": conv,
     "pool": pool,
+    "condense": condense,
+    "aligned": aligned,
     "self_attention": self_attention,
     "cross_attention": cross_attention,
     "use": use,
@@ -270,4 +339,5 @@ COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "highway": highway,
     "repeat": repeat,
     "parallel": parallel,
+    "recurrent": recurrent,
 }

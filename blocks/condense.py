@@ -1,0 +1,90 @@
+"""`condense`: one vector for a whole row, by convolutions over ever longer pieces of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import count
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.activations import activate
+from blocks.core.contract import Block, Context, Count, Site, State
+
+
+class Condense(Block):
+    """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each feature on its own.
+
+    c_(j) = f(sum_k K^i_k * x_(j + k)), k = 1 .. i, turns n columns into n - i + 1, first with the kernel K^2, then
+    K^3, K^4 ... for as long as i <= n. What is left, n columns with 1 < n < i, becomes one by the kernel L^n of just
+    that size: six words become 5 by K^2, 3 by K^3 and 1 by L^3. A row of one token is its own vector, and one without
+    tokens is zero. The kernels grow until a row of `max_length` needs no more; a longer row goes on with the largest.
+
+    Settings:
+        max_length: Tokens of the longest row for which each layer has a kernel of its own, 1 or more.
+        activation: What is applied after each convolution.
+
+    Shapes: (B, T, D) -> (B, 1, D).
+    Raises BlockError on a causal site.
+    """
+
+    def __init__(self, site: Site, *, max_length: Count = 256,
+                 activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] = "tanh") -> None:  # fmt: skip
+        super().__init__()
+        site.look_ahead("", "`condense`", "remove it, or move it to the encoder")
+        width = site.stream.width
+        self.activation, self.largest = activation, max([2, *(size for size, _ in layers(max_length, max_length))])
+        sizes = range(2, self.largest + 1)
+        self.kernels = nn.Parameter(torch.empty(sum(sizes), width))  # K^2, K^3 ..., one below the other
+        self.last_kernels = nn.Parameter(torch.empty(sum(sizes), width))  # L^2, L^3 ...
+        self.out = site.stream._replace(pace=Fraction(0))
+        for kernel in (*self.kernels.detach().split(list(sizes)), *self.last_kernels.detach().split(list(sizes))):
+            nn.init.normal_(kernel, std=kernel.shape[0] ** -0.5)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        left, closing = context.mask.sum(1), self._closing()  # (B,), the columns of each row that are left
+        x = x.masked_fill(~context.mask[..., None], 0.0)
+        y = x.new_zeros(x.shape[0], x.shape[2])  # (B, D)
+        for size, least in layers(x.shape[1], self.largest):
+            y = y + self._end(x, left * (left < least), closing)
+            x = activate(self.activation, self._convolved(x, size))
+            left = (left - size + 1) * (left >= least)
+        return (y + self._end(x, left, closing))[:, None], state
+
+    def _convolved(self, x: Tensor, size: int) -> Tensor:
+        """K^size over x (B, T, D), without anything beyond its ends: (B, T - size + 1, D)"""
+        kernel = self._kernel(self.kernels, size).t()[:, None]  # (D, 1, size)
+        return F.conv1d(x.transpose(1, 2), kernel, groups=x.shape[2]).transpose(1, 2)
+
+    def _kernel(self, kernels: Tensor, size: int) -> Tensor:
+        before = size * (size - 1) // 2 - 1  # 2 + 3 + ... + (size - 1)
+        return kernels[before : before + size]  # (size, D)
+
+    def _closing(self) -> Tensor:
+        """L by the number of columns that are left, with zeros below: (largest + 1, largest, D); L^1 leaves all."""
+        kept = torch.ones_like(self.last_kernels[:1])
+        kernels = [kept[:0], kept, *(self._kernel(self.last_kernels, size) for size in range(2, self.largest + 1))]
+        return torch.stack([F.pad(kernel, (0, 0, 0, self.largest - len(kernel))) for kernel in kernels])
+
+    def _end(self, x: Tensor, left: Tensor, closing: Tensor) -> Tensor:
+        """What the first `left` (B,) columns of x (B, T, D) become, zeros where there is none: (B, D)"""
+        x = F.pad(x[:, : self.largest], (0, 0, 0, max(0, self.largest - x.shape[1])))  # (B, largest, D)
+        summed = activate(self.activation, (closing[left] * x).sum(1))  # (B, D)
+        ended = torch.where(left[:, None] == 1, x[:, 0], summed)
+        return ended.masked_fill(left[:, None] == 0, 0.0)
+
+    def mask(self, mask: Tensor) -> Tensor:
+        return mask.any(1, keepdim=True)
+
+
+def layers(length: int, largest: int) -> Iterator[tuple[int, int]]:
+    """For each convolution over rows of `length`: its kernel's size, and how many columns a row must have for it."""
+    for size in count(2):
+        least = min(size, largest + 1)
+        if length < least:
+            return
+        yield min(size, largest), least
+        length -= min(size, largest) - 1

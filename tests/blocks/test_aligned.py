@@ -1,0 +1,49 @@
+"""`aligned` by hand: the memory's states at the same positions, in a decoder chunk after chunk."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from alone import close, context_of, mask_of, site_of
+
+from blocks.aligned import Aligned
+from blocks.core.contract import BlockError, Named, Output, Stream
+
+LENGTHS = (3, 1, 0)
+STATES = torch.arange(1.0, 10.0).view(3, 3, 1).double()
+MEMORY = Output(STATES, mask_of(*LENGTHS))
+
+
+def block(causal: str = "") -> Aligned:
+    return Aligned(site_of(2, causal=causal, memories={"other": Named(Stream(1))}))
+
+
+def test_reads_the_state_of_the_same_position_and_zeros_beyond() -> None:
+    mask = mask_of(5, 2, 4)
+    x = torch.randn(3, 5, 2)
+    context = context_of(mask, {"other": MEMORY})
+    y, _ = block()(x, torch.zeros(3, dtype=torch.long), context)
+    close(y[..., 0], torch.tensor([[1.0, 2, 3, 0, 0], [4, 0, 0, 0, 0], [0, 0, 0, 0, 0]]))
+
+
+def test_goes_on_where_each_row_is() -> None:
+    made = block("a decoder")
+    x = torch.randn(3, 2, 2)
+    state = made.start(x, context_of(mask_of(2, 2, 2)))
+    _, state = made(x, state, context_of(mask_of(1, 0, 2), {"other": MEMORY}))
+    y, state = made(x, state, context_of(mask_of(2, 2, 2), {"other": MEMORY}))
+    close(y[..., 0], torch.tensor([[2.0, 3], [4, 0], [0, 0]]))
+    assert state.tolist() == [3, 2, 4]
+
+
+def test_in_an_encoder_it_takes_the_place_of_the_stream() -> None:
+    made = block()
+    assert made.out == Stream(1)
+
+
+@pytest.mark.parametrize(("stream", "code"), [(Stream(3, pace=Stream(3).pace * 0), "pace"), (Stream(3, True), "kind")])
+def test_a_memory_without_positions_to_follow_is_refused(stream: Stream, code: str) -> None:
+    with pytest.raises(BlockError) as refused:
+        Aligned(site_of(2, memories={"other": Named(stream)}))
+    assert (refused.value.setting, refused.value.code) == ("from", code)
+    assert refused.value.fix

@@ -1,0 +1,27 @@
+"""`scale` multiplies the stream, and where it is told so its gradient by another number."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from alone import run, site_of
+
+from blocks.scale import Scale
+
+
+@pytest.mark.parametrize(("factor", "gradient", "expected"), [(0.5, None, 0.5), (1.0, 0.25, 0.25), (0.5, 3.0, 3.0)])
+def test_the_stream_and_the_gradient_are_multiplied(factor: float, gradient: float | None, expected: float) -> None:
+    x, above = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 3, 4)
+    y, _ = run(Scale(site_of(4), factor=factor, gradient=gradient), x)
+    assert torch.equal(y, factor * x)
+    (found,) = torch.autograd.grad(y, x, above)
+    assert torch.equal(found, expected * above)
+
+
+def test_what_comes_after_learns_as_ever() -> None:
+    x, weight = torch.randn(1, 3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    y, _ = run(Scale(site_of(4), gradient=0.5), x)
+    scaled = torch.autograd.grad((y @ weight).tanh().sum(), (x, weight))
+    plain = torch.autograd.grad((x @ weight).tanh().sum(), (x, weight))
+    assert torch.equal(scaled[0], 0.5 * plain[0])
+    assert torch.equal(scaled[1], plain[1])

@@ -1,0 +1,159 @@
+"""Self-attention that knows of distances, and its window, against their equations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from alone import close, context_of, keeps_chunks, mask_of, run, site_of
+from torch import Tensor
+
+from blocks.core.contract import BlockError
+from blocks.core.relative import rotate
+from blocks.self_attention import SelfAttention
+
+LENGTHS = (6, 4)
+X = torch.randn(2, 6, 8, dtype=torch.float64)
+PLACES = ["", "a decoder"]
+KINDS: list[dict[str, Any]] = [{}, {"positions": "relative", "max_distance": 3}, {"positions": "rotary"}]
+
+
+def built(causal: str, **settings: Any) -> SelfAttention:
+    return SelfAttention(site_of(8, causal=causal), heads=2, **settings)
+
+
+def seen_from(at: int, length: int, causal: str, window: int | None) -> list[int]:
+    return [
+        each
+        for each in range(length)
+        if (each <= at or not causal) and (window is None or abs(at - each) < window)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", PLACES)
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("furthest", [1, 2, 9])
+def test_relative_positions_by_their_equations(causal: str, window: int | None, furthest: int) -> None:
+    block = built(causal, positions="relative", max_distance=furthest, window=window)
+    y, _ = run(block, X, mask_of(*LENGTHS))
+    for row, length in enumerate(LENGTHS):
+        query, keys, values = (each.unflatten(-1, (2, 4)) for each in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        for at in range(length):
+            seen, heads = seen_from(at, length, causal, window), []
+            for head in range(2):
+                scores = torch.stack([query[at, head] @ (keys[j, head] + vector(block, "keys", at, j)) for j in seen])
+                read = torch.stack([values[j, head] + vector(block, "values", at, j) for j in seen])
+                heads.append((scores / math.sqrt(4)).softmax(0) @ read)
+            close(y[row, at], block.merge(torch.cat(heads)))
+
+
+def vector(block: SelfAttention, which: str, at: int, other: int) -> Tensor:
+    """a_ij of the clipped distance; the tables begin with the furthest position after `at`, if any is read."""
+    table = getattr(block.relative, which)
+    furthest = len(table) - 1 if block.causal else len(table) // 2
+    return table[max(-furthest, min(furthest, at - other)) + (0 if block.causal else furthest)]
+
+
+@pytest.mark.parametrize("causal", PLACES)
+@pytest.mark.parametrize("window", [None, 2])
+def test_rotary_positions_by_their_equations(causal: str, window: int | None) -> None:
+    block = built(causal, positions="rotary", window=window)
+    y, _ = run(block, X, mask_of(*LENGTHS))
+    for row, length in enumerate(LENGTHS):
+        query, keys, values = (each.unflatten(-1, (2, 4)) for each in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        for at in range(length):
+            seen, heads = seen_from(at, length, causal, window), []
+            for head in range(2):
+                scores = torch.stack([turned(query[at, head], at) @ turned(keys[j, head], j) for j in seen])
+                heads.append((scores / math.sqrt(4)).softmax(0) @ values[seen, head])
+            close(y[row, at], block.merge(torch.cat(heads)))
+
+
+def turned(x: Tensor, at: int) -> Tensor:
+    """Pairs of features as complex numbers, each multiplied by e^(i t w). x: (d,)"""
+    rates = torch.tensor([10_000 ** (-2 * i / len(x)) for i in range(len(x) // 2)])
+    factors = torch.polar(torch.ones(len(x) // 2), at * rates)
+    return torch.view_as_real(torch.view_as_complex(x.view(-1, 2)) * factors).flatten()
+
+
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
+    query, key = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
+
+    def score(at: int, other: int) -> Tensor:
+        return (rotate(query, torch.tensor([[at]])) * rotate(key, torch.tensor([[other]]))).sum()
+
+    close(score(5, 2), score(105, 102))
+    close(score(7, 7), (query * key).sum())
+    assert abs(float(score(5, 2) - score(5, 3))) > 1e-3
+    assert abs(float(score(5, 2) - score(2, 5))) > 1e-3
+
+
+@pytest.mark.parametrize("causal", PLACES)
+def test_relative_positions_of_nothing_are_none(causal: str) -> None:
+    block, plain = built(causal, positions="relative"), built(causal)
+    with torch.no_grad():
+        block.relative.keys.zero_()
+        block.relative.values.zero_()
+    plain.load_state_dict(block.state_dict(), strict=False)
+    mask = mask_of(*LENGTHS)
+    close(run(block, X, mask)[0][mask], run(plain, X, mask)[0][mask])
+
+
+@pytest.mark.parametrize("causal", PLACES)
+@pytest.mark.parametrize("settings", KINDS)
+def test_a_window_as_wide_as_the_sentence_sees_everything(causal: str, settings: dict[str, Any]) -> None:
+    near, far = built(causal, window=6, **settings), built(causal, **settings)
+    far.load_state_dict(near.state_dict())
+    mask = mask_of(*LENGTHS)
+    close(run(near, X, mask)[0][mask], run(far, X, mask)[0][mask])
+    narrow = built(causal, window=5, **settings)
+    narrow.load_state_dict(near.state_dict())
+    assert not torch.allclose(run(narrow, X, mask)[0][mask], run(far, X, mask)[0][mask])
+
+
+@pytest.mark.parametrize("settings", KINDS[1:])
+def test_positions_make_the_order_count(settings: dict[str, Any]) -> None:
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    plain, block = built(""), built("", **settings)
+    close(run(plain, X[:, order])[0], run(plain, X)[0][:, order])
+    assert not torch.allclose(run(block, X[:, order])[0], run(block, X)[0][:, order])
+
+
+@pytest.mark.parametrize("settings", KINDS)
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_ragged_chunks_equal_each_row_alone(settings: dict[str, Any], window: int | None) -> None:
+    block = built("a decoder", window=window, **settings)
+    x, lengths = torch.randn(3, 9, 8), (9, 4, 0)
+    if window is not None:
+        keeps_chunks(block, x, lengths)
+        return
+    for row, length in enumerate(lengths[:2]):  # the caches have holes, so their shapes differ
+        alone, _ = run(block, x[row : row + 1, :length])
+        close(in_pieces(block, x, lengths, row), alone[0])
+
+
+def in_pieces(block: SelfAttention, x: Tensor, lengths: tuple[int, ...], row: int) -> Tensor:
+    """The outputs of a row whose neighbours pause where it goes on, and go on where it pauses."""
+    taken, outputs = [0] * len(lengths), []
+    state = block.start(x[:, :1], context_of(mask_of(1, 1, 1)))
+    while taken != list(lengths):
+        sizes = [min(length - done, (3 * len(outputs) + 2 * each) % 4)
+                 for each, (length, done) in enumerate(zip(lengths, taken, strict=True))]  # fmt: skip
+        chunk = torch.full((len(lengths), max(1, *sizes), 8), 5.0)
+        for each, size in enumerate(sizes):
+            chunk[each, :size] = x[each, taken[each] : taken[each] + size]
+            taken[each] += size
+        y, state = block(chunk, state, context_of(torch.arange(chunk.shape[1]) < torch.tensor(sizes)[:, None]))
+        outputs.append(y[row, : sizes[row]])
+    return torch.cat(outputs)
+
+
+def test_rotary_positions_need_pairs_of_features() -> None:
+    with pytest.raises(BlockError, match="a head is 3 wide") as refused:
+        SelfAttention(site_of(6), heads=2, positions="rotary")
+    assert (refused.value.setting, refused.value.fix) == ("positions", "write `heads: 1`")
+    with pytest.raises(BlockError, match="a head is 5 wide") as refused:
+        SelfAttention(site_of(5), heads=1, positions="rotary")
+    assert "relative" in refused.value.fix
