@@ -1,7 +1,8 @@
 """Tokenizers: trained once on the training part, kept in one file, never trained again behind anyone's back.
 
 `bpe` and `unigram` work on the bytes of the text (as GPT-2 does), so that every text can be written and comes back
-exactly, whatever the training part held. `char` and `word` know what they have seen; the rest is `unk`.
+exactly, whatever the training part held. `char` and `word` know what they have seen; the rest is `unk`. `word` takes
+text as people write it, or text that is tokenised already.
 
 No token is special to the reader: a text that contains `<pad>` is only a text.
 """
@@ -15,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -24,7 +25,7 @@ from composer.errors import RunError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
-"""No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off, `char` has single characters."""
+"""No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off or looks, `char` has characters."""
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
 FORMAT = "seqcomposer tokenizer 1"
@@ -61,7 +62,7 @@ class Tokenizers:
         """The text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
         kept = [[index for index in row if index >= UNK] for row in rows]
         lines = self._part(side).decode_batch(kept, skip_special_tokens=False)
-        return [_joined(line) for line in lines] if self.kind == "word" else lines
+        return [_joined(line) for line in lines] if self._joins else lines
 
     def tokens(self, side: str, line: str) -> list[str]:
         """The tokens of a line as a reader would show them, for pictures of attention."""
@@ -111,7 +112,14 @@ class Tokenizers:
 
     def _prepared(self, lines: Sequence[str]) -> list[str]:
         lowered = [line.lower() for line in lines] if self.lowercase else list(lines)
-        return [_split(line) for line in lowered] if self.kind == "word" else lowered
+        if self.kind != "word":
+            return lowered
+        return [_split(line) if self._joins else _spaced(line) for line in lowered]
+
+    @property
+    def _joins(self) -> bool:
+        """Whether texts are kept with joiners. A file from before there was `split` says nothing of it."""
+        return self.kind == "word" and self.settings["word"].get("split", "marks") == "marks"
 
     def text(self) -> str:
         parts = [json.loads(part.to_str()) for part in self.parts]
@@ -136,7 +144,12 @@ def train(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
 
 
 def word(
-    sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False, min_count: Count = 1
+    sides: Mapping[str, Lines],
+    *,
+    size: Vocabulary = 10_000,
+    joint: bool = False,
+    min_count: Count = 1,
+    split: Literal["marks", "spaces"] = "marks",
 ) -> list[Tokenizer]:
     """Words, and punctuation marks one by one; the most frequent ones have ids, the others are `unk`.
 
@@ -147,6 +160,7 @@ def word(
         size: ids at most, the four special ones included
         joint: whether all sides share one vocabulary
         min_count: a rarer word is `unk`
+        split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
     """
 
     def learn(lines: Lines) -> Tokenizer:
@@ -155,7 +169,7 @@ def word(
         trainer = trainers.WordLevelTrainer(
             vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIALS
         )
-        part.train_from_iterator(map(_split, lines), trainer)
+        part.train_from_iterator(map(_split if split == "marks" else _ordinary, lines), trainer)
         return part
 
     return _learned(learn, sides, joint)
@@ -264,3 +278,16 @@ def _with_joiners(match: re.Match[str]) -> str:
 
 def _joined(line: str) -> str:
     return line.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
+
+
+# ------------------------------------------------------------------------------------------- tokens and spaces
+
+
+def _spaced(line: str) -> str:
+    """The tokens of a line with single spaces between; one that looks like a special token is unknown."""
+    return " ".join(SPECIALS[UNK] if token in SPECIALS else token for token in line.split())
+
+
+def _ordinary(line: str) -> str:
+    """The tokens that can have an id of their own: a word that looks like a special token would take its id away."""
+    return " ".join(token for token in line.split() if token not in SPECIALS)

@@ -21,6 +21,7 @@ ALL = [
     {"bpe": {"size": 320}},
     {"unigram": {"size": 310}},
     {"bpe": {"size": 300, "joint": False}},
+    {"word": {"split": "spaces"}},
 ]
 
 
@@ -75,7 +76,9 @@ def test_one_file_keeps_all(kind, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
     for side, lines in BOTH.items():
         upper = [line.upper() for line in lines]
-        assert loaded.encode(side, upper) == tokenizers.encode(side, [line.lower() for line in upper])
+        ids = tokenizers.encode(side, [line.lower() for line in upper])
+        assert loaded.encode(side, upper) == ids
+        assert loaded.decode(side, ids) == tokenizers.decode(side, ids)
 
 
 def test_joint_and_separate():
@@ -99,6 +102,46 @@ def test_words_keep_marks_where_they_were():
     assert ids.count(UNK) == 1
     assert tokenizers.decode("source", [[1, *ids, 2, 0]]) == ["a ⟨unk⟩, man"]
     assert made({"word": {"min_count": 5}}).encode("source", ["hat"]) == [[UNK]]
+
+
+TOKENS = sorted({token for line in SOURCE for token in line.split()})
+
+
+@given(tokens=st.lists(st.sampled_from(TOKENS)), spaces=st.lists(st.sampled_from([" ", "  ", "\t", "\u00a0"])))
+@settings(max_examples=80, deadline=None)
+def test_tokens_that_were_seen_come_back_with_single_spaces(tokens, spaces):
+    tokenizers = made({"word": {"split": "spaces"}})
+    between = [*spaces, *[" "] * len(tokens)]
+    line = "".join(f"{token}{space}" for token, space in zip(tokens, between, strict=False))
+    (ids,) = tokenizers.encode("source", [line])
+    assert len(ids) == len(tokens)
+    assert UNK not in ids
+    assert tokenizers.decode("source", [ids]) == [" ".join(tokens)]
+
+
+def test_text_that_is_tokenised_is_taken_as_it_is():
+    tokenizers = made({"word": {"split": "spaces"}})
+    assert tokenizers.tokens("source", "the man's (fast)") == ["the", "man's", "(fast)"]
+    (ids,) = tokenizers.encode("source", ["a zebra \N{HALFWIDTH BLACK SQUARE} man's"])
+    assert tokenizers.decode("source", [[1, *ids, 2, 0]]) == ["a ⟨unk⟩ ⟨unk⟩ man's"]
+
+
+def test_a_token_that_looks_special_is_unknown():
+    lines = ["⟨pad⟩ ⟨bos⟩ ⟨eos⟩ ⟨unk⟩ a b"] * 3
+    tokenizers = train({"tokenizer": {"word": {"split": "spaces"}}}, {"target": lines})
+    assert tokenizers.encode("target", lines[:1]) == [[UNK] * 4 + [4, 5]]
+    assert tokenizers.size("target") == 6
+
+
+def test_a_file_from_before_there_was_split_means_marks(tmp_path):
+    said = made({"word": {"split": "marks"}})
+    said.save(tmp_path / "t.json")
+    told = json.loads((tmp_path / "t.json").read_text())
+    del told["settings"]["word"]["split"]
+    (tmp_path / "t.json").write_text(json.dumps(told))
+    loaded = Tokenizers.load(tmp_path / "t.json")
+    assert loaded.encode("source", SOURCE) == said.encode("source", SOURCE)
+    assert loaded.decode("source", loaded.encode("source", SOURCE)) == SOURCE
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "seqcomposer tokenizer 9"}', "\x00"])
