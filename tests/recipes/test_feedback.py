@@ -1,0 +1,133 @@
+"""The recipes with feedback, and Gehring's: each decoder against an independent loop over its paper's equations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.core.contract import Block, Context, Output, Records
+from composer.build import build
+from composer.model import Beside, EncoderDecoder
+from composer.recipe import load
+
+PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
+SOURCE = {"source": torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])}
+TARGET = torch.tensor([[1, 6, 5, 9], [1, 8, 7, 0]])
+REAL = TARGET != 0
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def model_of(name: str, **sizes: Any) -> EncoderDecoder:
+    """The recipe's model with small sizes and random weights, in evaluation mode."""
+    model = build(load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()]),
+                  {"source": 11, "target": 11})  # fmt: skip
+    for parameter in model.parameters():
+        parameter.data = 0.4 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
+    """The blocks with this word in the encoder or decoder, in order."""
+    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:2] == (part,) and
+            each.path[-1] == word]  # fmt: skip
+
+
+def expect(mine: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(mine[REAL], theirs[REAL], rtol=1e-9, atol=1e-9)
+
+
+def test_luong_with_input_feeding_is_a_loop_of_lstm_cells() -> None:
+    model = model_of("luong2015_input_feeding", width=6, layers=2)
+    encoder = torch.nn.LSTM(6, 6, 2, batch_first=True)
+    (read,), (fed,) = all_of(model, "rnn", "encoder"), all_of(model, "rnn")
+    for layer, weights in enumerate(read.layers):
+        for name, value in zip(encoder._all_weights[layer], weights.weights(), strict=True):
+            getattr(encoder, name).data = value.data
+    (attention,), (last,) = all_of(model, "cross_attention"), all_of(model, "linear")
+    x = model.readers()["source"].embedding(SOURCE["source"])
+    outputs = torch.zeros_like(TARGET, dtype=x.dtype)[..., None].repeat(1, 1, 11)
+    for row, length in enumerate((5, 3)):
+        memory, (h, c) = encoder(x[row : row + 1, :length].flip(1))
+        h, c, attended = list(h), list(c), torch.zeros(1, 6)
+        for t in range(int(REAL[row].sum())):
+            one = torch.cat((model.embedding(TARGET[row : row + 1, t]), attended), -1)
+            for layer in range(2):
+                h[layer], c[layer] = torch.lstm_cell(one, (h[layer], c[layer]), *fed.layers[layer].weights())
+                one = h[layer]
+            weights = (attention.query(one)[0] @ attention_keys(attention, memory).T).softmax(0)
+            attended = torch.tanh(last.map(torch.cat((weights @ memory[0], one[0]))))[None]
+            outputs[row, t] = model.output(attended)[0]
+    expect(model(SOURCE, TARGET), outputs)
+
+
+def attention_keys(attention: Any, memory: Tensor) -> Tensor:
+    """Luong's W m_s or m_s: the block may multiply the query by W instead. (S, D)"""
+    return cast(Tensor, attention.start(memory[:, :1], context_over(memory))[0])[0, 0]
+
+
+def context_over(memory: Tensor) -> Context:
+    mask = torch.ones(memory.shape[:2], dtype=torch.bool)
+    return Context(mask[:, :1], {}, {"encoder": Output(memory, mask)})
+
+
+def test_only_the_lowest_layer_of_rnmt_plus_waits_for_the_attention() -> None:
+    model = model_of("rnmt_plus", width=8, heads=2, layers_after_second=1, decoder_layers_after_second=2)
+    loops = {each.path[-1]: each.loops for each in model.modules() if isinstance(each, Block) and each.loops}
+    assert loops == {
+        "concat": "reads prev.context",
+        "rnn": "stands between those that do",
+        "cross_attention": "makes prev.context",
+    }
+    assert len(all_of(model, "rnn")) == 4
+
+
+def test_luongs_window_as_wide_as_the_sentence_fades_only() -> None:
+    model = model_of("luong2015_local", width=6, layers=1)
+    records: Records = {}
+    model(SOURCE, TARGET, Beside(records=records))
+    (weights,) = next(value for key, value in records.items() if key.name == "weights")  # (B, T, H, S)
+    sums = weights[..., 0, :].sum(-1)[REAL]
+    assert sums.max() < 1
+    assert sums.min() > 0.5  # exp(-2 (s - p)^2 / 100), for s and p within five positions
+
+
+def test_gehrings_attention_by_its_equations() -> None:
+    model = model_of("gehring2017", width=6, hidden=4, layers=1)
+    memories = model.encode(SOURCE)
+    top, shortcut = memories["encoder.top"].states, memories["encoder.shortcut"].states
+    (places,) = all_of(model, "positions", "encoder")
+    embedded = places.table(torch.arange(5)) + 0.1 * model.readers()["source"].embedding(SOURCE["source"])  # (B, S, D)
+    mask = SOURCE["source"] != 0
+    torch.testing.assert_close(shortcut[mask], ((embedded + top) * math.sqrt(0.5))[mask])
+    first, query, after, last = (at_each(each) for each in all_of(model, "linear"))
+    (conv,), (positions,) = all_of(model, "conv"), all_of(model, "positions")
+    g = positions.table(torch.arange(4)) + 0.1 * model.embedding(TARGET)  # (B, T, D)
+    x = first(g)
+    window = torch.stack([F.pad(x, (0, 0, 2, 0))[:, t : t + 3] for t in range(4)], 1)  # (B, T, kernel, D)
+    kernel = conv.gain.view(-1, 1, 1) * F.normalize(conv.weight.flatten(1), dim=1).view_as(conv.weight)
+    a, b = (torch.einsum("btkd,odk->bto", window, kernel) + conv.bias).chunk(2, -1)
+    h = a * torch.sigmoid(b)
+    d = (query(h) + g) * math.sqrt(0.5)
+    alpha = (d @ top.transpose(1, 2)).masked_fill(~mask[:, None], -math.inf).softmax(-1)
+    c = (alpha @ shortcut) * mask.sum(1).to(alpha.dtype).sqrt()[:, None, None]
+    h = (h + after(c)) * math.sqrt(0.5)
+    expect(model(SOURCE, TARGET), model.output(last((h + x) * math.sqrt(0.5))))
+
+
+def at_each(block: Any) -> Callable[[Tensor], Tensor]:
+    """A block without state as a function."""
+    return lambda x: cast(Tensor, block(x, (), context_over(x))[0])

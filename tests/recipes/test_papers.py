@@ -1,0 +1,343 @@
+"""The recipes without feedback, and the variants of Bahdanau's: an identity, or an independent loop over equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Block
+from composer.build import build
+from composer.decode import decode
+from composer.model import EncoderDecoder
+from composer.recipe import load
+
+PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
+WORDS = 11
+SOURCE = {"source": torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])}
+LENGTHS = (5, 3)
+TARGET = torch.tensor([[1, 6, 5, 9], [1, 8, 7, 0]])
+REAL = TARGET != 0
+
+Row = Callable[[Tensor, Tensor], Tensor]
+"""From a row's embedded source (S, D) and target (T, D) to its logits (T, V)."""
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def model_of(name: str, **sizes: Any) -> EncoderDecoder:
+    """The recipe's model with small sizes and random weights, in evaluation mode."""
+    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
+    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
+    model = build(recipe, dict.fromkeys(keys, WORDS))
+    for parameter in model.parameters():
+        parameter.data = 0.4 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def planned(name: str, words: int = WORDS, **sizes: Any) -> int:
+    """The parameters of the recipe at its own sizes but for those given; no memory is used."""
+    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
+    with torch.device("meta"):
+        return sum(each.numel() for each in build(recipe, {"source": words, "target": words}).parameters())
+
+
+def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
+    """The blocks with this word in the encoder or decoder, in order."""
+    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:2] == (part,) and
+            each.path[-1] == word]  # fmt: skip
+
+
+def expect(mine: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def by_rows(model: EncoderDecoder, row: Row) -> None:
+    """Expects the model's logits of each row to be those of `row`."""
+    logits = model(SOURCE, TARGET)
+    for index, length in enumerate(LENGTHS):
+        source = model.readers()["source"].embedding(SOURCE["source"][index, :length])
+        target = model.embedding(TARGET[index][REAL[index]])
+        expect(logits[index][REAL[index]], row(source, target))
+
+
+def gru(layer: Any, x: Tensor, h: Tensor) -> Tensor:
+    """Cho et al. 2014, equations 5 to 8, for one vector."""
+    width = len(h)
+    of_r, of_z, of_n = (layer.arriving.weight @ x + layer.arriving.bias).split(width)
+    u_r, u_z = layer.gates.weight.split(width)
+    r, z = torch.sigmoid(of_r + u_r @ h), torch.sigmoid(of_z + u_z @ h)
+    return z * h + (1 - z) * torch.tanh(of_n + layer.candidate.weight @ (r * h))
+
+
+def maxout(block: Any, x: Tensor) -> Tensor:
+    first, second = (block.map.weight @ x + block.map.bias).chunk(2)
+    return torch.maximum(first, second)
+
+
+# ------------------------------------------------------------------------------------------- one vector for a sentence
+
+
+def test_cho_by_his_equations() -> None:
+    model = model_of("cho2014", width=4, hidden=6)
+    (reads,), (v,) = all_of(model, "rnn", "encoder"), all_of(model, "linear", "encoder")
+    (writes,), (readout,) = all_of(model, "rnn"), all_of(model, "maxout")
+
+    def row(source: Tensor, target: Tensor) -> Tensor:
+        h = torch.zeros(6)
+        for x in source:
+            h = gru(reads.layers[0], x, h)
+        c = torch.tanh(v.map(h))
+        h, logits = torch.tanh(writes.initial.project(c)), []
+        for y in target:
+            h = gru(writes.layers[0], torch.cat((y, c)), h)
+            logits.append(model.output(maxout(readout, torch.cat((h, y, c)))))
+        return torch.stack(logits)
+
+    by_rows(model, row)
+
+
+def test_sutskever_is_torch_s_lstm_on_the_reversed_source() -> None:
+    model = model_of("sutskever2014", width=6, layers=3)
+    reads, writes = (torch.nn.LSTM(6, 6, 3) for _ in range(2))
+    for lstm, part in ((reads, "encoder"), (writes, "decoder")):
+        (block,) = all_of(model, "rnn", part)
+        for theirs, mine in zip(lstm.parameters(), block.parameters(), strict=True):
+            theirs.data = mine.data
+    by_rows(model, lambda source, target: model.output(writes(target, reads(source.flip(0))[1])[0]))
+
+
+def test_a_model_that_votes_with_itself_says_the_same() -> None:
+    model = model_of("sutskever2014", width=6, layers=2)
+    beam = {"beam": {"size": 3, "length_penalty": 1.0, "max_length": 6, "max_ratio": 2.0}}
+    alone, twice = (decode(models, SOURCE, beam, n_best=3) for models in ([model], [model, model]))
+    for one, two in zip(chain(*alone), chain(*twice), strict=True):
+        assert one.ids == two.ids
+        assert one.score == pytest.approx(two.score)
+
+
+def test_kalchbrenner_and_blunsom_by_columns() -> None:
+    model = model_of("kalchbrenner_blunsom2013", width=4)
+    (sentence,), (writes,) = all_of(model, "condense", "encoder"), all_of(model, "rnn")
+    (layer,) = writes.layers
+
+    def convolved(columns: list[Tensor], kernel: Tensor) -> list[Tensor]:
+        pieces = (columns[at : at + len(kernel)] for at in range(len(columns) - len(kernel) + 1))
+        return [torch.tanh(sum(k * column for k, column in zip(kernel, piece, strict=True))) for piece in pieces]
+
+    def row(source: Tensor, target: Tensor) -> Tensor:
+        columns = convolved(list(source), sentence.kernels[:2])  # K^2
+        if len(columns) >= 3:
+            columns = convolved(columns, sentence.kernels[2:5])  # K^3
+        (s,) = convolved(columns, sentence.last_kernels[:2])  # L^2, for either length
+        h, logits = torch.zeros(4), []
+        for v in target:
+            inside = layer.arriving @ torch.cat((v, s)) + layer.arriving_bias
+            h = torch.tanh(inside + layer.recurrent @ h + layer.recurrent_bias)
+            logits.append(model.output(h))
+        return torch.stack(logits)
+
+    by_rows(model, row)
+
+
+# ------------------------------------------------------------------------------------------- Transformers
+
+
+@pytest.mark.parametrize(("name", "width", "hidden"), [("base", 512, 2048), ("big", 1024, 4096)])
+def test_vaswani_has_as_many_parameters_as_the_formula_says(name: str, width: int, hidden: int) -> None:
+    norm, attention = 2 * width, 4 * (width * width + width)
+    feed_forward = 2 * width * hidden + hidden + width
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    words = 37_000
+    assert planned(f"vaswani2017_{name}", words) == words * width + words + 6 * (encoder + decoder)
+
+
+@pytest.mark.parametrize(("name", "heads", "dropout"), [("base", 8, 0.1), ("big", 16, 0.3)])
+def test_vaswani_as_the_paper_says(name: str, heads: int, dropout: float) -> None:
+    recipe = load(PAPERS / f"vaswani2017_{name}.yaml")
+    stack = recipe.model["encoder"][-1]["repeat"]["stack"]
+    assert [next(iter(each["residual"]["stack"][0])) for each in stack] == ["self_attention", "feed_forward"]
+    assert {each["residual"]["norm"] for each in stack} == {"post"}
+    assert {each["residual"]["dropout"] for each in stack} == {dropout}
+    assert stack[0]["residual"]["stack"][0]["self_attention"]["heads"] == heads
+    ((_, adam),) = recipe.training["optimizer"].items()
+    ((schedule, warm),) = recipe.training["schedule"].items()
+    peak = (recipe.model["width"] * warm["warmup_steps"]) ** -0.5
+    assert (schedule, adam["learning_rate"]) == ("inverse_sqrt", pytest.approx(peak, rel=0.02))
+
+
+def test_a_universal_transformer_has_the_parameters_of_one_layer() -> None:
+    sizes = {"width": 8, "hidden": 12, "heads": 2}
+    assert planned("universal_transformer", layers=1, **sizes) == planned("universal_transformer", layers=5, **sizes)
+
+
+def test_a_universal_encoder_by_its_iterations() -> None:
+    model = model_of("universal_transformer", width=8, hidden=12, heads=2, layers=3)
+    (attention,), (feed_forward,) = (all_of(model, word, "encoder") for word in ("self_attention", "feed_forward"))
+    around = all_of(model, "residual", "encoder")
+
+    def sinusoid(at: int) -> Tensor:
+        rates = 10_000.0 ** -(torch.arange(4) / 4)
+        return torch.cat((torch.sin(at * rates), torch.cos(at * rates)))
+
+    h = model.readers()["source"].embedding(SOURCE["source"][0])  # (S, D)
+    for time in range(3):
+        h = h + torch.stack([sinusoid(at) + sinusoid(time) for at in range(5)])
+        q, k, v = (each.unflatten(1, (2, 4)).transpose(0, 1) for each in attention.project(h).chunk(3, -1))
+        read = ((q @ k.transpose(1, 2) / 2).softmax(-1) @ v).transpose(0, 1).flatten(1)  # a head is 4 wide
+        h = around[0].norm(h + attention.merge(read))
+        h = around[1].norm(h + feed_forward.contract(torch.relu(feed_forward.expand(h))))
+    torch.testing.assert_close(model.encode(SOURCE)["encoder"].states[0], h, rtol=1e-5, atol=1e-5)  # float32 sinusoids
+
+
+# ------------------------------------------------------------------------------------------- hybrids
+
+HYBRID = {"width": 8, "hidden": 12, "layers": 2, "heads": 2, "decoder_layers_after_second": 1}
+
+
+def lstm(arriving: int, width: int) -> int:
+    return 4 * (width * arriving + width * width + 2 * width)
+
+
+def test_a_transformer_read_by_lstms_has_as_many_parameters_as_the_formula_says() -> None:
+    width, hidden, norm = 8, 12, 16
+    layer = 4 * (width * width + width) + 2 * width * hidden + hidden + width + 2 * norm
+    asks = 2 * width * width + width + width  # the query's and the keys' map, one bias, the vectors
+    decoder = lstm(width, width) + asks + 2 * lstm(2 * width, width) + norm
+    output = 2 * width * WORDS + WORDS
+    assert planned("transformer_to_rnn", **HYBRID) == 2 * WORDS * width + 2 * layer + norm + decoder + output
+
+
+def test_a_cascade_adds_recurrent_layers_to_the_transformer_s_encoder() -> None:
+    below, above = planned("transformer_to_rnn", **HYBRID), planned("cascaded", **HYBRID, cascaded=3)
+    assert above - below == 3 * (2 * lstm(8, 4) + 2 * 8) + 2 * 8
+
+
+def test_a_cascade_of_layers_that_say_nothing_is_the_transformer_s_encoder() -> None:
+    model = model_of("cascaded", **HYBRID, cascaded=2)
+    for block in all_of(model, "rnn", "encoder"):
+        for parameter in block.parameters():
+            parameter.data.zero_()
+    *_, last = all_of(model, "norm", "encoder")
+    memories = model.encode(SOURCE)
+    expect(memories["encoder"].states, last.normalise(memories["encoder.attentive"].states))
+
+
+def test_columns_are_side_by_side() -> None:
+    model = model_of("multi_column", **HYBRID, recurrent=2)
+    (merge,) = all_of(model, "linear", "encoder")
+    before = model.encode(SOURCE)
+    columns = [before[f"encoder.{name}"].states for name in ("attentive", "recurrent")]
+    expect(before["encoder"].states, merge.map(torch.cat(columns, -1)))
+    for block in all_of(model, "rnn", "encoder"):
+        for parameter in block.parameters():
+            parameter.data.add_(0.1)
+    after = model.encode(SOURCE)
+    expect(after["encoder.attentive"].states, columns[0])
+    assert not torch.allclose(after["encoder.recurrent"].states, columns[1])
+
+
+# ------------------------------------------------------------------------------------------- other attentions
+
+
+def bahdanau(model: EncoderDecoder, read: Callable[[Any, Tensor, Tensor], Tensor]) -> Row:
+    """A row's logits, where `read(attention, state, annotations)` is the context vector."""
+    (reads,), (writes,) = all_of(model, "rnn", "encoder"), all_of(model, "rnn")
+    (attention,), (readout,) = all_of(model, "cross_attention"), all_of(model, "maxout")
+
+    def row(source: Tensor, target: Tensor) -> Tensor:
+        zero = torch.zeros(reads.layers[0].sizes[0])
+        forward, backward = [zero], [zero]
+        for x, y in zip(source, source.flip(0), strict=True):
+            forward.append(gru(reads.layers[0], x, forward[-1]))
+            backward.append(gru(reads.layers[1], y, backward[-1]))
+        annotations = torch.cat((torch.stack(forward[1:]), torch.stack(backward[1:]).flip(0)), -1)  # (S, D)
+        state, logits = torch.tanh(writes.initial.project(annotations.mean(0))), []
+        for y in target:
+            context = read(attention, state, annotations)
+            state = gru(writes.layers[0], torch.cat((context, y)), state)
+            logits.append(model.output(maxout(readout, torch.cat((state, y, context)))))
+        return torch.stack(logits)
+
+    return row
+
+
+def hidden(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
+    """tanh(W s + U h_j + b) for each annotation: (S, model.width)"""
+    return torch.tanh(attention.query(state) + attention.project(annotations))
+
+
+def test_heads_average_their_weights() -> None:
+    model = model_of("averaged_heads", width=8, hidden=6, both_ways=10, readout=4, heads=4)
+
+    def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
+        shares = hidden(attention, state, annotations).split(2, -1)
+        scores = [share @ vector for share, vector in zip(shares, attention.score.vectors, strict=True)]
+        weights = sum(score.softmax(0) for score in scores) / 4
+        return sum(weight * annotation for weight, annotation in zip(weights, annotations, strict=True))
+
+    by_rows(model, bahdanau(model, read))
+
+
+def test_each_feature_has_weights_of_its_own() -> None:
+    model = model_of("fine_grained", width=8, hidden=6, both_ways=10, readout=4)
+
+    def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
+        inner = hidden(attention, state, annotations)
+        weights = [(inner @ vector).softmax(0) for vector in attention.score.vectors]  # (S,) for each feature
+        return torch.stack([weight @ annotations[:, feature] for feature, weight in enumerate(weights)])
+
+    by_rows(model, bahdanau(model, read))
+
+
+# ------------------------------------------------------------------------------------------- embeddings
+
+
+def test_a_word_is_its_factors_side_by_side() -> None:
+    model = model_of("factored_embeddings", width=8, hidden=12, layers=1, heads=2, factor=3)
+    sources = {
+        "word": torch.tensor([[5, 6, 7, 2], [9, 4, 2, 0]]),
+        "lemma": torch.tensor([[8, 3, 4, 2], [5, 6, 2, 0]]),
+        "tag": torch.tensor([[3, 4, 2, 0], [3, 3, 2, 0]]),  # the first row lacks a tag
+    }
+    factored = model.encode(sources)["word.factored"].states
+    table = {key: encoder.embedding for key, encoder in model.readers().items()}
+    narrow = {key: all_of_encoder(model, key, "linear")[0].map for key in ("lemma", "tag")}
+    (merge,) = all_of_encoder(model, "word", "linear")
+    for row, at in ((0, 0), (0, 2), (0, 3), (1, 1)):
+        ids = {key: sources[key][row, at] for key in sources}
+        parts = [table["word"](ids["word"])]
+        parts += [narrow[key](table[key](ids[key])) if ids[key] else torch.zeros(3) for key in ("lemma", "tag")]
+        expect(factored[row, at], merge.map(torch.cat(parts)))
+
+
+def all_of_encoder(model: EncoderDecoder, name: str, word: str) -> list[Any]:
+    """The blocks with this word in the encoder of this name."""
+    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:3] == ("encoders", name) and
+            each.path[-1] == word]  # fmt: skip
+
+
+def test_a_bottleneck_is_as_narrow_as_the_model() -> None:
+    model = model_of("factored_decomposition", width=3, hidden=8)
+    first, *_ = all_of(model, "linear", "encoder")
+    table = first.map(model.embedding(torch.arange(WORDS)))  # (V, hidden)
+    logits = model({"source": torch.randint(4, WORDS, (6, 5))}, torch.randint(4, WORDS, (6, 7))) - model.output.bias
+    assert torch.linalg.matrix_rank(table) == 3
+    assert torch.linalg.matrix_rank(logits.flatten(0, 1)) == 3
+
+
+def test_a_word_more_costs_a_narrow_row() -> None:
+    sizes = {"width": 20, "hidden": 30}
+    few, many = (planned("factored_decomposition", words, **sizes) for words in (1000, 2000))
+    assert many - few == 1000 * (20 + 1)  # one narrow row, and the output's bias, for each word
