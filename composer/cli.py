@@ -211,6 +211,41 @@ def evaluate(
         print_evaluation(result)
 
 
+@app.command(
+    short_help="Writes one page of a run: curves, translations, alignments.",
+    epilog=examples(
+        "seqcomposer report runs/mine",
+        "seqcomposer report runs/mine --split val --sentence 'a man sleeps' --output mine.html",
+    ),
+)
+def report(
+    run: Run,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", metavar="NAME", help="Which part of the data: test, val, train.  [default: test, or "
+                     "val where there is no test]", show_default=False),
+    ] = None,
+    data: DataDir = None,
+    sentences: Annotated[
+        list[str] | None,
+        typer.Option("--sentence", metavar="TEXT", help="Whose alignments are drawn; may be given several times.",
+                     show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="F", help="The page's file.  [default: RUN/report.html]", show_default=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Writes one HTML page of a run that opens anywhere: curves, translations, alignments, BLEU by source length.
+
+    The run need not have finished: its last checkpoint translates then.
+    """
+    from composer.report.report import report as write_report
+
+    file = write_report(run, split, data, sentences or (), output, lambda text: typer.echo(text, err=True))
+    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB)")
+
+
 # ------------------------------------------------------------------------------------------- looking up
 
 

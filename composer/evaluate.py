@@ -16,8 +16,9 @@ from composer.data.pairs import SPLITS, sources, splits
 from composer.decode import reading
 from composer.errors import RunError
 from composer.model import PAD, EncoderDecoder
+from composer.recipe import Recipe
 from composer.runs import Run, decoding_of, open_run, translations
-from composer.scores import bleu_by_length, signatures, text_scores
+from composer.scores import by_length, signatures, text_scores
 
 POSITIONS = 2048
 """Target positions whose logits are computed at once."""
@@ -36,7 +37,7 @@ def evaluate(
     """
     opened = run if isinstance(run, Run) else open_run(run, overrides)
     if split not in splits(opened.recipe):
-        raise absent(opened, split)
+        raise absent(opened.recipe, split)
     found = load_data(opened.recipe, opened.folders(data), opened.tokenizers, [split])
     encoded = found.split(split)
     if not encoded:
@@ -49,11 +50,11 @@ def evaluate(
     return {f"{split}/{name}": value for name, value in scores.items()}
 
 
-def absent(run: Run, split: str) -> RunError:
-    """That the run's data has no such split."""
-    there = ", ".join(f"`{each}`" for each in splits(run.recipe))
+def absent(recipe: Recipe, split: str) -> RunError:
+    """That a run's data has no such split."""
+    there = ", ".join(f"`{each}`" for each in splits(recipe))
     hint = f"say one of {there} with `--split`" if split not in SPLITS else f"the recipe's data has only {there}"
-    return RunError.of(f"this run has no data called `{split}`", hint, str(run.folder.recipe))
+    return RunError.of(f"this run has no data called `{split}`", hint, str(recipe.file))
 
 
 def token_scores(model: EncoderDecoder, encoded: Encoded) -> dict[str, float]:
@@ -78,9 +79,8 @@ def translation_scores(run: Run, texts: Sequence[Sequence[str]], references: Seq
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
     found = translations([run], lines, decoding_of(run.recipe))
     hypotheses = [best.text for best, *_ in found]
-    by_length = bleu_by_length(texts[0], hypotheses, references)
     return {
         **text_scores(hypotheses, references),
         **signatures(),
-        "bleu_by_source_length": [{"words": words, "lines": count, "bleu": bleu} for words, count, bleu in by_length],
+        "bleu_by_source_length": by_length(texts[0], hypotheses, references),
     }

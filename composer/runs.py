@@ -62,6 +62,13 @@ def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 
     Raises RunError where it is no run, has not finished, or its parts do not belong together; RecipeError.
     """
+    run = opened(path, overrides)
+    load_weights(run.model, run.folder.weights)
+    return run
+
+
+def opened(path: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """As `open_run`, with random weights: the run need not have finished."""
     folder = RunFolder(Path(path))
     folder.read()
     for setting in overrides:
@@ -75,7 +82,6 @@ def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         raise RunError.of(f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes",
                           "take recipe.yaml and tokenizer.json from the same run", str(folder.path))  # fmt: skip
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    load_weights(model, folder.weights)
     return Run(folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 

@@ -43,6 +43,12 @@ def bleu_by_length(
         yield name, len(rows), found.score
 
 
+def by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
+    """`bleu_by_length` in the form in which it is told and kept: `{words, lines, bleu}`, the shortest first."""
+    found = bleu_by_length(sources, hypotheses, references)
+    return [{"words": words, "lines": lines, "bleu": bleu} for words, lines, bleu in found]
+
+
 def bucket(words: int) -> str:
     """The bucket of a source of this length: 0, 1-10, ..., 51+."""
     if words == 0:

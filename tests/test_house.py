@@ -17,12 +17,17 @@ LAYERS = (
     # from the top; a module imports only from its own layer and from those below it
     "cli check show scaffold",
     "testing",
-    "train translate",
+    "train translate report",
+    "contents",
+    "findings",
     "session course outcome start keeper position module trainer progress journal samples metrics_log wandb_log",
-    "evaluate",
+    "evaluate page",
+    "maps",
+    "alignments",
     "runs",
     "run_folder checkpoint whole weights signals randomness budget allocator",
-    "scores decode",
+    "scores decode charts style",
+    "markup",
     "data",
     "plan",
     "build",
@@ -41,7 +46,7 @@ LAYERS = (
     "core",
 )
 
-FOLDERS = ("language", "training")
+FOLDERS = ("language", "training", "report")
 """Folders whose modules have layers of their own; the other folders are one layer each."""
 
 LATE = {

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer.data.pairs import sources
+from composer.data.pairs import TARGET, Pairs, sources
 from composer.evaluate import evaluate, token_scores
+from composer.report.alignments import alignments
+from composer.report.page import picture as page_of
 from composer.runs import Run, device_for
+from composer.scores import by_length
 from composer.training import checkpoint
 from composer.training.journal import Journal
 from composer.training.keeper import History, Keeper
@@ -22,6 +25,7 @@ from composer.training.weights import save_weights
 
 SHOWN = 3
 """Translations that are shown at the end."""
+BY_LENGTH = "test/bleu_by_source_length"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,10 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
     journal.display.close()
     run = Run(folder, session.recipe, session.data.tokenizers, model.eval().to(device_for(session.recipe)))
     known = scores_known(session, paths)
-    new = ({} if known else validation_scores(session, run)) | test_scores(session, run)
+    measured = test_scores(session, run)
+    figures = {name: value for name, value in measured.items() if isinstance(value, float)}
+    lengths = {"test": measured[BY_LENGTH]} if BY_LENGTH in measured else {}
+    new = ({} if known else validation_scores(session, run)) | figures
     if new:
         journal.write({"step": course.now.step, **new})
     record = folder.update(
@@ -60,7 +67,9 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
         epochs=round(course.order.epochs(), 3),
         kept={"how": how, "checkpoints": [path.name for path in paths]},
         scores=known | new,
+        by_length=lengths,
     )
+    picture(session, journal, run, lengths.get("test", []))
     tell(session, run, record)
     return Outcome(folder.path, record)
 
@@ -93,12 +102,32 @@ def validation_scores(session: Session, run: Run) -> dict[str, float]:
     return told | Judge(session.data.val, session.data.pairs["val"]).judge(session.module)[0]
 
 
-def test_scores(session: Session, run: Run) -> dict[str, float]:
-    """The scores on the test part, decoded as the recipe says; nothing without such a part."""
+def test_scores(session: Session, run: Run) -> dict[str, Any]:
+    """What `evaluate` says of the test part, decoded as the recipe says; nothing without such a part."""
     if session.data.test is None:
         return {}
     session.display.say("measuring on the test part")
-    return {name: value for name, value in evaluate(run, "test").items() if isinstance(value, float)}
+    return evaluate(run, "test")
+
+
+def picture(session: Session, journal: Journal, run: Run, lengths: Sequence[Mapping[str, Any]]) -> None:
+    """Logs alignments and BLEU by source length where W&B is on. The run has finished, whatever comes of them."""
+    if not journal.wandb.is_on:
+        return
+    try:
+        pages = [page_of(each) for each in alignments(run, lines_shown(session)) if each.attentions]
+        journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session))
+    except Exception as error:  # whatever a picture meets, a training does not end for it
+        session.display.say(f"no pictures for Weights & Biases: {' '.join(str(error).split())}")
+
+
+def validation_by_length(session: Session) -> list[dict[str, Any]]:
+    """BLEU by source length of the sentences that are judged in training; nothing where there are none."""
+    if session.data.val is None or not session.data.val.sources:
+        return []
+    samples = Judge(session.data.val, session.data.pairs["val"]).judge(session.module)[1]
+    texts, references, written = zip(*samples, strict=True)
+    return by_length(texts, written, references)
 
 
 def tell(session: Session, run: Run, record: Mapping[str, Any]) -> None:
@@ -116,11 +145,23 @@ def tell(session: Session, run: Run, record: Mapping[str, Any]) -> None:
 
 def translated(session: Session, run: Run) -> list[Sample]:
     """The first sentences of the test part, or else of the validation part, translated as the recipe says."""
-    pairs = session.data.pairs.get("test") or session.data.pairs.get("val")
-    read = sources(session.recipe)
-    if not pairs or not read:
+    pairs = pairs_shown(session)
+    if not pairs or not sources(session.recipe):
         return []
-    rows = range(min(SHOWN, len(pairs)))
-    texts = ["\t".join(pairs.sides[side][row] for side in read) for row in rows]
+    texts = lines_shown(session)
     found = run.translate(texts)
-    return [Sample(texts[row], pairs.sides["target"][row], found[row]) for row in rows]
+    return [Sample(text, pairs.sides[TARGET][row], found[row]) for row, text in enumerate(texts)]
+
+
+def lines_shown(session: Session) -> list[str]:
+    """The first lines that the model reads of the test part, or else of the validation part."""
+    pairs = pairs_shown(session)
+    read = sources(session.recipe) or [TARGET]
+    if not pairs:
+        return []
+    return ["\t".join(pairs.sides[side][row] for side in read) for row in range(min(SHOWN, len(pairs)))]
+
+
+def pairs_shown(session: Session) -> Pairs | None:
+    """The test part, or else the validation part."""
+    return session.data.pairs.get("test") or session.data.pairs.get("val")

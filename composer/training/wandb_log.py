@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import netrc
 import os
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,21 @@ def told(mode: Mode, folder: Path) -> str:
     return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
 
 
+def logged_samples(folder: Path) -> dict[int, list[Sample]]:
+    """The translations that a run has logged into its folder, by step, in order. Asks no W&B."""
+    found: dict[int, list[Sample]] = {}
+    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            rows = [(int(step), Sample(str(source), str(reference), str(written)))
+                    for step, source, reference, written in told["data"]]  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError):  # cut off, or another's
+            continue
+        for step in dict.fromkeys(step for step, _ in rows):
+            found[step] = [sample for each, sample in rows if each == step]
+    return dict(sorted(found.items()))
+
+
 class WandbLog:
     """One run of W&B, or nothing at all where the mode is disabled or W&B cannot start: training goes on without.
 
@@ -109,6 +125,11 @@ class WandbLog:
         except Exception as error:  # whatever W&B meets, a training does not end for it
             self.trouble, self.run, self.mode = " ".join(str(error).split()), None, DISABLED
 
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is logged."""
+        return self.run is not None
+
     def describe(self, recipe: Path, config: Mapping[str, Any]) -> None:
         """The resolved recipe: as the run's config and as an artifact."""
         if self.run is None:
@@ -133,6 +154,21 @@ class WandbLog:
 
         table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
         self.run.log({"step": step, "samples": table})
+
+    def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
+        """Alignments as pages, and BLEU by source length as bars."""
+        if self.run is None:
+            return
+        import wandb
+
+        row: dict[str, Any] = {"step": step}
+        if alignments:
+            row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
+        if by_length:
+            data = [[each["words"], each["lines"], each["bleu"]] for each in by_length]
+            table = wandb.Table(columns=["words", "lines", "bleu"], data=data)
+            row["bleu_by_source_length"] = wandb.plot.bar(table, "words", "bleu", title="BLEU by words of the source")
+        self.run.log(row)
 
     def finish(self, status: int) -> None:
         """Ends the run; `status` is 0 where all went well."""

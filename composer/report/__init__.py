@@ -1,0 +1,1 @@
+"""One page of a run, that opens anywhere, and the pictures that are logged."""
