@@ -1,0 +1,48 @@
+"""The recipes of the ladder are the notebooks' models: at their sizes and vocabularies, they have as many weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ladder
+import pytest
+import torch
+
+from composer.build import build
+from composer.recipe import load
+
+HOME = Path(__file__).parents[2] / "recipes" / "ladder"
+SIZES = ["vars.width=256", "vars.hidden=512"]
+ATTENTION = 512 * 1536 + 2 * 512  # W, U and b, v of the notebook's attention, which is as wide as its states
+NARROWER = 256 * 1536 + 2 * 256  # ours is as wide as the embeddings
+SHARED = 9 * (512 * 256 + 256 + 256 * 512 + 512)  # the notebook has one pair of maps for the attentions of ten layers
+COUNTS = {
+    "lstm": 13_898_501,
+    "gru": 14_219_781,
+    "gru_attention": 20_518_405 - ATTENTION + NARROWER,
+    "convolutional": 37_351_173 + SHARED,
+    "transformer": 9_038_341,
+}
+"""Trainable parameters as the notebooks print them, and where ours differ."""
+
+
+def test_every_recipe_is_a_rung():
+    assert {load(path).name for path in HOME.glob("*.yaml")} == set(ladder.LADDER)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameters_are_the_published_ones(name):
+    more = ["vars.both_ways=1024"] if name == "gru_attention" else []
+    with torch.device("meta"):
+        model = build(load(HOME / f"{name}.yaml", [*SIZES, *more]),
+                      {"source": ladder.VOCABULARIES["de"], "target": ladder.VOCABULARIES["en"]})  # fmt: skip
+    assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
+
+
+def test_blank_tokens_are_left_out():
+    assert ladder.without_blanks(["a", " ", "\N{NO-BREAK SPACE}", "b"]) == ["a", "b"]
+
+
+def test_a_row_has_a_cell_for_every_column():
+    for published in ladder.LADDER.values():
+        assert ladder.row("name", published, ["not run"] * 6).count("|") == len(ladder.COLUMNS) + 1
