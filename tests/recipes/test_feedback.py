@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, cast
 
-import pytest
 import torch
+from paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Output, Records
-from composer.build import build
-from composer.model import Beside, EncoderDecoder
-from composer.recipe import load
-
-PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
-SOURCE = {"source": torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])}
-TARGET = torch.tensor([[1, 6, 5, 9], [1, 8, 7, 0]])
-REAL = TARGET != 0
-
-
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-def model_of(name: str, **sizes: Any) -> EncoderDecoder:
-    """The recipe's model with small sizes and random weights, in evaluation mode."""
-    model = build(load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()]),
-                  {"source": 11, "target": 11})  # fmt: skip
-    for parameter in model.parameters():
-        parameter.data = 0.4 * torch.randn_like(parameter)
-    return model.eval()
-
-
-def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
-    """The blocks with this word in the encoder or decoder, in order."""
-    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:2] == (part,) and
-            each.path[-1] == word]  # fmt: skip
-
-
-def expect(mine: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(mine[REAL], theirs[REAL], rtol=1e-9, atol=1e-9)
+from composer.model import Beside
 
 
 def test_luong_with_input_feeding_is_a_loop_of_lstm_cells() -> None:
@@ -71,7 +36,7 @@ def test_luong_with_input_feeding_is_a_loop_of_lstm_cells() -> None:
             weights = (attention.query(one)[0] @ attention_keys(attention, memory).T).softmax(0)
             attended = torch.tanh(last.map(torch.cat((weights @ memory[0], one[0]))))[None]
             outputs[row, t] = model.output(attended)[0]
-    expect(model(SOURCE, TARGET), outputs)
+    expect(model(SOURCE, TARGET)[REAL], outputs[REAL])
 
 
 def attention_keys(attention: Any, memory: Tensor) -> Tensor:
@@ -112,7 +77,7 @@ def test_gehrings_attention_by_its_equations() -> None:
     (places,) = all_of(model, "positions", "encoder")
     embedded = places.table(torch.arange(5)) + 0.1 * model.readers()["source"].embedding(SOURCE["source"])  # (B, S, D)
     mask = SOURCE["source"] != 0
-    torch.testing.assert_close(shortcut[mask], ((embedded + top) * math.sqrt(0.5))[mask])
+    expect(shortcut[mask], ((embedded + top) * math.sqrt(0.5))[mask])
     first, query, after, last = (at_each(each) for each in all_of(model, "linear"))
     (conv,), (positions,) = all_of(model, "conv"), all_of(model, "positions")
     g = positions.table(torch.arange(4)) + 0.1 * model.embedding(TARGET)  # (B, T, D)
@@ -125,9 +90,35 @@ def test_gehrings_attention_by_its_equations() -> None:
     alpha = (d @ top.transpose(1, 2)).masked_fill(~mask[:, None], -math.inf).softmax(-1)
     c = (alpha @ shortcut) * mask.sum(1).to(alpha.dtype).sqrt()[:, None, None]
     h = (h + after(c)) * math.sqrt(0.5)
-    expect(model(SOURCE, TARGET), model.output(last((h + x) * math.sqrt(0.5))))
+    expect(model(SOURCE, TARGET)[REAL], model.output(last((h + x) * math.sqrt(0.5)))[REAL])
 
 
 def at_each(block: Any) -> Callable[[Tensor], Tensor]:
     """A block without state as a function."""
     return lambda x: cast(Tensor, block(x, (), context_over(x))[0])
+
+
+def test_two_sources_are_read_and_chosen_from() -> None:
+    model = model_of("two_sources", width=6, hidden=5, both_ways=8)
+    sources = {"english": SOURCE["source"], "french": SOURCE["source"].flip(1).clamp(min=3)}
+    memories = model.encode(sources)
+    (parallel,), (rnn,) = all_of(model, "parallel"), all_of(model, "rnn")
+    state = rnn.initial(torch.zeros(2, 1), Context(REAL[:, :1], {}, memories))[0][0]
+    x = torch.cat((model.embedding(TARGET[:, :1]), state[:, None]), -1)  # (B, 1, D), the first position's
+    context = Context(REAL[:, :1], {}, memories)
+    read = [at_start(branch.inner()[0], x, context) for branch in parallel.branches]
+    choice = parallel.gate
+    keys, values = zip(*(project(y).chunk(2, -1) for project, y in zip(choice.project, read, strict=True)), strict=True)
+    scores = torch.cat([choice.score(torch.tanh(choice.query(x) + key)) for key in keys], -1)  # (B, 1, K)
+    expected = sum(
+        weight[..., None] * value for weight, value in zip(scores.softmax(-1).unbind(-1), values, strict=True)
+    )
+    records: Records = {}
+    expect(at_start(parallel, x, context._replace(records=records)), expected)
+    shares = next(value[0] for key, value in records.items() if key.name == "branches")
+    expect(shares, scores.softmax(-1))
+
+
+def at_start(block: Any, x: Tensor, context: Context) -> Tensor:
+    """A block over positions that follow nothing."""
+    return cast(Tensor, block(x, block.start(x, context), context)[0])

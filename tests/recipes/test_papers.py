@@ -2,65 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, WORDS, all_of, expect, model_of, planned
 from torch import Tensor
 
 from blocks.core.contract import Block
-from composer.build import build
 from composer.decode import decode
 from composer.model import EncoderDecoder
 from composer.recipe import load
 
-PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
-WORDS = 11
-SOURCE = {"source": torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])}
-LENGTHS = (5, 3)
-TARGET = torch.tensor([[1, 6, 5, 9], [1, 8, 7, 0]])
-REAL = TARGET != 0
-
 Row = Callable[[Tensor, Tensor], Tensor]
 """From a row's embedded source (S, D) and target (T, D) to its logits (T, V)."""
-
-
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-def model_of(name: str, **sizes: Any) -> EncoderDecoder:
-    """The recipe's model with small sizes and random weights, in evaluation mode."""
-    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
-    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
-    model = build(recipe, dict.fromkeys(keys, WORDS))
-    for parameter in model.parameters():
-        parameter.data = 0.4 * torch.randn_like(parameter)
-    return model.eval()
-
-
-def planned(name: str, words: int = WORDS, **sizes: Any) -> int:
-    """The parameters of the recipe at its own sizes but for those given; no memory is used."""
-    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
-    with torch.device("meta"):
-        return sum(each.numel() for each in build(recipe, {"source": words, "target": words}).parameters())
-
-
-def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
-    """The blocks with this word in the encoder or decoder, in order."""
-    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:2] == (part,) and
-            each.path[-1] == word]  # fmt: skip
-
-
-def expect(mine: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
 def by_rows(model: EncoderDecoder, row: Row) -> None:
@@ -276,6 +233,15 @@ def bahdanau(model: EncoderDecoder, read: Callable[[Any, Tensor, Tensor], Tensor
 def hidden(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
     """tanh(W s + U h_j + b) for each annotation: (S, model.width)"""
     return torch.tanh(attention.query(state) + attention.project(annotations))
+
+
+def test_bahdanau_by_his_equations() -> None:
+    model = model_of("bahdanau2015", width=8, hidden=6, both_ways=10, readout=4)
+
+    def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
+        return (hidden(attention, state, annotations) @ attention.score.vectors[0]).softmax(0) @ annotations
+
+    by_rows(model, bahdanau(model, read))
 
 
 def test_heads_average_their_weights() -> None:

@@ -1,0 +1,48 @@
+"""Small models of the recipes in `recipes/papers/`, their blocks, and one batch to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Block
+from composer.build import build
+from composer.model import EncoderDecoder
+from composer.recipe import load
+
+PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
+WORDS = 11
+SOURCE = {"source": torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])}
+LENGTHS = (5, 3)
+TARGET = torch.tensor([[1, 6, 5, 9], [1, 8, 7, 0]])
+REAL = TARGET != 0
+
+
+def model_of(name: str, **sizes: Any) -> EncoderDecoder:
+    """The recipe's model with small sizes and random weights, in evaluation mode."""
+    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
+    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
+    model = build(recipe, dict.fromkeys(keys, WORDS))
+    for parameter in model.parameters():
+        parameter.data = 0.4 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def planned(name: str, words: int = WORDS, **sizes: Any) -> int:
+    """The parameters of the recipe at its own sizes but for those given; no memory is used."""
+    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
+    with torch.device("meta"):
+        return sum(each.numel() for each in build(recipe, {"source": words, "target": words}).parameters())
+
+
+def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
+    """The blocks with this word in the encoder or decoder, in order."""
+    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:2] == (part,) and
+            each.path[-1] == word]  # fmt: skip
+
+
+def expect(mine: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
