@@ -21,6 +21,8 @@ from composer.recipe import Recipe, written_path
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
+FEW = 4
+"""Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -136,20 +138,20 @@ def state_bytes(state: State) -> int:
     return sum(state_bytes(part) for part in state)
 
 
-def example(model: nn.Module) -> Tensor:
-    """Ids of one sentence of `TOKENS` tokens, on the device of the model."""
-    return torch.ones(1, TOKENS, dtype=torch.long, device=next(model.parameters()).device)
+def example(model: nn.Module, tokens: int = TOKENS) -> Tensor:
+    """Ids of one sentence of so many tokens, on the device of the model."""
+    return torch.ones(1, tokens, dtype=torch.long, device=next(model.parameters()).device)
 
 
-def example_sources(model: EncoderDecoder) -> dict[str, Tensor]:
+def example_sources(model: EncoderDecoder, tokens: int = TOKENS) -> dict[str, Tensor]:
     """One such sentence for each encoder."""
-    return {key: example(model) for key in model.encoders}
+    return {key: example(model, tokens) for key in model.encoders}
 
 
 def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
-    """Adds a fault for each outermost block, or encoder, none of whose parameters the loss reaches."""
+    """Adds a fault for each parameter that the loss does not reach: for the outermost thing that lost it."""
     with torch.enable_grad():
-        model(example_sources(model), example(model)).sum().backward()
+        model(example_sources(model, FEW), example(model, FEW)).sum().backward()
     unreached = {id(parameter) for parameter in model.parameters() if parameter.grad is None}
     for parameter in model.parameters():
         parameter.grad = None
@@ -167,15 +169,34 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
             unreached -= {id(parameter) for parameter in encoder.parameters()}
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
-            own = {id(parameter) for parameter in block.parameters(recurse=True)}
-            if own & unreached and not (own - unreached and _has_blocks(block)):
+            own, inner = parameters_in(block), inner_parameters(block)
+            if own & unreached and (own <= unreached or (own - inner) & unreached):
                 builder.fault("unused", block.path, "the result does not depend on this block's parameters: nothing "
                               "reads what it makes", "read it, or remove it")  # fmt: skip
                 unreached -= own
+    if not builder.faults:
+        find_unread(builder, model, unreached)
 
 
-def _has_blocks(block: Block) -> bool:
-    return any(isinstance(inner, Block) and inner is not block for inner in block.modules())
+def find_unread(builder: Builder, model: EncoderDecoder, unreached: set[int]) -> None:
+    """Adds a fault for each encoder or decoder that makes nothing of its own tokens."""
+    paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
+    embeddings = {paths[each.memory]: each.embedding for each in model.readers().values()}
+    for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
+        if id(embedding.weight) in unreached:
+            builder.fault("unused", path, "nothing here reads the tokens, so their embedding would never learn",
+                          "read the stream or `input`, or share the embedding with `output: {tie: ...}`")  # fmt: skip
+
+
+def parameters_in(block: nn.Module) -> set[int]:
+    """The ids of all parameters of a block."""
+    return {id(parameter) for parameter in block.parameters()}
+
+
+def inner_parameters(block: Block) -> set[int]:
+    """The ids of those that the blocks inside have."""
+    inner = (each for each in block.modules() if isinstance(each, Block) and each is not block)
+    return set().union(*(parameters_in(each) for each in inner))
 
 
 def rows_of(recipe: Recipe, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[Row]:

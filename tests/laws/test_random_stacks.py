@@ -105,6 +105,11 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
         },
         "",
     ),
+    "a norm before what reads another stream": (
+        {"encoder": ["linear"], "decoder": [{"residual": {"norm": "pre", "stack": ["aligned", "linear"]}}]},
+        "unused",
+    ),
+    "a decoder that reads no target": ({"encoder": ["linear"], "decoder": ["aligned"]}, "unused"),
 }
 """Stacks that once broke something, with the code of the fault where they are refused."""
 
