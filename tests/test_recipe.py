@@ -11,7 +11,7 @@ import composer
 from composer.recipe import Recipe, load, written_path
 
 ROOT = Path(__file__).parents[1]
-RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if "fragments" not in file.parts)
 
 TEXT = """recipe: 1
 data: {generate: copy}
@@ -118,8 +118,6 @@ def test_its_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_recipe_dumps_to_one_that_means_the_same(file: Path, tmp_path: Path) -> None:
-    if "fragments" in file.parts:
-        pytest.skip("a part of recipes")
     recipe = load(file)
     again = loaded(tmp_path, recipe.dump(), name="elsewhere.yaml")
     assert again.frozen == recipe.frozen
