@@ -36,8 +36,8 @@ REFUSED = {
         "recurrent: [{concat: prev.before}, {linear: {as: made}}]", "12:28:name",
         "`before` is not made in this `recurrent`, so it has no step before"),
     "prev of nothing": (
-        "recurrent: [{concat: prev.mode}, {linear: {as: made}}]", "12:28:name",
-        "nothing in this `recurrent` is called `mode`; did you mean `prev.made`?"),
+        "recurrent: [{concat: prev.mad}, {linear: {as: made}}]", "12:28:name",
+        "nothing in this `recurrent` is called `mad`; did you mean `prev.made`?"),
     "prev as a name": ("linear: {as: prev}", "12:20:name", "`prev` is a word of the language"),
     "a width that never settles": (
         "recurrent: [{concat: {of: prev.made, as: made}}]", "12:7:width", "`made` is made of `prev.made`"),

@@ -81,10 +81,10 @@ class Names:
             fix = f"read `{of}`" if of in self.visible else f"move the block that makes `{of}` into the `recurrent`"
             return BlockError(setting, f"`{of}` is not made in this `recurrent`, so it has no step before", code="name",
                               fix=fix)  # fmt: skip
-        before = [each for each in self.visible if each.startswith(PREV)]
-        close = difflib.get_close_matches(name, before, n=1, cutoff=0.5)
-        meant = f"; did you mean `{close[0]}`?" if close else ""
-        listed = ", ".join(f"`{each}`" for each in before)
+        made = [each.removeprefix(PREV) for each in self.visible if each.startswith(PREV)]
+        close = difflib.get_close_matches(of, made, n=1, cutoff=0.5)
+        meant = f"; did you mean `{PREV}{close[0]}`?" if close else ""
+        listed = ", ".join(f"`{PREV}{each}`" for each in made)
         fix = f"what was one step before: {listed}" if listed else f"name a block in it `as: {of}`"
         return BlockError(setting, f"nothing in this `recurrent` is called `{of}`{meant}", code="name", fix=fix)
 
