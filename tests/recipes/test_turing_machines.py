@@ -1,0 +1,72 @@
+"""The recipes of Graves et al. 2014: what their controllers and heads hear, position by position, in plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from paper_models import PAPERS, all_of, expect
+from torch import Tensor
+
+from blocks.core.contract import Context
+from composer.build import build
+from composer.model import EncoderDecoder
+from composer.recipe import load
+
+RECIPES = ("graves2014_lstm", "graves2014_feed_forward", "graves2014_lstm_baseline")
+SOURCE = {"source": torch.tensor([[70, 9, 200, 31, 2], [260, 5, 2, 0, 0]])}
+TARGET = torch.tensor([[1, 70, 9, 200, 31], [1, 259, 4, 0, 0]])
+
+
+def model_of(name: str) -> EncoderDecoder:
+    """With the vocabulary of 8 digits, whose vectors are ids 5 to 260 of a source, 4 to 259 of a target."""
+    torch.manual_seed(1)
+    model = build(load(PAPERS / f"{name}.yaml"), {"source": 261, "target": 260})
+    for parameter in model.parameters():
+        parameter.data = 0.2 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def controlled(model: EncoderDecoder, part: str, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """One row through controller and heads, one step after another. x: (1, T, D), state: h, c and the ntm's."""
+    (ntm,) = all_of(model, "ntm", part)
+    (hidden, cell), tape = state
+    context, outputs = Context(torch.ones(1, 1, dtype=torch.bool), {}, {}), []
+    for one in x.unbind(1):
+        heard = torch.cat((one, tape[2]), -1)
+        if rnn := all_of(model, "rnn", part):
+            hidden, cell = torch.lstm_cell(heard, (hidden, cell), *rnn[0].layers[0].weights())
+        else:
+            hidden = torch.tanh(all_of(model, "linear", part)[0].map(heard))
+        read, tape = ntm(hidden[:, None], tape, context)
+        outputs.append(torch.cat((read[:, 0], hidden), -1))
+    return torch.stack(outputs, 1), ((hidden, cell), tape)
+
+
+@pytest.mark.parametrize("name", RECIPES[:2])
+def test_the_answer_goes_on_with_the_memory_and_hears_nothing(name: str) -> None:
+    model = model_of(name)
+    (ntm,) = all_of(model, "ntm", "encoder")
+    logits = model(SOURCE, TARGET)
+    for row, (read, written) in enumerate(((5, 5), (3, 3))):
+        x = model.readers()["source"].embedding(SOURCE["source"][row : row + 1, :read])
+        first = ntm.start(x[:, :1], Context(torch.ones(1, 1, dtype=torch.bool), {}, {}))
+        _, state = controlled(model, "encoder", x, ((x.new_zeros(1, 100),) * 2, first))
+        y, _ = controlled(model, "decoder", x.new_zeros(1, written, 1), state)
+        expect(logits[row, :written], model.output(y)[0])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_answer_depends_on_the_question_alone(name: str) -> None:
+    model, other = model_of(name), torch.where(TARGET > 3, 303 - TARGET.clamp(min=44), TARGET)
+    expect(model(SOURCE, other)[0], model(SOURCE, TARGET)[0])
+    assert not torch.equal(model({"source": SOURCE["source"].flip(0)}, TARGET)[0], model(SOURCE, TARGET)[0])
+
+
+def test_sizes_are_the_papers() -> None:
+    for name in RECIPES[:2]:
+        for ntm in all_of(model_of(name), "ntm", "encoder") + all_of(model_of(name), "ntm"):
+            assert (ntm.slots, ntm.slot_width, ntm.reading, ntm.writing, ntm.shift) == (128, 20, 1, 1, 1)
+    for rnn in all_of(model_of(RECIPES[2]), "rnn", "encoder") + all_of(model_of(RECIPES[2]), "rnn"):
+        assert [layer.sizes for layer in rnn.layers] == [(256, 256)] * 3
