@@ -1,0 +1,165 @@
+"""Continuous stacks, queues and deques (Grefenstette et al. 2015, section 3), told by heights.
+
+The cells lie one upon another, and each is as thick as its strength. The height h_i is how much lies below the upper
+edge of cell i: h_0 = 0 and h_i = s_1 + ... + s_i, so s_i = h_i - h_(i-1). What the paper says of each strength with a
+sum over the cells above it is then said of all heights at once: popping, pushing and reading only clamp and move them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import BlockError, Context, Site, State
+from blocks.core.initial import copied
+
+FIRST_POP = -1.0
+"""The bias of what is popped, before training: a memory that is emptied at once teaches nothing."""
+
+
+# ------------------------------------------------------------------------------------------- heights
+
+
+def pop_top(heights: Tensor, amount: Tensor) -> Tensor:
+    """Takes `amount` (B, 1) off the top: s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)). heights: (B, 1 + n)"""
+    return torch.minimum(heights, F.relu(heights[:, -1:] - amount))
+
+
+def pop_bottom(heights: Tensor, amount: Tensor) -> Tensor:
+    """Takes `amount` (B, 1) away at the bottom: s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)). heights: (B, 1 + n)"""
+    return F.relu(heights - amount)
+
+
+def push_top(heights: Tensor, strength: Tensor) -> Tensor:
+    """Lays a cell of `strength` (B, 1) on the top: (B, 1 + n) -> (B, 2 + n)"""
+    return torch.cat((heights, heights[:, -1:] + strength), 1)
+
+
+def push_bottom(heights: Tensor, strength: Tensor) -> Tensor:
+    """Lays a cell of `strength` (B, 1) under all others: (B, 1 + n) -> (B, 2 + n)"""
+    return F.pad(heights + strength, (1, 0))
+
+
+def read_top(heights: Tensor) -> Tensor:
+    """How much of each cell lies in the uppermost 1: min(s_i, max(0, 1 - sum_(j>i) s_j)). (B, 1 + n) -> (B, n)"""
+    return torch.maximum(heights, heights[:, -1:] - 1.0).diff()
+
+
+def read_bottom(heights: Tensor) -> Tensor:
+    """How much of each cell lies in the lowest 1: min(s_i, max(0, 1 - sum_(j<i) s_j)). (B, 1 + n) -> (B, n)"""
+    return heights.clamp(max=1.0).diff()
+
+
+# ------------------------------------------------------------------------------------------- what the blocks share
+
+
+class Ends(NamedTuple):
+    """What is done at each end of a memory, the top first: how it is popped, pushed and read."""
+
+    pop: tuple[Callable[[Tensor, Tensor], Tensor], ...]
+    push: tuple[Callable[[Tensor, Tensor], Tensor], ...]
+    read: tuple[Callable[[Tensor], Tensor], ...]
+
+
+class Cells(nn.Module):
+    """The cells of a stack, a queue or a deque: which, `ends` says. `block` is its word in a recipe.
+
+    At each position v = tanh(W x + b), d and u = sigmoid(W x + b), of each end; then pop, push and read, in this order.
+    """
+
+    def __init__(self, site: Site, block: str, ends: Ends, width: int | None,
+                 initial_state: str | dict[str, str]) -> None:  # fmt: skip
+        super().__init__()
+        stream = site.sequence(block)
+        self.ends, self.count, self.width = ends, len(ends.push), width or site.width
+        self.out = stream._replace(width=self.count * self.width)
+        self.state_kind = (block, ("width", self.width))
+        self.copied = continued(site, initial_state, self.state_kind)
+        self.map = nn.Linear(stream.width, self.count * (self.width + 2))
+        nn.init.xavier_uniform_(self.map.weight)
+        nn.init.zeros_(self.map.bias)
+        nn.init.constant_(self.map.bias.detach()[-self.count :], FIRST_POP)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        """No cells, or those of the memory that is continued."""
+        exact = torch.promote_types(x.dtype, torch.float32)
+        if self.copied:
+            values, heights = context.memories[self.copied].last
+            return values, heights.to(exact)
+        return x.new_zeros(x.shape[0], 0, self.width), x.new_zeros(x.shape[0], 1, dtype=exact)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """x: (B, T, D) -> (B, T, ends m), and the state after it."""
+        values, heights = state  # (B, n, m), (B, 1 + n)
+        written, push, pop = self._said(x, context.mask)
+        after: list[Tensor] = []
+        for pushed, popped in zip(push.unbind(1), pop.unbind(1), strict=True):
+            heights = self._moved(heights, pushed, popped)
+            after.append(heights)
+        values = self._grown(values, written.to(values.dtype))
+        weights = self._side_by_side([self._looked(each) for each in after])  # (B, T, ends, n)
+        if context.records is not None:
+            self._show(weights, after, context)
+        return self._read(weights, values), (values, heights)
+
+    def before(self, state: State) -> Tensor:
+        """What was read last, (B, 1, ends m): it follows from the cells alone."""
+        values, heights = state
+        return self._read(self._looked(heights)[:, None], values)
+
+    def _moved(self, heights: Tensor, push: Tensor, pop: Tensor) -> Tensor:
+        """One position: pops, then pushes. heights (B, 1 + n); push, pop (B, ends) -> (B, 1 + n + ends)"""
+        for popped, amount in zip(self.ends.pop, pop.split(1, -1), strict=True):
+            heights = popped(heights, amount)
+        for pushed, strength in zip(self.ends.push, push.split(1, -1), strict=True):
+            heights = pushed(heights, strength)
+        return heights
+
+    def _looked(self, heights: Tensor) -> Tensor:
+        """How much is read of each cell at each end: (B, 1 + n) -> (B, ends, n)"""
+        return torch.stack([read(heights) for read in self.ends.read], 1)
+
+    def _said(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The values (B, T, ends, m), and how much is pushed and popped (B, T, ends): nothing where x is not real."""
+        values, amounts = self.map(x).split((self.count * self.width, 2 * self.count), -1)
+        exact = torch.promote_types(amounts.dtype, torch.float32)
+        push, pop = (torch.sigmoid(amounts.to(exact)) * mask[..., None]).chunk(2, -1)
+        return torch.tanh(values).unflatten(-1, (self.count, self.width)), push, pop
+
+    def _grown(self, values: Tensor, written: Tensor) -> Tensor:
+        """The cells with those of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends T, m)"""
+        top, *bottom = written.unbind(2)  # (B, T, m) each
+        return torch.cat((*(each.flip(1) for each in bottom), values, top), 1)
+
+    def _side_by_side(self, each: Sequence[Tensor]) -> Tensor:
+        """What is said of the cells at each position, with zeros for those that come later: (B, T, ., n)"""
+        last = len(each) - 1
+        room = [(last - t if self.count == 2 else 0, last - t) for t in range(len(each))]
+        return torch.stack([F.pad(one, around) if last else one for one, around in zip(each, room, strict=True)], 1)
+
+    def _read(self, weights: Tensor, values: Tensor) -> Tensor:
+        """(B, T, ends, n), (B, n, m) -> (B, T, ends m)"""
+        read = weights.to(values.dtype).flatten(1, 2) @ values  # (B, T ends, m)
+        return read.unflatten(1, weights.shape[1:3]).flatten(2)
+
+    def _show(self, weights: Tensor, heights: Sequence[Tensor], context: Context) -> None:
+        strengths = self._side_by_side([each.diff()[:, None] for each in heights])  # (B, T, 1, n)
+        context.record("strengths", strengths[:, :, 0])
+        for name, read in zip(("read_weights", "read_weights_bottom"), weights.unbind(2), strict=False):
+            context.record(name, read)
+
+
+def continued(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]) -> str:
+    """The memory whose last state is continued, "" for an empty beginning. Raises BlockError for any other."""
+    if isinstance(chosen, dict):
+        return copied(site, chosen, kind)
+    if chosen != "zeros":
+        raise BlockError(
+            "initial_state", f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither",
+            fix=f"write `initial_state: zeros`, or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`",
+        )  # fmt: skip
+    return ""

@@ -1,0 +1,53 @@
+"""`deque_memory`: a queue with two ends that learns by gradients what to push and to pop at each."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from blocks.core.contract import Block, Context, Count, InitialState, Site, State
+from blocks.core.neural_stack import (
+    Cells,
+    Ends,
+    pop_bottom,
+    pop_top,
+    push_bottom,
+    push_top,
+    read_bottom,
+    read_top,
+)
+
+DEQUE = Ends((pop_top, pop_bottom), (push_top, push_bottom), (read_top, read_bottom))
+
+
+class DequeMemory(Block):
+    """A continuous double-ended queue (Grefenstette et al. 2015, section 3.3, equations 6 to 11).
+
+    v = tanh(W x + b), d and u = sigmoid(W x + b), of the top and of the bottom: values, and how much of each is pushed
+    and popped. In this order: pop at the top, pop at the bottom, push at both, read at both.
+    top:    s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)),  y = sum_i min(s_i', max(0, 1 - sum_(j>i) s_j')) v_i
+    bottom: the same with the sums over j < i
+    The biases of both u are -1 before training, so that little is popped at first.
+
+    Settings:
+        width: The width of a value; `model.width` unless given. What is read, top then bottom, is twice as wide.
+        initial_state: zeros (an empty deque) | {copy: MEMORY.x} (the cells of another deque_memory).
+
+    Shapes: (B, T, D) -> (B, T, 2 width). State: the values of n cells from the bottom to the top, (B, n, width), and
+    the heights of their edges, sums of the strengths from the bottom, (B, 1 + n). Each position adds two cells.
+    Raises BlockError where a grid arrives, for another initial state, and where what is copied is of another kind.
+    """
+
+    def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
+        super().__init__()
+        self.cells = Cells(site, "deque_memory", DEQUE, width, initial_state)
+        self.out, self.state_kind = self.cells.out, self.cells.state_kind
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.cells.start(x, context)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y: tuple[Tensor, State] = self.cells(x, state, context)
+        return y
+
+    def before(self, x: Tensor, state: State) -> Tensor:
+        return self.cells.before(state)

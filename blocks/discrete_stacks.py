@@ -1,0 +1,97 @@
+"""`discrete_stacks`: stacks of numbers whose actions are chosen among a few."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State
+from blocks.core.neural_stack import continued
+
+EMPTY = -1.0
+"""What stands in a cell below a stack's bottom; what is pushed lies between 0 and 1."""
+SHOWN = 16
+"""Cells of each stack in a picture."""
+
+
+class DiscreteStacks(Block):
+    """Stacks of numbers with soft actions (Joulin & Mikolov 2015, section 3.2, equations 3 to 6).
+
+    Of each stack: a = softmax(A x + b) over push, pop and no-op, and v = sigmoid(D x + b).
+    s_0' = a_push v + a_pop s_1 + a_no s_0;  s_i' = a_push s_(i-1) + a_pop s_(i+1) + a_no s_i; an empty cell is -1
+    y = the uppermost `depth` numbers of each s'. In the paper the next position reads them: put the block into a
+    `recurrent`, and read `prev`.
+
+    Settings:
+        stacks: How many stacks, each with actions of its own, 1 or more.
+        depth: How many numbers are read of each, from its top, 1 to `cells`.
+        cells: How many numbers a stack holds, 1 or more; what is pushed below the last one is lost.
+        no_op: Whether an action is to leave a stack as it is.
+        rounding: none | evaluation: whether, outside training, the likeliest action alone is taken.
+        initial_state: zeros (empty stacks) | {copy: MEMORY.x} (the stacks of another discrete_stacks).
+
+    Shapes: (B, T, D) -> (B, T, stacks depth). State: (B, stacks, cells), the tops first.
+    Raises BlockError where a grid arrives, where more is read than a stack holds, for another initial state, and where
+    what is copied is of another kind.
+    """
+
+    def __init__(self, site: Site, *, stacks: Count = 10, depth: Count = 2, cells: Count = 64, no_op: bool = True,
+                 rounding: Literal["none", "evaluation"] = "none",
+                 initial_state: InitialState = "zeros") -> None:  # fmt: skip
+        super().__init__()
+        stream = site.sequence("discrete_stacks")
+        if depth > cells:
+            raise BlockError("depth", f"{depth} numbers are read of a stack that holds {cells}",
+                             fix=f"write `depth: {cells}`, or `cells: {depth}`")  # fmt: skip
+        self.depth, self.sizes, self.actions, self.rounding = depth, (stacks, cells), 2 + no_op, rounding
+        self.out = stream._replace(width=stacks * depth)
+        self.state_kind = ("discrete_stacks", ("stacks", stacks), ("cells", cells))
+        self.copied = continued(site, initial_state, self.state_kind)
+        self.map = nn.Linear(stream.width, stacks * (self.actions + 1))
+        nn.init.xavier_uniform_(self.map.weight)
+        nn.init.zeros_(self.map.bias)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        exact = torch.promote_types(x.dtype, torch.float32)
+        if self.copied:
+            last: Tensor = context.memories[self.copied].last
+            return last.to(exact)
+        return x.new_full((x.shape[0], *self.sizes), EMPTY, dtype=exact)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        actions, pushed = self._chosen(x, context.mask)
+        shown: list[Tensor] = []
+        for action, value in zip(actions.unbind(1), pushed.unbind(1), strict=True):
+            state = moved(state, action, value)
+            shown.append(state[..., : max(self.depth, SHOWN)])
+        tops = torch.stack(shown, 1)  # (B, T, stacks, cells shown)
+        context.record("stacks", tops[..., :SHOWN])
+        return self._read(tops, x), state
+
+    def before(self, x: Tensor, state: State) -> Tensor:
+        return self._read(state[:, None], x)
+
+    def _chosen(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """How much of each action (B, T, stacks, 3), of no-op all where x is not real, and what is pushed."""
+        said = self.map(x).unflatten(-1, (self.sizes[0], self.actions + 1))  # (B, T, stacks, actions + 1)
+        said = said.to(torch.promote_types(said.dtype, torch.float32))
+        chosen = said[..., :-1].softmax(-1)
+        if self.rounding == "evaluation" and not self.training:
+            chosen = F.one_hot(chosen.argmax(-1), self.actions).to(chosen.dtype)
+        chosen = F.pad(chosen, (0, 3 - self.actions))  # (B, T, stacks, 3)
+        still = F.one_hot(torch.full_like(mask, 2, dtype=torch.long), 3).to(chosen.dtype)  # (B, T, 3)
+        return torch.where(mask[..., None, None], chosen, still[:, :, None]), torch.sigmoid(said[..., -1])
+
+    def _read(self, stacks: Tensor, like: Tensor) -> Tensor:
+        """(B, T, stacks, .) -> (B, T, stacks depth)"""
+        return stacks[..., : self.depth].flatten(2).to(like.dtype)
+
+
+def moved(stacks: Tensor, action: Tensor, value: Tensor) -> Tensor:
+    """One position. stacks: (B, S, N), action: (B, S, 3) of push, pop and no-op, value: (B, S) -> (B, S, N)"""
+    around = F.pad(torch.cat((value[..., None], stacks), -1), (0, 1), value=EMPTY)  # (B, S, N + 2)
+    push, pop, stay = action.unsqueeze(-2).unbind(-1)  # (B, S, 1) each
+    return push * around[..., :-2] + pop * around[..., 2:] + stay * stacks

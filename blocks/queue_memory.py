@@ -1,0 +1,43 @@
+"""`queue_memory`: a queue that learns by gradients what to push and to pop."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from blocks.core.contract import Block, Context, Count, InitialState, Site, State
+from blocks.core.neural_stack import Cells, Ends, pop_bottom, push_top, read_bottom
+
+QUEUE = Ends((pop_bottom,), (push_top,), (read_bottom,))
+
+
+class QueueMemory(Block):
+    """A continuous queue (Grefenstette et al. 2015, section 3.2, equations 4 and 5).
+
+    v = tanh(W x + b), d and u = sigmoid(W x + b): a value, how much of it is pushed, how much is popped before.
+    s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)) for the cells that are there; the new one has the strength d
+    y = sum_i min(s_i', max(0, 1 - sum_(j<i) s_j')) v_i: what lies in the oldest 1
+    The bias of u is -1 before training, so that little is popped at first.
+
+    Settings:
+        width: The width of a value, and of what is read; `model.width` unless given.
+        initial_state: zeros (an empty queue) | {copy: MEMORY.x} (the cells of another queue_memory).
+
+    Shapes: (B, T, D) -> (B, T, width). State: the values of n cells, the last pushed last, (B, n, width), and the
+    heights of their edges, sums of the strengths from the oldest, (B, 1 + n). Each position adds a cell.
+    Raises BlockError where a grid arrives, for another initial state, and where what is copied is of another kind.
+    """
+
+    def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
+        super().__init__()
+        self.cells = Cells(site, "queue_memory", QUEUE, width, initial_state)
+        self.out, self.state_kind = self.cells.out, self.cells.state_kind
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.cells.start(x, context)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y: tuple[Tensor, State] = self.cells(x, state, context)
+        return y
+
+    def before(self, x: Tensor, state: State) -> Tensor:
+        return self.cells.before(state)
