@@ -1,0 +1,144 @@
+"""`memory_network`: reads a memory several times over, each time asking with what it has read."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.core.contract import Block, Bounds, Context, Count, Memory, Rate, Site, State
+from blocks.core.sentences import (
+    Encoding,
+    Size,
+    aged_at_random,
+    ages,
+    as_sentence,
+    as_story,
+    embedded,
+    matrix,
+    question_of,
+)
+
+Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
+"""A share, 0 to 1."""
+
+
+class MemoryNetwork(Block):
+    """End-to-end memory network (Sukhbaatar et al. 2015, sections 2 and 4.1), over sentences of words.
+
+    m_i = sum_j l_j * A x_ij + T_A(i), c_i likewise with C and T_C, u_1 = sum_j l_j * B q_j, and in each hop k
+    p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = u_k + o_k. Here x_ij is word j of sentence i, * multiplies
+    feature by feature, l_kj = 1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J) for feature k of d and word j of J
+    (the authors' code, twice what the paper has), and i of T counts from the last sentence back. With embeddings
+    `one_hot`, A, B and C are the embedding matrices. A masked sentence is never read.
+
+    Settings:
+        from: The memory to read: a grid's positions are sentences and its columns their words; the positions of a
+            sequence are sentences of one word. The only encoder where there is one.
+        query: The memory whose words are the question, a sequence; all positions then get the same answer, and the
+            stream is not read. Without it each position of the stream asks, x_t B.
+        hops: How often the memory is read, 1 or more.
+        width: Features of u; `model.width` unless it is said.
+        tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
+            wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k.
+        encoding: position | bag. Whether l is as above, or 1.
+        time: For how many sentences back T has a row, those before share the last; 0 is without T.
+        noise: In training up to this share of empty sentences is put between the others in T, 0 <= noise < 1.
+        linear_start: The share of the training, 0 to 1, in which p has no softmax.
+        answer: state | words. What leaves: the last u, or u C of the last hop's C, a score for each word where words
+            are `one_hot`; with the output `identity` this is the paper's tie of the output to C.
+
+    Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), for words (B, T, D). State: what was made of
+    the sentences (B, N, maps, width), their mask (B, N), and the question (B, 1, width).
+    Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and where the question
+    is a grid.
+    """
+
+    linear: Tensor
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        from_: Memory | None = None,
+        query: Memory | None = None,
+        hops: Count = 3,
+        width: Count | None = None,
+        tying: Literal["adjacent", "layer_wise"] = "adjacent",
+        encoding: Encoding = "position",
+        time: Size = 50,
+        noise: Rate = 0.1,
+        linear_start: Share = 0.0,
+        answer: Literal["state", "words"] = "state",
+    ) -> None:
+        super().__init__()
+        stream = site.sequence("memory_network")
+        self.memory, self.question = site.memory(from_), query
+        asking = stream.width if query is None else question_of(site, query).width
+        words, self.width = site.memories[self.memory].stream.width, width or site.width
+        self.hops, self.encoding, self.noise = hops, encoding, noise
+        self.linear_start, self.answer = linear_start, answer
+        self.reads_stream = query is None
+        adjacent = tying == "adjacent"
+        self.count = hops + 1 if adjacent else 2
+        self.maps = matrix(self.count * self.width, words)
+        self.asked = None if query and adjacent and asking == words else matrix(self.width, asking)
+        self.between = None if adjacent else matrix(self.width, self.width)
+        self.times = matrix(time, self.count * self.width) if time else None
+        if linear_start:
+            self.register_buffer("linear", torch.ones((), dtype=torch.bool))
+        self.out = stream._replace(width=words if answer == "words" else self.width)
+
+    def advance(self, progress: float) -> None:
+        if self.linear_start:
+            self.linear.fill_(progress < self.linear_start)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        story = as_story(context.memories[self.memory])
+        real = story.mask.any(-1)  # (B, N)
+        made = embedded(story, self.maps, self.encoding, self.width)  # (B, N, maps, d)
+        if self.times is not None:
+            made = made + self._times(self.times, real).unflatten(-1, (-1, self.width))
+        made = made * real[..., None, None].to(made.dtype)
+        if self.question is None:
+            return made, real
+        maps = self.maps[: self.width] if self.asked is None else self.asked
+        asked = embedded(as_sentence(context.memories[self.question]), maps, self.encoding, self.width)  # (B, 1, 1, d)
+        return made, real, asked[:, 0]
+
+    def _times(self, times: Tensor, real: Tensor) -> Tensor:
+        """The row of T for each sentence: (B, N, maps d)"""
+        age = ages(real)
+        if self.training and self.noise:
+            age = aged_at_random(age, real, self.noise)
+        return F.embedding(age.clamp(max=times.shape[0] - 1), times)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        made, real, *question = state
+        u = question[0] if self.asked is None or question else F.linear(x, self.asked)  # (B, T, d)
+        looked = []
+        for hop in range(self.hops):
+            keys, values = self._pair(made, hop)  # (B, N, d)
+            looked.append(self._look(u @ keys.transpose(1, 2), real))  # (B, T, N)
+            u = (u if self.between is None else F.linear(u, self.between)) + looked[-1] @ values
+        if context.records is not None:
+            context.record("hops", torch.stack(looked, 2).expand(-1, x.shape[1], -1, -1))
+        if self.answer == "words":
+            u = u @ self.maps[-self.width :]  # (B, T, D)
+        return u.expand(-1, x.shape[1], -1), state
+
+    def _pair(self, made: Tensor, hop: int) -> tuple[Tensor, Tensor]:
+        """What a hop compares and what it reads: (B, N, d) each."""
+        first = hop if self.between is None else 0
+        return made[:, :, first], made[:, :, first + 1]
+
+    def _look(self, scores: Tensor, real: Tensor) -> Tensor:
+        """How much of each sentence is read: (B, T, N)"""
+        real = real[:, None]  # (B, 1, N)
+        weights = scores.masked_fill(~(real | ~real.any(-1, keepdim=True)), -math.inf).softmax(-1)
+        if not self.linear_start:
+            return weights
+        return torch.where(self.linear, scores.masked_fill(~real, 0.0), weights)

@@ -1,0 +1,122 @@
+"""`supporting_facts`: finds the sentences of a story that tell an answer, one after another, and reads them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import Block, BlockError, Context, Count, Memory, Positive, Site, State
+from blocks.core.sentences import Encoding, as_sentence, as_story, embedded, matrix, question_of
+
+
+class SupportingFacts(Block):
+    """Memory network with supervised facts (Weston et al. 2015, arXiv 1410.3916, sections 3.1 and 3.4).
+
+    x is the question at first, and then the question and the facts found so far. Of two sentences i and j,
+    s(x, i, j) = U x.(U y_i - U y_j + U t), where t says of three things whether they are so: x is older than i, x is
+    older than j, i is older than j (equation 9); x is as old as the last fact found, and the question is the youngest.
+    s > 0 prefers i; the fact found is whoever wins against each sentence in turn. U has maps of its own for the
+    question, the facts in x, and the sentences to choose from; so has the map R that answers: y = R q + sum_h R f_h.
+
+    In training the facts that are told are taken for the ones found, and U learns from them alone: the penalty is
+    sum_j max(0, margin - s(x, f, j)) + max(0, margin + s(x, j, f)) over all other sentences j, summed over the hops
+    (equation 10). A fact that is not told is not read then. R learns from the answer, by the loss of the model.
+
+    Settings:
+        from: The memory to read: a grid's positions are sentences and its columns their words; the positions of a
+            sequence are sentences of one word.
+        query: The memory whose words are the question, a sequence.
+        hops: How many facts are found, 1 or more.
+        width: Features of U and of R; `model.width` unless it is said.
+        encoding: position | bag. Whether the place of a word in its sentence counts, as in `memory_network`.
+        margin: By how much a fact is to be preferred, above 0.
+
+    Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), the same at all positions. State: what was made
+    of the sentences (B, N, 3, width), their mask (B, N), and of the question (B, 1, 2, width).
+    Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and where the question
+    is missing or a grid.
+    """
+
+    reads_stream = False
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        from_: Memory | None = None,
+        query: Memory | None = None,
+        hops: Count = 1,
+        width: Count | None = None,
+        encoding: Encoding = "bag",
+        margin: Positive = 0.1,
+    ) -> None:
+        super().__init__()
+        stream = site.sequence("supporting_facts")
+        self.memory = site.memory(from_)
+        if query is None:
+            raise BlockError("query", "nothing says what is asked", code="memory",
+                             fix=f"write `query: {site.encoders[0]}`, or another memory")  # fmt: skip
+        self.question, self.width = query, width or site.width
+        self.hops, self.encoding, self.margin = hops, encoding, margin
+        self.asked = matrix(2 * self.width, question_of(site, query).width)  # for U x, for the answer
+        self.told = matrix(3 * self.width, site.memories[self.memory].stream.width)  # U y, U x, the answer
+        self.older = matrix(3, self.width)
+        self.out = stream._replace(width=self.width)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        story = as_story(context.memories[self.memory])
+        made = embedded(story, self.told, self.encoding, self.width)  # (B, N, 3, d)
+        question = as_sentence(context.memories[self.question])
+        return made, story.mask.any(-1), embedded(question, self.asked, self.encoding, self.width)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        made, real, question = state
+        asks, answer = question[:, 0].unbind(1)  # (B, d)
+        at, penalty, found = real.sum(1), made.new_zeros(real.shape[0]), []
+        for hop in range(self.hops):
+            better = self._preferred(asks, made[:, :, 0], at)  # (B, N, N)
+            fact = told(context, hop) if context.facts is not None else winner(better, real)  # (B,)
+            read = (fact >= 0) & real.any(1)  # (B,)
+            fact = fact.clamp(min=0)
+            penalty = penalty + torch.where(read, missed(better, fact, real, self.margin), 0.0)
+            chosen = nn.functional.one_hot(fact, real.shape[1]).to(made.dtype) * read[:, None]  # (B, N)
+            _, more, answered = (chosen[:, None, None] @ made.transpose(1, 2))[:, :, 0].unbind(1)  # (B, d)
+            asks, answer, at = asks + more, answer + answered, torch.where(read, fact, at)
+            found.append(chosen)
+        if context.facts is not None:
+            context.penalty("facts", penalty.mean())
+        context.record("hops", torch.stack(found, 1)[:, None].expand(-1, x.shape[1], -1, -1))
+        return answer[:, None].expand(-1, x.shape[1], -1), state
+
+    def _preferred(self, asks: Tensor, sentences: Tensor, at: Tensor) -> Tensor:
+        """s(x, i, j) for all pairs of sentences; x is as old as the sentence `at`. -> (B, N, N)"""
+        scores = (sentences @ asks[:, :, None])[..., 0]  # (B, N)
+        older = (asks @ self.older.T)[:, :, None, None]  # (B, 3, 1, 1)
+        place = torch.arange(sentences.shape[1], device=at.device)
+        after = (place > at[:, None]).to(scores.dtype)  # (B, N)
+        first = (scores + older[:, 0, :, 0] * after)[:, :, None]
+        second = (scores - older[:, 1, :, 0] * after)[:, None]
+        return first - second + older[:, 2] * (place[:, None] < place).to(scores.dtype)
+
+
+def told(context: Context, hop: int) -> Tensor:
+    """The fact of a hop that the data tell; -1 where there is none. (B,)"""
+    facts = context.facts
+    assert facts is not None
+    return facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
+
+
+def winner(better: Tensor, real: Tensor) -> Tensor:
+    """Who is preferred to the last winner, sentence after sentence. better: (B, N, N) -> (B,)"""
+    best = torch.zeros(better.shape[0], dtype=torch.long, device=better.device)
+    rows = torch.arange(better.shape[0], device=better.device)
+    for other in range(1, better.shape[1]):
+        best = torch.where((better[rows, best, other] > 0) | ~real[:, other], best, other)
+    return best
+
+
+def missed(better: Tensor, fact: Tensor, real: Tensor, margin: float) -> Tensor:
+    """What is lacking to the margin between a fact and each other sentence, both ways round, summed. -> (B,)"""
+    rows, each = torch.arange(better.shape[0], device=fact.device), torch.arange(better.shape[1], device=fact.device)
+    lacking = (margin - better[rows, fact]).relu() + (margin + better[rows, :, fact]).relu()  # (B, N)
+    return (lacking * (real & (each != fact[:, None]))).sum(1)

@@ -1,0 +1,203 @@
+"""`memory_network`: against its equations written as loops, and what its settings come to where that is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from alone import close, mask_of, site_of
+from torch import Tensor
+
+from blocks.core.contract import Block, BlockError, Context, Named, Output, Stream
+from blocks.core.sentences import aged_at_random, ages, embedded
+from blocks.memory_network import MemoryNetwork
+
+WORDS, WIDTH = 7, 4
+COUNTS = ((3, 1, 2), (4, 2, 0))
+"""How many words each sentence of each row has."""
+ASKED = (3, 2)
+X = torch.randn(2, 3, 5, dtype=torch.float64)
+SEEN = {
+    "story": Named(Stream(WORDS, grid=True, columns=4)),
+    "question": Named(Stream(WORDS)),
+    "image": Named(Stream(6, grid=True, columns=2)),
+    "narrow": Named(Stream(3)),
+}
+CELLS = torch.stack([torch.arange(4) < torch.tensor(row)[:, None] for row in COUNTS])  # (B, N, W)
+READ = {
+    "story": Output(torch.randn(2, 3, 4, WORDS, dtype=torch.float64), CELLS),
+    "question": Output(torch.randn(2, 3, WORDS, dtype=torch.float64), mask_of(*ASKED)),
+    "narrow": Output(torch.randn(2, 3, 3, dtype=torch.float64), mask_of(3, 2)),
+}
+
+
+def made(**settings: Any) -> MemoryNetwork:
+    """A block where X arrives and READ can be read, in evaluation mode, with parameters that are not small."""
+    torch.manual_seed(3)
+    chosen = {"from_": "story", "query": "question", "width": WIDTH, **settings}
+    block = MemoryNetwork(site_of(5, memories=SEEN), **chosen).double().eval()
+    for parameter in block.parameters():
+        parameter.data *= 5
+    return block
+
+
+def answers(block: Block, **changes: Any) -> Tensor:
+    context = replace_context(**changes)
+    return block(X, block.start(X[:, :1], context), context)[0]
+
+
+def replace_context(**changes: Any) -> Context:
+    return Context(mask_of(3, 2), {}, READ)._replace(**changes)
+
+
+# ------------------------------------------------------------------------------------------- the equations
+
+
+def weight(k: float, j: float, count: int) -> float:
+    """l of the authors' code."""
+    return 1 + 4 * (k - (WIDTH + 1) / 2) * (j - (count + 1) / 2) / (WIDTH * count)
+
+
+def sentence(matrix: Tensor, words: Tensor, count: int) -> Tensor:
+    """sum_j l_j * M x_j"""
+    total = torch.zeros(WIDTH, dtype=torch.float64)
+    for j in range(count):
+        scale = torch.tensor([weight(k + 1, j + 1, count) for k in range(WIDTH)], dtype=torch.float64)
+        total += scale * (matrix @ words[j])
+    return total
+
+
+def by_hand(block: MemoryNetwork, row: int, tying: str) -> Tensor:
+    """u after all hops, sentence by sentence."""
+    maps, times = block.maps.unflatten(0, (-1, WIDTH)), block.times
+    counts, story = COUNTS[row], READ["story"].states[row]
+    real = [i for i, count in enumerate(counts) if count]
+    u = sentence(maps[0] if block.asked is None else block.asked, READ["question"].states[row], ASKED[row])
+    for hop in range(block.hops):
+        a, c = (hop, hop + 1) if tying == "adjacent" else (0, 1)
+        read = torch.zeros(WIDTH, dtype=torch.float64)
+        keys, values = [], []
+        for i in real:
+            age = min(len(real) - 1 - i, len(times) - 1)
+            for chosen, made in ((a, keys), (c, values)):
+                made.append(sentence(maps[chosen], story[i], counts[i]) + times[age].unflatten(0, (-1, WIDTH))[chosen])
+        for weight_i, value in zip(torch.stack([u @ key for key in keys]).softmax(0), values, strict=True):
+            read += weight_i * value
+        u = (u if block.between is None else block.between @ u) + read
+    return u
+
+
+@pytest.mark.parametrize("tying", ["adjacent", "layer_wise"])
+@pytest.mark.parametrize("time", [2, 9])
+def test_three_hops_against_loops(tying: str, time: int) -> None:
+    block = made(tying=tying, time=time, hops=3)
+    y = answers(block)
+    for row in range(2):
+        close(y[row], by_hand(block, row, tying).expand(3, -1))
+
+
+def test_position_encoding_is_twice_that_of_the_paper_half_a_step_back() -> None:
+    for k in range(1, WIDTH + 1):
+        for j in range(1, 7):
+            at, word = (k - 0.5) / WIDTH, (j - 0.5) / 6
+            assert weight(k, j, 6) == pytest.approx(2 * ((1 - word) - at * (1 - 2 * word)))
+
+
+def test_a_bag_does_not_hear_the_order_of_words() -> None:
+    maps = torch.randn(2 * WIDTH, WORDS, dtype=torch.float64)
+    words = torch.randn(1, 1, 4, WORDS, dtype=torch.float64)
+    there = torch.ones(1, 1, 4, dtype=torch.bool)
+    turned = Output(words.flip(2), there)
+    close(embedded(Output(words, there), maps, "bag", WIDTH), embedded(turned, maps, "bag", WIDTH))
+    apart = embedded(Output(words, there), maps, "position", WIDTH) - embedded(turned, maps, "position", WIDTH)
+    assert apart.abs().max() > 0.01
+
+
+def test_one_hop_is_key_value_attention() -> None:
+    block = made(from_="narrow", query=None, hops=1, time=0)
+    keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
+    asked = X @ block.asked.T
+    there = READ["narrow"].mask[:, None]  # (B, 1, S)
+    close(answers(block), asked + F.scaled_dot_product_attention(asked, keys, values, there, scale=1.0))
+
+
+def test_no_softmax_in_the_linear_start() -> None:
+    block = made(from_="narrow", query=None, hops=1, time=0, linear_start=0.25)
+    after = made(from_="narrow", query=None, hops=1, time=0)
+    keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(WIDTH, -1)
+    asked = X @ block.asked.T
+    block.advance(0.2)
+    close(answers(block), asked + asked @ (keys.transpose(1, 2) @ values))
+    block.advance(0.25)
+    close(answers(block), answers(after))
+
+
+def test_the_linear_start_is_kept_with_the_weights() -> None:
+    block, other = made(linear_start=0.5), made(linear_start=0.5)
+    block.advance(0.7)
+    other.load_state_dict(block.state_dict())
+    close(answers(other), answers(block))
+
+
+def test_words_are_scored_by_the_last_embedding() -> None:
+    block = made(answer="words")
+    close(answers(block), answers(made()) @ block.maps[-WIDTH:])
+    assert block.out.width == WORDS
+
+
+def test_another_width_of_question_has_a_map_of_its_own() -> None:
+    assert made().asked is None
+    assert made(query="narrow").asked.shape == (WIDTH, 3)
+    assert made(tying="layer_wise").asked.shape == (WIDTH, WORDS)
+
+
+# ------------------------------------------------------------------------------------------- time
+
+
+def test_the_last_sentence_is_of_age_0() -> None:
+    assert ages(mask_of(4, 2)).tolist() == [[3, 2, 1, 0], [1, 0, 0, 0]]
+
+
+def test_noise_leaves_the_order_and_adds_empty_sentences() -> None:
+    torch.manual_seed(1)
+    real = mask_of(*[5] * 400, 2)
+    drawn = aged_at_random(ages(real), real, 0.4)
+    assert (drawn[:400, :-1] > drawn[:400, 1:]).all()
+    assert drawn[:400].max() == 6  # of 5 sentences, 2 blanks at most
+    kept = (drawn[:400] == ages(real)[:400]).all(1).float().mean()
+    # no blank: all; one of three times each: the blank is the oldest of 6 with 1/6, both of 7 with 1/21
+    assert abs(kept - (1 + 1 / 6 + 1 / 21) / 3) < 0.1
+    assert drawn[400, :2].max() <= 2
+
+
+def test_noise_is_for_training_only() -> None:
+    block, quiet = made(noise=0.9), answers(made(noise=0.0))
+    close(answers(block), quiet)
+    block.train()
+    assert any(not torch.equal(answers(block), quiet) for _ in range(9))
+
+
+# ------------------------------------------------------------------------------------------- pictures and refusals
+
+
+def test_the_hops_are_recorded() -> None:
+    records: dict[Any, list[Tensor]] = {}
+    answers(made(hops=2), records=records)
+    ((key, (hops,)),) = records.items()
+    assert key.name == "hops"
+    assert hops.shape == (2, 3, 2, 3)
+    close(hops.sum(-1), torch.ones(2, 3, 2, dtype=torch.float64))
+    assert not hops[1, :, :, 2].any()
+
+
+def test_refusals() -> None:
+    with pytest.raises(BlockError, match="is a grid, and a question"):
+        made(query="image")
+    with pytest.raises(BlockError, match="no `from` chooses one"):
+        made(from_=None)
+    site = site_of(5, memories=SEEN)
+    with pytest.raises(BlockError, match="a grid arrives"):
+        MemoryNetwork(replace(site, stream=Stream(5, grid=True, columns=2)), from_="story")

@@ -1,0 +1,126 @@
+"""`supporting_facts`: its tournament and its penalty against the paper's equations written as loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from alone import close, mask_of, site_of
+from torch import Tensor
+
+from blocks.core.contract import BlockError, Context, Named, Output, Stream
+from blocks.supporting_facts import SupportingFacts, winner
+
+WORDS, WIDTH, LENGTHS = 6, 3, (5, 3)
+SEEN = {"story": Named(Stream(WORDS)), "question": Named(Stream(WORDS))}
+READ = {
+    "story": Output(torch.randn(2, 5, WORDS, dtype=torch.float64), mask_of(*LENGTHS)),
+    "question": Output(torch.randn(2, 2, WORDS, dtype=torch.float64), mask_of(2, 1)),
+}
+X = torch.zeros(2, 2, 4, dtype=torch.float64)
+MARGIN = 0.3
+
+
+def made(**settings: Any) -> SupportingFacts:
+    torch.manual_seed(4)
+    chosen = {"from_": "story", "query": "question", "width": WIDTH, "margin": MARGIN, **settings}
+    block = SupportingFacts(site_of(4, memories=SEEN), **chosen).double()
+    for parameter in block.parameters():
+        parameter.data *= 10
+    return block
+
+
+def answers(block: SupportingFacts, **changes: Any) -> Tensor:
+    context = Context(mask_of(2, 2), {}, READ)._replace(**changes)
+    return block(X, block.start(X[:, :1], context), context)[0]
+
+
+class Row:
+    """One row, its equations as they are written."""
+
+    def __init__(self, block: SupportingFacts, row: int) -> None:
+        asked, told = block.asked.unflatten(0, (2, -1)), block.told.unflatten(0, (3, -1))
+        question = READ["question"].states[row][READ["question"].mask[row]].sum(0)
+        story = READ["story"].states[row, : LENGTHS[row]]
+        self.x, self.answer = asked[0] @ question, asked[1] @ question
+        self.candidates, self.facts, self.answers = (story @ each.T for each in told)
+        self.older, self.at, self.count = block.older, LENGTHS[row], LENGTHS[row]
+
+    def s(self, i: int, j: int) -> Tensor:
+        """Equation 9."""
+        features = torch.tensor([self.at < i, self.at < j, i < j], dtype=torch.float64)
+        return self.x @ (self.candidates[i] - self.candidates[j] + self.older.T @ features)
+
+    def winner(self) -> int:
+        best = 0
+        for other in range(1, self.count):
+            best = best if self.s(best, other) > 0 else other
+        return best
+
+    def penalty(self, fact: int) -> Tensor:
+        """Equation 10."""
+        others = [j for j in range(self.count) if j != fact]
+        terms = [(MARGIN - self.s(fact, j)).relu() + (MARGIN + self.s(j, fact)).relu() for j in others]
+        return torch.stack(terms).sum()
+
+    def read(self, fact: int) -> None:
+        self.x, self.answer, self.at = self.x + self.facts[fact], self.answer + self.answers[fact], fact
+
+
+def test_a_tournament_of_two_hops() -> None:
+    block = made(hops=2)
+    y = answers(block)
+    for index in range(2):
+        row = Row(block, index)
+        for _ in range(2):
+            row.read(row.winner())
+        close(y[index], row.answer.expand(2, -1))
+
+
+def test_the_facts_that_are_told_are_read_and_learned_from() -> None:
+    block, penalties, facts = made(hops=2), {}, torch.tensor([[1, 4], [2, 0]])
+    y = answers(block, facts=facts, penalties=penalties)
+    total = torch.zeros((), dtype=torch.float64)
+    for index in range(2):
+        row = Row(block, index)
+        for fact in facts[index].tolist():
+            total = total + row.penalty(fact)
+            row.read(fact)
+        close(y[index], row.answer.expand(2, -1))
+    ((penalty,),) = penalties.values()
+    close(penalty, total / 2)
+    penalty.backward()
+    assert block.older.grad.abs().max() > 0
+
+
+def test_a_fact_that_is_not_told_is_not_read() -> None:
+    penalties: dict[str, list[Tensor]] = {}
+    block = made(hops=2)
+    y = answers(block, facts=torch.tensor([[-1], [1]]), penalties=penalties)
+    first, second = Row(block, 0), Row(block, 1)
+    close(penalties["facts"][0], second.penalty(1) / 2)
+    second.read(1)
+    close(y[:, 0], torch.stack([first.answer, second.answer]))
+
+
+def test_the_answer_does_not_teach_what_chooses() -> None:
+    block = made(hops=2)
+    answers(block).sum().backward()
+    choosing, teaching = block.told.grad[: 2 * WIDTH], block.told.grad[2 * WIDTH :]
+    assert block.older.grad is None
+    assert not choosing.any()
+    assert teaching.any()
+
+
+def test_who_wins() -> None:
+    better = torch.tensor([[[0.0, -1, 1], [1, 0, -1], [9, 1, 0]]])
+    assert winner(better, mask_of(3)).tolist() == [2]  # 0 loses to 1, and 1 to 2
+    assert winner(better, torch.tensor([[True, True, False]])).tolist() == [1]
+    assert winner(better, torch.tensor([[True, False, False]])).tolist() == [0]
+
+
+def test_refusals() -> None:
+    with pytest.raises(BlockError, match="nothing says what is asked") as told:
+        made(query=None)
+    assert told.value.fix == "write `query: story`, or another memory"

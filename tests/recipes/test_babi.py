@@ -1,0 +1,131 @@
+"""The recipes of bAbI against the paper, from ids: embedding matrices, hops, and the word that is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from composer.build import build
+from composer.ids import EOS, SPECIAL
+from composer.model import EncoderDecoder
+from composer.recipe import load
+
+BABI = Path(__file__).parents[2] / "recipes" / "babi"
+WORDS, WIDTH = 9, 4
+STORY, ASKED = [[5, 6, 7], [8, 4], [6, 12, 5, 9]], [10, 6]
+TARGET = torch.tensor([[1, 7]])
+
+
+def model_of(name: str, *changes: str) -> EncoderDecoder:
+    recipe = load(BABI / f"{name}.yaml", [f"vars.width={WIDTH}", *changes])
+    model = build(recipe, dict.fromkeys(("question", "story", "target"), WORDS + SPECIAL)).eval()
+    for parameter in model.parameters():
+        parameter.data = 0.6 * torch.randn_like(parameter)
+    for block in model.modules():
+        getattr(block, "advance", lambda progress: None)(1.0)
+    return model
+
+
+def logits(model: EncoderDecoder) -> Tensor:
+    """Of the two positions of one answer: (2, V)"""
+    story = torch.zeros(1, 3, 16, dtype=torch.long)
+    for at, sentence in enumerate(STORY):
+        story[0, at, : len(sentence)] = torch.tensor(sentence)
+    result: Tensor = model({"question": torch.tensor([ASKED]), "story": story}, TARGET)[0]
+    return result
+
+
+def sentence(matrix: Tensor, words: list[int], encoding: str) -> Tensor:
+    """sum_j l_j * A_(x_j); matrix: (d, V)"""
+    d, j_all = len(matrix), len(words)
+    k = torch.arange(1, d + 1)
+    scales = [1 + 4 * (k - (d + 1) / 2) * (j - (j_all + 1) / 2) / (d * j_all) for j in range(1, j_all + 1)]
+    vectors = [matrix[:, word - SPECIAL] for word in words]
+    return sum(v * (scale if encoding == "position" else 1.0) for v, scale in zip(vectors, scales, strict=True))
+
+
+def hops(block: Any, encoding: str, wise: bool) -> tuple[Tensor, Tensor]:
+    """u after three hops, and the last C."""
+    maps, times = block.maps.unflatten(0, (-1, WIDTH)), block.times.unflatten(1, (-1, WIDTH))
+    u = sentence(block.asked if wise else maps[0], ASKED, encoding)
+    for hop in range(3):
+        a, c = (0, 1) if wise else (hop, hop + 1)
+        m, read = (torch.stack([sentence(maps[at], words, encoding) + times[len(STORY) - 1 - i, at]
+                                for i, words in enumerate(STORY)]) for at in (a, c))  # fmt: skip
+        u = (block.between @ u if wise else u) + (m @ u).softmax(0) @ read
+    return u, maps[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [
+        ("bag_of_words", "bag"),
+        ("position_encoding", "position"),
+        ("linear_start", "position"),
+        ("end_to_end", "position"),
+        ("joint", "position"),
+    ],
+)
+def test_the_output_is_tied_to_the_last_embedding(name: str, encoding: str) -> None:
+    model = model_of(name)
+    u, c = hops(model.decoder.blocks[0], encoding, wise=False)
+    made = logits(model)
+    torch.testing.assert_close(made[0, SPECIAL:], c.T @ u)
+    assert made[1].argmax() == EOS
+    assert made[1].softmax(-1)[EOS] == 1
+
+
+def test_layer_wise() -> None:
+    model = model_of("layer_wise")
+    u, _ = hops(model.decoder.blocks[0], "position", wise=True)
+    torch.testing.assert_close(logits(model)[0, SPECIAL:], model.output(u)[SPECIAL:])
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "noise"),
+    [
+        ("bag_of_words", 0, 0),
+        ("position_encoding", 0, 0),
+        ("linear_start", 20 / 120, 0),
+        ("end_to_end", 20 / 120, 0.1),
+        ("joint", 20 / 60, 0.1),
+        ("layer_wise", 20 / 60, 0.1),
+    ],
+)
+def test_what_the_ablation_leaves_out(name: str, start: float, noise: float) -> None:
+    block = model_of(name).decoder.blocks[0]
+    assert block.linear_start == pytest.approx(start)
+    assert block.noise == noise
+
+
+@pytest.mark.parametrize(
+    ("name", "falls"),
+    [
+        ("end_to_end", [45 / 120, 70 / 120, 95 / 120]),
+        ("joint", [35 / 60, 50 / 60]),
+        ("bag_of_words", [0.25, 0.5, 0.75]),
+    ],
+)
+def test_the_learning_rate_falls_as_in_the_paper(name: str, falls: list[float]) -> None:
+    training = load(BABI / f"{name}.yaml", []).training
+    assert training["schedule"]["staircase"]["shares"] == pytest.approx(falls)
+
+
+def test_a_memory_network_reads_as_many_facts_as_it_has_hops() -> None:
+    model = model_of("memory_network", "vars.hops=2")
+    block: Any = model.decoder.blocks[0]
+    (choose, asks), (more, told) = block.asked.unflatten(0, (2, -1)), block.told.unflatten(0, (3, -1))[1:]
+    candidates = torch.stack([sentence(block.told[:WIDTH], words, "bag") for words in STORY])
+    x, y, at = sentence(choose, ASKED, "bag"), sentence(asks, ASKED, "bag"), len(STORY)
+    for _ in range(2):
+        best = 0
+        for other in range(1, len(STORY)):
+            ages = torch.tensor([at < best, at < other, best < other], dtype=x.dtype)
+            best = best if x @ (candidates[best] - candidates[other] + block.older.T @ ages) > 0 else other
+        x, y = x + sentence(more, STORY[best], "bag"), y + sentence(told, STORY[best], "bag")
+        at = best
+    torch.testing.assert_close(logits(model)[0, SPECIAL:], model.output(y)[SPECIAL:])
