@@ -1,0 +1,78 @@
+"""The tasks of the random-access machine: tapes before and after, against programs written for cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from composer.data.tasks import TASKS
+from composer.data.tasks.draws import TaskError
+from composer.data.tokenizer import TOKENIZERS, Tokenizers, train
+from composer.ids import SPECIAL, UNK
+
+
+def access(cells: list[int]) -> None:
+    cells[0] = cells[cells[0] + 1]
+
+
+def increment(cells: list[int]) -> None:
+    at = 0
+    while cells[at] != 0:
+        cells[at] += 1
+        at += 1
+
+
+def copy(cells: list[int]) -> None:
+    for at in range(1, cells[0]):
+        cells[cells[0] + at - 1] = cells[at]
+
+
+@pytest.mark.parametrize(("task", "program"), [("access", access), ("increment", increment), ("copy", copy)])
+@pytest.mark.parametrize("count", [9, 20])
+def test_the_target_is_what_the_program_leaves(task: str, program: Callable[[list[int]], None], count: int) -> None:
+    lines = TASKS[f"ram_{task}"]("train", train=300, cells=count, max_length=4)
+    for source, target in zip(lines.source, lines.target, strict=True):
+        cells = [int(each) for each in source.split()]
+        assert len(cells) == count
+        program(cells)
+        assert [int(each) for each in target.split()] == cells
+        assert all(0 <= each < count for each in cells)
+    assert len(set(lines.source)) > 150
+
+
+def test_every_index_and_every_length_is_asked_for() -> None:
+    lines = TASKS["ram_access"]("train", train=500, cells=9, min_length=2, max_length=4)
+    assert {int(line.split()[0]) for line in lines.source} == {0, 1, 2, 3}
+    assert {sum(each != "0" for each in line.split()[1:]) for line in lines.source} == {2, 3, 4}
+
+
+@pytest.mark.parametrize(("task", "longest"), [("ram_access", 8), ("ram_increment", 9), ("ram_copy", 4)])
+def test_what_has_no_room_is_refused_with_the_cells_that_it_needs(task: str, longest: int) -> None:
+    asked = {"cells": 10, "train": 20, "test": 20, "max_length": 2}
+    assert TASKS[task]("test", **asked, test_lengths=[longest]).source
+    with pytest.raises(TaskError) as raised:
+        TASKS[task]("test", **asked, test_lengths=[longest + 1])
+    assert raised.value.setting == "test_lengths"
+    with pytest.raises(TaskError) as raised:
+        TASKS[task]("train", **asked | {"max_length": longest + 1})
+    assert raised.value.setting == "max_length"
+    room = int(raised.value.fix.removeprefix("write `cells: ").removesuffix("` or more"))
+    assert TASKS[task]("train", **asked | {"max_length": longest + 1, "cells": room}).source
+
+
+def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
+    kind = {"integers": {"below": 12}}
+    tokenizers = train({"tokenizer": kind}, {"source": ["3 1"], "target": []})
+    line = "0 11  3"
+    assert tokenizers.size("source") == tokenizers.size("target") == SPECIAL + 12
+    assert tokenizers.encode("target", [line]) == [[SPECIAL, SPECIAL + 11, SPECIAL + 3]]
+    assert tokenizers.decode("target", tokenizers.encode("source", [line])) == ["0 11 3"]
+    assert tokenizers.encode("source", ["12 -1 03 ⟨pad⟩ x"]) == [[UNK] * 5]
+    assert len(TOKENIZERS["integers"]({"source": [], "target": []}, below=3)) == 1
+
+
+def test_integers_come_back_from_a_file(tmp_path) -> None:
+    tokenizers = train({"tokenizer": {"integers": {"below": 7}}}, {"source": [], "target": []})
+    tokenizers.save(tmp_path / "tokenizer.json")
+    assert Tokenizers.load(tmp_path / "tokenizer.json").encode("target", ["6 2"]) == [[SPECIAL + 6, SPECIAL + 2]]
