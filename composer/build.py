@@ -16,10 +16,14 @@ from torch import nn
 from blocks.core.contract import Block, BlockError, Context, Named, Path, Site, State, Stream
 from blocks.core.names import Names
 from blocks.core.stack import Stack
+from composer.embeddings import Embedding, LinearEmbedding, OneHot
 from composer.errors import Fault, RecipeError
-from composer.model import Embedding, Encoder, EncoderDecoder
+from composer.ids import SPECIAL
+from composer.model import AnyEmbedding, AnyOutput, Encoder, EncoderDecoder
+from composer.outputs import IdentityOutput, LinearOutput, SigmoidOutput
 from composer.recipe import Recipe
 from composer.registry import blocks
+from composer.vocabulary import features
 
 
 def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
@@ -62,37 +66,65 @@ class Builder:
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         """Encoders in the order of their names, then the decoder; a later encoder may read an earlier one."""
-        settings, width = self.recipe.model, self.recipe.model["width"]
+        settings = self.recipe.model
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
         tie = set(settings["output"]["tie"])
-        target = Embedding(vocabularies["target"], width)
+        target = self.embedding("target", vocabularies["target"])
         for key, memory, path, stack in encoder_stacks(settings):
-            embedding = target if "source" in tie else Embedding(vocabularies[key], width)
-            site, built = self.top(path, stack, memories, encoders, causal="")
+            embedding = target if "source" in tie else self.embedding(key, vocabularies[key])
+            arriving = self.arriving(key, embedding)
+            site, built = self.top(path, stack, arriving, memories, encoders, causal="")
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
-            encoders[key] = Encoder(memory, embedding, built)
-        top, decoder = self.top(("model", "decoder"), settings["decoder"], memories, encoders, causal="a decoder")
-        if decoder.out.grid:
-            self.fault("kind", ("model", "decoder"), "the decoder ends with a grid, and the output reads a sequence",
-                       "end it with `- column: 0`")  # fmt: skip
-        output = nn.Linear(decoder.out.width, vocabularies["target"])
-        nn.init.normal_(output.weight, std=decoder.out.width**-0.5)
-        nn.init.zeros_(output.bias)
+            encoders[key] = Encoder(memory, embedding, built, arriving.columns)
+        arriving = self.arriving("target", target)
+        top, decoder = self.top(("model", "decoder"), settings["decoder"], arriving, memories, encoders, "a decoder")
+        output = self.output(decoder.out, vocabularies["target"])
         if tie:
             self.check_tie(decoder.out, vocabularies, encoders)
             output.weight = target.weight
         reads_tokens = decoder.reads_stream or "input" in top.names.reads
-        return EncoderDecoder(encoders, target if reads_tokens or tie else None, decoder, output, width)
+        return EncoderDecoder(encoders, target if reads_tokens or tie else None, decoder, output, arriving.width,
+                              settings["output"]["length"])  # fmt: skip
 
-    def top(self, path: Path, stack: Sequence[Any], memories: Mapping[str, Named], encoders: Mapping[str, Encoder],
-            causal: str) -> tuple[Site, Stack]:  # fmt: skip
+    def embedding(self, key: str, vocabulary: int) -> AnyEmbedding:
+        """What the ids of one side of the data become."""
+        kind = self.recipe.model["embedding"]
+        if kind == "one_hot":
+            return OneHot(vocabulary)
+        if kind == "linear":
+            known = features(self.recipe.dataset["tokenizer"]["bits"], key == "target")
+            return LinearEmbedding(known, self.recipe.model["width"])
+        return Embedding(vocabulary, self.recipe.model["width"])
+
+    def arriving(self, key: str, embedding: AnyEmbedding) -> Stream:
+        """The stream with which a stack begins: a sequence, or of a story the grid of its sentences."""
+        columns = columns_of(self.recipe, key)
+        return Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
+
+    def output(self, out: Stream, vocabulary: int) -> AnyOutput:
+        """What maps the decoder's end to the vocabulary."""
+        if out.grid:
+            self.fault("kind", ("model", "decoder"), "the decoder ends with a grid, and the output reads a sequence",
+                       "end it with `- column: 0`")  # fmt: skip
+        kind = self.recipe.model["output"]["kind"]
+        if kind == "sigmoid":
+            return SigmoidOutput(out.width, self.recipe.dataset["tokenizer"]["bits"]["size"])
+        if kind == "linear":
+            return LinearOutput(out.width, vocabulary)
+        if out.width != vocabulary - SPECIAL:
+            self.fault("width", ("model", "output", "kind"), f"the decoder ends {out.width} wide, and there are "
+                       f"{vocabulary - SPECIAL} tokens to choose from", "end it with what makes one logit a token, or "
+                       "write `kind: linear`")  # fmt: skip
+        return IdentityOutput(out.width)
+
+    def top(self, path: Path, stack: Sequence[Any], arriving: Stream, memories: Mapping[str, Named],
+            encoders: Mapping[str, Encoder], causal: str) -> tuple[Site, Stack]:  # fmt: skip
         """The outermost stack of an encoder or decoder, and the site at which it stands."""
-        width = self.recipe.model["width"]
         readable = [encoder.memory for encoder in encoders.values()]
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
-        names = Names.of_input(Stream(width), declared=set(given_names(stack)), reserved=reserved)
-        site = Site(Stream(width), width, names, dict(memories), readable, causal, path)
+        names = Names.of_input(arriving, declared=set(given_names(stack)), reserved=reserved)
+        site = Site(arriving, self.recipe.model["width"], names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
     def check_tie(self, out: Stream, vocabularies: Mapping[str, int], encoders: Mapping[str, Encoder]) -> None:
@@ -201,6 +233,12 @@ def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, l
         yield "source", "encoder", ("model", "encoder"), model["encoder"]
     for name, stack in (model.get("encoders") or {}).items():
         yield name, name, ("model", "encoders", name), stack
+
+
+def columns_of(recipe: Recipe, key: str) -> int:
+    """How many words a sentence of this side of the data has room for; 0 where it is no story."""
+    stories = recipe.dataset.get("babi")
+    return int(stories["words"]) if stories and key == "story" else 0
 
 
 def given_names(written: Any) -> Iterator[str]:

@@ -220,7 +220,8 @@ def evaluate(
     """Measures a run: loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length.
 
     Of generated data also the accuracy at each length of the source. What starts with `decoding` or `data.generate` can
-    be set: how answers are searched, and other data of the run's task, longer ones than it was trained on.
+    be set: how answers are searched, and other data of the run's task, longer ones than it was trained on. Of stories
+    `data.babi.tasks` and `data.babi.folder` can be.
     """
     from composer.evaluate import evaluate as evaluate_run
 

@@ -15,7 +15,9 @@ from composer.data.load import load_data
 from composer.data.pairs import SPLITS, sources, splits
 from composer.decode import reading
 from composer.errors import RunError
-from composer.model import PAD, EncoderDecoder
+from composer.ids import PAD
+from composer.model import EncoderDecoder
+from composer.outputs import SigmoidOutput, bits_of
 from composer.recipe import Recipe
 from composer.runs import Run, Translation, decoding_of, open_run, translations
 from composer.scores import accuracy_by_length, by_length, signatures, text_scores
@@ -33,10 +35,11 @@ def evaluate(
     """All scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`; of generated data, `test/accuracy_by_length` is
-    one of `{tokens, lines, exact_match, in_place}`, each length of the source alone. `test/answers_cut` is a sentence,
+    one of `{tokens, lines, exact_match, in_place}`, each length of the source alone. Where an answer is of vectors of
+    bits, these have `bits` too, and `test/bits_per_sequence` is what an answer costs. `test/answers_cut` is a sentence,
     there only if answers were cut at their maximum length. A model without encoders has no translations, so only loss,
-    perplexity and token accuracy. overrides: `decoding...=value` and `data.generate...=value`, to ask the run about
-    other data of its task. Raises RunError, RecipeError and DataError.
+    perplexity and token accuracy. overrides: `decoding...=value`, and `data.generate...=value` or
+    `data.babi.tasks=[...]`, to ask the run about other data of its task. Raises RunError, RecipeError and DataError.
     """
     opened = run if isinstance(run, Run) else open_run(run, overrides)
     if split not in splits(opened.recipe):
@@ -46,10 +49,12 @@ def evaluate(
     if not encoded:
         raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(opened.folder.recipe))
     scores: dict[str, Any] = token_scores(opened.model, encoded)
+    bits = bits_of_rows(opened.model, encoded)
+    scores |= {"bits_per_sequence": sum(bits) / len(bits)} if bits else {}
     read = sources(opened.recipe)
     if read:
         texts = found.pairs[split].sides
-        scores |= translation_scores(opened, [list(texts[side]) for side in read], list(encoded.lines))
+        scores |= translation_scores(opened, [list(texts[side]) for side in read], list(encoded.lines), bits)
     return {f"{split}/{name}": value for name, value in scores.items()}
 
 
@@ -62,7 +67,7 @@ def absent(recipe: Recipe, split: str) -> RunError:
 
 def token_scores(model: EncoderDecoder, encoded: Encoded) -> dict[str, float]:
     """Loss in nats per target token (eos counted), perplexity and token accuracy, given the true beginning."""
-    device = model.output.weight.device
+    device = model.device
     nats = right = tokens = 0.0
     with reading([model]):
         for batch in loader(encoded, ReadingOrder(encoded, tokens_per_batch=POSITIONS)):
@@ -77,8 +82,24 @@ def token_scores(model: EncoderDecoder, encoded: Encoded) -> dict[str, float]:
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "token_accuracy": right / tokens}
 
 
-def translation_scores(run: Run, texts: Sequence[Sequence[str]], references: Sequence[str]) -> dict[str, Any]:
-    """The run's translations beside the references. texts: the lines that each encoder reads."""
+def bits_of_rows(model: EncoderDecoder, encoded: Encoded) -> list[float]:
+    """What the vectors of each answer cost in bits, given the true beginning; nothing where none are written."""
+    if not isinstance(model.output, SigmoidOutput):
+        return []
+    found = [0.0] * len(encoded)
+    with reading([model]):
+        for batch in loader(encoded, ReadingOrder(encoded, tokens_per_batch=POSITIONS)):
+            read = {side: ids.to(model.device) for side, ids in batch["sources"].items()}
+            target = batch["target_out"].to(model.device)  # (B, T)
+            bits = bits_of(model(read, batch["target_in"].to(model.device)), target)  # (B, T)
+            for row, each in zip(batch["rows"].tolist(), bits.sum(1).tolist(), strict=True):
+                found[row] = each
+    return found
+
+
+def translation_scores(run: Run, texts: Sequence[Sequence[str]], references: Sequence[str],
+                       bits: Sequence[float] = ()) -> dict[str, Any]:  # fmt: skip
+    """The run's translations beside the references. texts: the lines that each encoder reads; bits: of the answers."""
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
     decoding = decoding_of(run.recipe)
     found = [best for best, *_ in translations([run], lines, decoding)]
@@ -89,7 +110,7 @@ def translation_scores(run: Run, texts: Sequence[Sequence[str]], references: Seq
         "bleu_by_source_length": by_length(texts[0], hypotheses, references),
     }
     if run.recipe.dataset.get("generate"):
-        scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references)
+        scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references, bits)
     return scores | answers_cut(found, next(iter(decoding)))
 
 

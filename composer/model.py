@@ -6,7 +6,6 @@ same blocks: a decoder that trains is a decoder that decodes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
@@ -16,8 +15,12 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Output, Records, State
 from blocks.core.stack import Stack
+from composer.embeddings import Embedding, LinearEmbedding, OneHot
+from composer.ids import PAD
+from composer.outputs import IdentityOutput, LinearOutput, SigmoidOutput, ended
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
+AnyEmbedding = Embedding | LinearEmbedding | OneHot
+AnyOutput = LinearOutput | SigmoidOutput | IdentityOutput
 
 
 class Beside(NamedTuple):
@@ -26,39 +29,31 @@ class Beside(NamedTuple):
     records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
     progress: Tensor | None = None
+    facts: Tensor | None = None
 
 
 NOTHING = Beside()
-
-
-class Embedding(nn.Embedding):
-    """Token embeddings with entries of variance 1 (Vaswani et al. 2017, section 3.4): sqrt(D) E, E ~ N(0, 1/D)."""
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
 
 
 class Encoder(nn.Module):
     """An embedding and a stack that sees the whole source. `memory` is the name under which others read it.
 
     `room` is how many times as long as the source an answer may be, where the stack makes room for it; else 0.
+    `columns` is how many words each sentence of a story has room for; 0 where the source is no story.
     """
 
-    def __init__(self, memory: str, embedding: Embedding, stack: Stack) -> None:
+    def __init__(self, memory: str, embedding: AnyEmbedding, stack: Stack, columns: int = 0) -> None:
         super().__init__()
-        self.memory, self.embedding, self.stack = memory, embedding, stack
+        self.memory, self.embedding, self.stack, self.columns = memory, embedding, stack, columns
         self.room = room_of(stack)
 
     def forward(self, ids: Tensor, memories: Mapping[str, Output], context: Context,
                 room: Tensor | None = None) -> dict[str, Output]:  # fmt: skip
-        """ids: (B, S) -> what the encoder leaves to read: itself, and `NAME.x` for each of its named outputs.
+        """ids: (B, S), of a story (B, N, W) -> what is left to read: the encoder, and `NAME.x` for each named output.
 
         room: (B, T) bool, the positions of the answer; a stack that makes room for it reads blanks up to its end.
         """
-        x = self.embedding(ids)  # (B, S, D)
+        x = self.embedding(ids)  # (B, S, D) or (B, N, W, D)
         if self.room and room is not None:
             x, mask = with_blanks(x, context.mask, room)
             context = context._replace(mask=mask)
@@ -86,15 +81,26 @@ class EncoderDecoder(nn.Module):
 
     Pad is id 0 in every vocabulary: masks are made from the ids. `embedding` is None where the decoder reads no tokens;
     zeros of `width` arrive there then. `room` is that of the encoders: not 0 where an answer's size is part of the
-    question.
+    question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
     """
 
-    def __init__(self, encoders: Mapping[str, Encoder], embedding: Embedding | None, decoder: Stack,
-                 output: nn.Linear, width: int) -> None:  # fmt: skip
+    def __init__(self, encoders: Mapping[str, Encoder], embedding: AnyEmbedding | None, decoder: Stack,
+                 output: AnyOutput, width: int, length: int | None = None) -> None:  # fmt: skip
         super().__init__()
         self.encoders = nn.ModuleDict(encoders)
         self.embedding, self.decoder, self.output, self.width = embedding, decoder, output, width
+        self.length = length
         self.room = max((encoder.room for encoder in encoders.values()), default=0.0)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids an answer is made of, the special ones included."""
+        return self.output.out_features
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
 
     def readers(self) -> dict[str, Encoder]:
         """The encoders by their key in the data, in the order in which they read."""
@@ -102,7 +108,7 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, sources: Mapping[str, Tensor], beside: Beside = NOTHING,
                room: Tensor | None = None) -> dict[str, Output]:  # fmt: skip
-        """What the encoders leave to read. sources: ids (B, S) by the encoders' keys in the data.
+        """What the encoders leave to read. sources: ids (B, S), or of a story (B, N, W), by their keys in the data.
 
         room: (B, T) bool, the positions that the answer has, its eos counted; a model without `room` needs none.
         """
@@ -114,10 +120,10 @@ class EncoderDecoder(nn.Module):
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
         """The decoder's state before the first position, for `batch` rows."""
-        weight = self.output.weight
-        x = weight.new_zeros(batch, 1, self.output.in_features)
-        mask = torch.ones(batch, 1, dtype=torch.bool, device=weight.device)
-        return self.decoder.start(x, Context(mask, {}, memories))
+        x = next(self.parameters()).new_zeros(batch, 1, self.output.in_features)
+        mask = torch.ones(batch, 1, dtype=torch.bool, device=x.device)
+        state = self.decoder.start(x, Context(mask, {}, memories))
+        return state if self.length is None else (state, mask.new_zeros(batch, dtype=torch.long))
 
     def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
         """Any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state after."""
@@ -131,6 +137,14 @@ class EncoderDecoder(nn.Module):
         return self._decode(target, state, context)[0]
 
     def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        if self.length is None:
+            return self._written(ids, state, context)
+        inner, before = state
+        logits, inner = self._written(ids, inner, context)
+        written = before[:, None] + context.mask.cumsum(1) - 1  # (B, T)
+        return ended(logits, written, self.length), (inner, before + context.mask.sum(1))
+
+    def _written(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         x = self._embedded(ids)  # (B, T, D)
         context.board["input"] = Output(x, context.mask)
         x, state = self.decoder(x, state, context)
@@ -138,6 +152,6 @@ class EncoderDecoder(nn.Module):
 
     def _embedded(self, ids: Tensor) -> Tensor:
         if self.embedding is None:
-            return self.output.weight.new_zeros(*ids.shape, self.width)
+            return next(self.parameters()).new_zeros(*ids.shape, self.width)
         embedded: Tensor = self.embedding(ids)
         return embedded

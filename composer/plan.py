@@ -18,8 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from blocks.core.contract import Block, Path, State, Stream
 from composer.build import Builder, encoder_stacks
 from composer.errors import RecipeError
-from composer.model import PAD, EncoderDecoder
+from composer.ids import PAD
+from composer.model import Beside, Encoder, EncoderDecoder
 from composer.recipe import Recipe, written_path
+from composer.vocabulary import bound
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
@@ -103,9 +105,8 @@ def plan(recipe: Recipe) -> Plan:
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """An upper bound for each vocabulary, by data key: the size that the tokenizer is told."""
-    ((_, tokenizer),) = recipe.dataset["tokenizer"].items()
     keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
-    return dict.fromkeys((*keys, "target"), tokenizer["size"])
+    return {key: bound(recipe.dataset["tokenizer"], key == "target") for key in (*keys, "target")}
 
 
 def measure(model: EncoderDecoder) -> tuple[dict[int, Tally], int]:
@@ -181,20 +182,26 @@ def state_bytes(state: State) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(state))
 
 
-def example(model: nn.Module, tokens: int = TOKENS) -> Tensor:
+def example(model: EncoderDecoder, tokens: int = TOKENS) -> Tensor:
     """Ids of one sentence of so many tokens, on the device of the model."""
-    return torch.ones(1, tokens, dtype=torch.long, device=next(model.parameters()).device)
+    return torch.ones(1, tokens, dtype=torch.long, device=model.device)
 
 
 def example_sources(model: EncoderDecoder, tokens: int = TOKENS) -> dict[str, Tensor]:
-    """One such sentence for each encoder."""
-    return {key: example(model, tokens) for key in model.encoders}
+    """One such sentence for each encoder; of a story, so many of them."""
+    return {key: example_source(model, encoder, tokens) for key, encoder in model.readers().items()}
+
+
+def example_source(model: EncoderDecoder, encoder: Encoder, tokens: int) -> Tensor:
+    """What one encoder reads."""
+    columns = encoder.columns
+    return example(model, tokens)[..., None].expand(-1, -1, columns) if columns else example(model, tokens)
 
 
 def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
     """Adds a fault for each parameter that the loss does not reach: for the outermost thing that lost it."""
     with torch.enable_grad():
-        model(example_sources(model, FEW), example(model, FEW)).sum().backward()
+        loss_of(builder.recipe, model).backward()
     unreached = {id(parameter) for parameter in model.parameters() if parameter.grad is None}
     for parameter in model.parameters():
         parameter.grad = None
@@ -202,7 +209,7 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
     for encoder in model.readers().values():
         # The embedding may be the target's too; a stack without parameters has nothing else to go by.
         own = {id(parameter) for parameter in (list(encoder.stack.parameters()) or encoder.parameters())}
-        if own <= unreached:
+        if own and own <= unreached:
             builder.fault(
                 "unused",
                 paths[encoder.memory],
@@ -221,12 +228,21 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
         find_unread(builder, model, unreached)
 
 
+def loss_of(recipe: Recipe, model: EncoderDecoder) -> Tensor:
+    """What stands for the loss of one pair: the sum of its logits, and all that blocks add in training."""
+    facts = torch.zeros(1, FEW if recipe.dataset.get("babi") else 0, dtype=torch.long, device=model.device)
+    penalties: dict[str, list[Tensor]] = {}
+    beside = Beside(None, penalties, torch.zeros((), device=model.device), facts)
+    logits = model(example_sources(model, FEW), example(model, FEW), beside)
+    return torch.stack([logits.sum(), *(each for name in penalties for each in penalties[name])]).sum()
+
+
 def find_unread(builder: Builder, model: EncoderDecoder, unreached: set[int]) -> None:
     """Adds a fault for each encoder or decoder that makes nothing of its own tokens."""
     paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
     embeddings = {paths[each.memory]: each.embedding for each in model.readers().values()}
     for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
-        if embedding is not None and id(embedding.weight) in unreached:
+        if embedding is not None and parameters_in(embedding) & unreached:
             builder.fault("unused", path, "nothing here reads the tokens, so their embedding would never learn",
                           "read the stream or `input`, or share the embedding with `output: {tie: ...}`")  # fmt: skip
 
@@ -290,7 +306,7 @@ def rows_of(recipe: Recipe, model: EncoderDecoder, tallies: Mapping[int, Tally])
     written = [model.embedding] if model.embedding is not None else []
     yield row(recipe, ("model", "decoder"), "embedding", written, model.width, tallies)
     yield from block_rows(recipe, model.decoder, tallies)
-    yield row(recipe, ("model", "output"), "output", [model.output], model.output.out_features, tallies)
+    yield row(recipe, ("model", "output"), "output", [model.output], model.vocabulary, tallies)
 
 
 def block_rows(recipe: Recipe, stack: nn.Module, tallies: Mapping[int, Tally]) -> Iterator[Row]:

@@ -95,8 +95,8 @@ class Recipe:
     @property
     def joint(self) -> bool:
         """Whether all sides share one tokenizer."""
-        ((_, settings),) = self.dataset["tokenizer"].items()
-        return bool(settings.get("joint", False))
+        ((kind, settings),) = self.dataset["tokenizer"].items()
+        return kind == "integers" or bool(settings.get("joint", False))
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

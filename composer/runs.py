@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from composer.build import build
 from composer.data.pairs import TARGET, sources
+from composer.data.stories import encode_side, shape_of, unreadable
 from composer.data.tokenizer import Tokenizers
-from composer.decode import DECODERS, Hypothesis, decode_all
+from composer.decode import DECODERS, Hypothesis, Row, decode_all
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.model import EncoderDecoder
 from composer.recipe import Recipe, load
@@ -22,7 +24,7 @@ from composer.training.weights import load_weights
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
-ASKED_ANEW = ("decoding", "data.generate")
+ASKED_ANEW = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
 """What can be set for a run that has been trained: how it is asked, and about which data of its task."""
 MAX_BEAM = 1000
 
@@ -75,7 +77,7 @@ def opened(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     folder.read()
     for setting in overrides:
         if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{each}." for each in ASKED_ANEW)):
-            told = " or ".join(f"`{each}`" for each in ASKED_ANEW)
+            told = ", ".join(f"`{each}`" for each in ASKED_ANEW)
             raise RunError.of(f"`{setting}` cannot be set for a run: only what starts with {told} can",
                               "write, for example, `decoding.beam.size=8`")  # fmt: skip
     recipe = load(folder.recipe, overrides)
@@ -126,8 +128,9 @@ def translations(
     for row, at in enumerate(full):
         for side, text in zip(sides, columns(lines[at], len(sides), first + at + 1, origin), strict=True):
             texts[side][row] = text
+    check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
-    ids = {side: tokenizers.encode(side, each) for side, each in texts.items()}
+    ids = {side: encode_side(runs[0].recipe, tokenizers, side, each) for side, each in texts.items()}
     with told_of_memory(ids):
         found = decode_all(
             [run.model for run in runs],
@@ -144,14 +147,14 @@ def translations(
 
 
 @contextmanager
-def told_of_memory(ids: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[None]:
+def told_of_memory(ids: Mapping[str, Sequence[Row]]) -> Iterator[None]:
     """Turns a lack of memory into words."""
     try:
         yield
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
             raise
-        longest = max((len(row) for rows in ids.values() for row in rows), default=0)
+        longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
         raise RunFailed.of(f"out of memory; the longest of these lines has {longest:,} tokens",
                            "split long lines, or use a smaller beam") from error  # fmt: skip
 
@@ -177,6 +180,20 @@ def columns(line: str, count: int, number: int, origin: str) -> list[str]:
         message = f"this line has {len(found)} columns, and the model reads {count}"
         raise DataError([Fault(origin, number, 1, "columns", "", message, "put a tab between the texts", line[:200])])
     return found
+
+
+def check_stories(recipe: Recipe, texts: Mapping[str, Sequence[str]], numbers: Sequence[int], origin: str) -> None:
+    """Raises DataError where a text of a side that is a story is none. numbers: of the texts' lines."""
+    fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
+    found = [
+        Fault(origin, number, 1, "story", "", message, fix, text[:200])
+        for side, column in texts.items()
+        if (shape := shape_of(recipe, side))
+        for number, text in zip(numbers, column, strict=True)
+        if (message := unreadable(text, shape))
+    ]
+    if found:
+        raise DataError(found)
 
 
 def written(tokenizers: Tokenizers, row: Sequence[Hypothesis], n_best: int) -> list[Translation]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+FALLING = ("loss", "perplexity", "bits_per_sequence")
+"""How the names of metrics end that get better by falling."""
 BUCKETS = (10, 20, 30, 40, 50)
 """Where the buckets of source lengths end, in words; the last has no end."""
 
@@ -50,18 +52,23 @@ def by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Seq
     return [{"words": words, "lines": lines, "bleu": bleu} for words, lines, bleu in found]
 
 
-def accuracy_by_length(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
-) -> list[dict[str, Any]]:
+def accuracy_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str],
+                       bits: Sequence[float] = ()) -> list[dict[str, Any]]:  # fmt: skip
     """What is right at each length of the source, the shortest first: `{tokens, lines, exact_match, in_place}`.
 
     exact_match: the share of lines without any fault. in_place: the share of the references' words that stand where
-    they should.
+    they should. bits: what each reference costs the model; where they are given, their mean is told as `bits`.
     """
-    rows: dict[int, list[tuple[list[str], list[str]]]] = {}
-    for source, one, other in zip(sources, hypotheses, references, strict=True):
-        rows.setdefault(len(source.split()), []).append((one.split(), other.split()))
-    return [{"tokens": tokens, **_accuracy(rows[tokens])} for tokens in sorted(rows)]
+    rows: dict[int, list[int]] = {}
+    for row, source in enumerate(sources):
+        rows.setdefault(len(source.split()), []).append(row)
+    found = []
+    for tokens in sorted(rows):
+        there = rows[tokens]
+        told = _accuracy([(hypotheses[row].split(), references[row].split()) for row in there])
+        told |= {"bits": sum(bits[row] for row in there) / len(there)} if bits else {}
+        found.append({"tokens": tokens, **told})
+    return found
 
 
 def _accuracy(rows: Sequence[tuple[list[str], list[str]]]) -> dict[str, Any]:
@@ -88,6 +95,6 @@ def metrics() -> tuple[Any, Any]:
 
 
 def worth(metric: str, scores: Mapping[str, float]) -> float:
-    """A number that is larger where `scores` are better. Losses and perplexities fall, the rest rises."""
+    """A number that is larger where `scores` are better. Losses, perplexities and bits fall, the rest rises."""
     value = scores.get(metric, math.nan)
-    return -math.inf if math.isnan(value) else -value if metric.endswith(("loss", "perplexity")) else value
+    return -math.inf if math.isnan(value) else -value if metric.endswith(FALLING) else value

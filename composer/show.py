@@ -112,6 +112,7 @@ LENGTH_COLUMNS = {
     "bleu": ("BLEU", "{:.2f}"),
     "exact_match": ("exact match", "{:.1%}"),
     "in_place": ("words in place", "{:.1%}"),
+    "bits": ("bits per sequence", "{:.4g}"),
 }
 """What a table by length can show of its rows, under which words, and how."""
 

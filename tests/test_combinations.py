@@ -49,7 +49,7 @@ REFUSED = {
         "recurrent: [{rnn: {bidirectional: true}}]", "12:26:causality", "may not read the future"),
     "a copied state of other layers": (
         "rnn: {layers: 3, initial_state: {copy: encoder.top}}", "12:46:setting",
-        "`encoder.top` leaves the state of an `rnn` with layers 2, and this starts from"),
+        "`encoder.top` leaves the state of `rnn` with layers 2, and this starts from"),
     "a local window without a query that moves": (
         "cross_attention: {from: encoder.short, score: general, local: predicted, query: encoder.summary}",
         "12:69:setting", "a local window needs a query for each position"),

@@ -62,8 +62,8 @@ def test_every_default_stands(tmp_path: Path) -> None:
     assert list(frozen) == ["recipe", "name", "data", "model", "training", "decoding", "trainer", "logging"]
     assert set(frozen["training"]) == set(known["training"]["properties"])
     assert frozen["model"] == {
-        "width": 64, "dropout": 0.1, "encoder": None, "encoders": None, "decoder": [{"norm": {"kind": "layer"}}],
-        "output": {"tie": []}, "stacks": {},
+        "width": 64, "embedding": "learned", "dropout": 0.1, "encoder": None, "encoders": None,
+        "decoder": [{"norm": {"kind": "layer"}}], "output": {"tie": [], "kind": "linear", "length": None}, "stacks": {},
     }  # fmt: skip
     assert frozen["training"]["optimizer"]["adam"]["learning_rate"] == 0.001
     assert frozen["logging"] == {"wandb": None}

@@ -79,7 +79,7 @@ BLOCKS = [
     ("parallel: {branches: {a: []}, merge: sum}", "6:29:empty", "`a` is a stack without blocks", "identity"),
     ("parallel: {branches: {'a b': [norm]}}", "6:29:name", "`a b` cannot be a name", "letters, digits"),
     ("parallel: {branches: [norm]}", "6:29:type", "a stack (a list of blocks); `norm` is text", "write `[norm]`"),
-    ("parallel: {branches: [[nrm]]}", "6:30:unknown", "did you mean `norm`?", "write `norm`"),
+    ("parallel: {branches: [[nomr]]}", "6:30:unknown", "did you mean `norm`?", "write `norm`"),
     ("concat: {of: [1]}", "6:21:type", "an item of `of` takes text; `1` is not", 'write `"1"`'),
     ("rnn: {initial_state: {cop: encoder.x}}", "6:29:unknown", "did you mean `copy`?", "write `copy`"),
 ]  # fmt: skip
@@ -218,6 +218,35 @@ def test_early_stopping_watches_what_is_measured(tmp_path: Path) -> None:
 def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
     text = FILES.replace("@", "{target: b}").replace(", %", "") + "training: {early_stopping: {patience: 2}}\n"
     assert places(refused(tmp_path, text)) == ["4:12:missing"]
+
+
+VECTORS = """recipe: 1
+data: {generate: vector_copy, tokenizer: @}
+model:
+  width: 8
+  embedding: linear
+  output: {kind: sigmoid, tie: [target]}
+  encoder: [rnn]
+  decoder: [rnn]
+training: {early_stopping: {metric: val/bits_per_sequence}}
+"""
+
+
+def test_bits_need_vectors_and_share_no_matrix(tmp_path: Path) -> None:
+    assert places(refused(tmp_path, VECTORS.replace("@", "char"))) == [
+        "5:14:tie", "5:14:vectors", "6:18:tie", "6:18:vectors",
+    ]  # fmt: skip
+    assert places(refused(tmp_path, VECTORS.replace("@", "bits"))) == ["5:14:tie", "6:18:tie"]
+    words = VECTORS.replace("@", "bits").replace("linear", "learned").replace("sigmoid", "linear")
+    assert places(refused(tmp_path, words)) == ["9:37:metric"]
+
+
+def test_answers_of_one_length_go_with_what_makes_them(tmp_path: Path) -> None:
+    text = VECTORS.replace("@", "{bits: {size: 8}}").replace("{kind: sigmoid, tie: [target]}", "{kind: identity}")
+    assert places(refused(tmp_path, text)) == ["6:18:missing", "9:37:metric"]
+    text = text.replace("identity", "identity, length: 3").replace("{early_stopping: {metric: val/bits_per_sequence}}",
+                                                                  "{label_smoothing: 0.1}")  # fmt: skip
+    assert places(refused(tmp_path, text)) == ["6:18:value", "6:36:value"]
 
 
 def test_all_faults_at_once_in_order(tmp_path: Path) -> None:

@@ -243,7 +243,8 @@ Records = dict[Record, list[Tensor]]
 class Context(NamedTuple):
     """What flows beside the stream: this chunk's mask, the board of named outputs, the memories.
 
-    `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done; `path` is the
+    `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done; `facts` are
+    the places in a story of what bears the answer, in order, -1 for none, and are known in training only; `path` is the
     block's, known where there are records; `iterations` has the iteration of each `repeat` around it, outermost first.
     """
 
@@ -253,6 +254,7 @@ class Context(NamedTuple):
     records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
     progress: Tensor | None = None
+    facts: Tensor | None = None  # (B, F)
     path: Path = ()
     iterations: tuple[int, ...] = ()
 

@@ -72,7 +72,7 @@ def difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
         return "no state that can be copied"
     block, *parts = kind
     own = [f"{what} {value}" for what, value in parts if (what, value) not in other]
-    return f"the state of an `{block}`" + (f" with {', '.join(own)}" if own else "")
+    return f"the state of `{block}`" + (f" with {', '.join(own)}" if own else "")
 
 
 def mean(memory: Output) -> Tensor:

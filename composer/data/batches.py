@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from composer.data.buckets import Blocks, global_batches, plan
 from composer.data.encoded import KEPT, Corpus, Encoded, Ids
-from composer.data.tokenizer import BOS, EOS, PAD
+from composer.ids import BOS, EOS, PAD
 
 
 class Batch(TypedDict):
@@ -29,12 +29,13 @@ class Batch(TypedDict):
     keeps a device busy: all its `target_out` is padding.
     """
 
-    sources: dict[str, Tensor]  # (B, S) each, ending in eos
+    sources: dict[str, Tensor]  # (B, S) each, ending in eos; of a story (B, N, W), sentences by words
     target_in: Tensor  # (B, T) bos and the target
     target_out: Tensor  # (B, T) the target and eos
     tokens: float
     rows: Tensor  # (B,)
     graded: Tensor  # (B,) bool, whether a curriculum counts the row's mistakes
+    facts: Tensor  # (B, F) the places in the story of what bears the answer, -1 for none; F = 0 without stories
 
 
 class Share(NamedTuple):
@@ -81,8 +82,8 @@ class Lesson(NamedTuple):
 
 def lengths(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
     """Positions of every pair: of its target, and of all its sources together. Both count eos."""
-    target = encoded.target.lengths() + 1
-    return target, sum((ids.lengths() + 1 for ids in encoded.sources.values()), np.zeros_like(target))
+    target = encoded.target.positions()
+    return target, sum((ids.positions() for ids in encoded.sources.values()), np.zeros_like(target))
 
 
 def shares(rows: np.ndarray, parts: int) -> list[np.ndarray]:
@@ -96,10 +97,10 @@ def shares(rows: np.ndarray, parts: int) -> list[np.ndarray]:
 def fill(encoded: Encoded, batches: Sequence[np.ndarray]) -> dict[str, float]:
     """The share of real tokens among the positions of these batches: of every side by its name, and of `all`."""
     every = {**encoded.sources, "target": encoded.target}
-    real = {side: int(ids.lengths().sum()) + len(ids) for side, ids in every.items()}
+    real = {side: ids.real() for side, ids in every.items()}
     positions = {
-        side: sum(len(rows) * (int(counts[rows].max()) + 1) for rows in batches)
-        for side, counts in ((side, ids.lengths()) for side, ids in every.items())
+        side: sum(len(rows) * int(counts[rows].max()) for rows in batches)
+        for side, counts in ((side, ids.positions()) for side, ids in every.items())
     }
     shares = {side: real[side] / positions[side] for side in every}
     return {**shares, "all": sum(real.values()) / sum(positions.values())}
@@ -228,20 +229,36 @@ class Batches(Dataset[Batch]):
         out = padded(target, share.rows, last=EOS)
         counted = share.graded is not None and not share.idle
         return {
-            "sources": {side: padded(ids, share.rows, last=EOS) for side, ids in encoded.sources.items()},
+            "sources": {side: source(ids, share.rows) for side, ids in encoded.sources.items()},
             "target_in": padded(target, share.rows, first=BOS),
             "target_out": torch.full_like(out, PAD) if share.idle else out,
             "tokens": float(share.tokens),
             "rows": torch.full((1,), -1) if share.idle else torch.from_numpy(share.rows.astype(np.int64)),
             "graded": torch.from_numpy(share.graded) if counted else torch.zeros(len(share.rows), dtype=torch.bool),
+            "facts": facts_of(encoded, share.rows),
         }
 
 
+def source(ids: Ids, rows: np.ndarray) -> Tensor:
+    """What an encoder reads of these rows: (B, S), ending in eos; of stories (B, N, W)."""
+    return padded(ids, rows) if ids.is_story else padded(ids, rows, last=EOS)
+
+
+def facts_of(encoded: Encoded, rows: np.ndarray) -> Tensor:
+    """The facts of these rows; none without stories. -> (B, F)"""
+    none = np.zeros((len(rows), 0), dtype=np.int64)
+    return torch.from_numpy(none if encoded.facts is None else encoded.facts[rows])
+
+
 def padded(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
-    """The ids of these rows with `first` before and `last` after each, padded on the right. -> (B, T) int64"""
+    """The ids of these rows with `first` before and `last` after each, padded on the right. -> (B, T) int64
+
+    Stories, which have neither, get whole sentences of padding. -> (B, N, W)
+    """
     starts, counts = ids.starts[rows], ids.lengths()[rows]
     before = int(first is not None)
-    out = np.full((len(rows), before + int(counts.max(initial=0)) + int(last is not None)), PAD, dtype=np.int64)
+    longest = before + int(counts.max(initial=0)) + int(last is not None)
+    out = np.full((len(rows), longest, *ids.values.shape[1:]), PAD, dtype=np.int64)
     places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     row_of = np.repeat(np.arange(len(rows)), counts)
     out[row_of, places + before] = ids.values[np.repeat(starts, counts) + places]

@@ -20,7 +20,10 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 
 @dataclass(frozen=True)
 class Ids:
-    """Rows of ids, one after another. Row r is values[starts[r] : starts[r + 1]]."""
+    """Rows of ids, one after another. Row r is values[starts[r] : starts[r + 1]].
+
+    Of stories the values are (sentences, words), padded on the right, and a row is a story.
+    """
 
     values: np.ndarray
     starts: np.ndarray
@@ -35,17 +38,36 @@ class Ids:
             lengths.append(np.fromiter(map(len, rows), dtype=np.int64))
         return cls(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
 
+    @classmethod
+    def of_stories(cls, stories: Sequence[np.ndarray], vocabulary: int) -> Ids:
+        """Packs stories, (sentences, words) each, all of as many words."""
+        kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
+        return cls(np.concatenate(stories).astype(kind), np.cumsum([0, *map(len, stories)]))
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def __getitem__(self, row: int) -> list[int]:
+    def __getitem__(self, row: int) -> list[int] | np.ndarray:
+        """A row; of a story an array (sentences, words)."""
         row = range(len(self))[row]
-        found: list[int] = self.values[self.starts[row] : self.starts[row + 1]].tolist()
-        return found
+        found = self.values[self.starts[row] : self.starts[row + 1]]
+        return found.astype(np.int64) if self.is_story else found.tolist()
+
+    @property
+    def is_story(self) -> bool:
+        return self.values.ndim == 2
 
     def lengths(self) -> np.ndarray:
-        """How many ids each row has."""
+        """How many ids each row has; of a story how many sentences."""
         return np.diff(self.starts)
+
+    def positions(self) -> np.ndarray:
+        """How many positions each row has alone, its eos counted; of a story its sentences times their room."""
+        return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
+
+    def real(self) -> int:
+        """How many of all positions are no padding."""
+        return int(np.count_nonzero(self.values)) if self.is_story else int(self.positions().sum())
 
     def keep(self, rows: np.ndarray) -> Ids:
         """Only these rows (bool, one per row), in their order."""
@@ -57,13 +79,15 @@ class Ids:
 class Encoded:
     """The ids of every side of a split, without bos and eos; `sources` by what the encoders read.
 
-    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line.
+    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line. `facts`:
+    (rows, F), the places in each row's story of the sentences that bear the answer, -1 for none; None without stories.
     """
 
     sources: dict[str, Ids]
     target: Ids
     lines: Sequence[str]
     originals: np.ndarray
+    facts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.target)
@@ -71,7 +95,8 @@ class Encoded:
     def keep(self, rows: np.ndarray) -> Encoded:
         """Only these rows (bool, one per row)."""
         sources = {side: ids.keep(rows) for side, ids in self.sources.items()}
-        return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows])
+        facts = None if self.facts is None else self.facts[rows]
+        return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows], facts)
 
     def of_epoch(self, epoch: int) -> Encoded:
         """The pairs of an epoch: the same in every one."""
@@ -83,6 +108,8 @@ class Encoded:
         digest = hashlib.sha256()
         for ids in (*self.sources.values(), self.target):
             digest.update(ids.starts.tobytes() + ids.values.astype(np.uint32).tobytes())
+        if self.facts is not None:
+            digest.update(self.facts.tobytes())
         return digest.hexdigest()
 
 

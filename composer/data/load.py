@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from composer.data.encoded import Corpus, Encoded, Endless, encode
+from composer.data.babi import NONE
+from composer.data.encoded import Corpus, Encoded, Endless, Ids, encode
 from composer.data.pairs import (
     SPLITS,
     TARGET,
@@ -22,8 +23,10 @@ from composer.data.pairs import (
     sides,
     splits,
 )
-from composer.data.tokenizer import UNK, Tokenizers, train
+from composer.data.stories import encode_lines, encode_stories, lines_learned, shape_of
+from composer.data.tokenizer import Tokenizers, train
 from composer.errors import DataError
+from composer.ids import PAD, UNK
 
 if TYPE_CHECKING:
     from composer.recipe import Recipe
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 Keep = Callable[[Encoded], np.ndarray]
 """Which of some pairs are trained on: a bool each."""
 
+FIXED = ("bits", "integers")
+"""Tokenizers whose words are all known before any text is."""
 STRANGE = 0.1  # a larger share of unknown tokens is told
 
 
@@ -67,12 +72,16 @@ def load_data(
     there = [split for split in splits(recipe) if split in wanted or (split == "train" and tokenizers is None)]
     pairs = {split: open_pairs(recipe, split, folders) for split in there}
     if tokenizers is None:
-        tokenizers = train(recipe.dataset, {side: pairs["train"].sides[side] for side in sides(recipe)})
-    encoded = {split: _encoded(pairs[split], tokenizers) for split in there if split in wanted}
-    notes: list[str] = []
+        lines = {side: lines_learned(recipe, side, pairs["train"].sides[side]) for side in sides(recipe)}
+        tokenizers = train(recipe.dataset, lines)
+    encoded = {split: _encoded(recipe, pairs[split], tokenizers) for split in there if split in wanted}
+    notes = [note for split in encoded for note in pairs[split].notes]
     if "train" in encoded:
         encoded["train"] = _trainable(recipe, encoded["train"], pairs["train"], notes)
-    notes += [note for split, each in encoded.items() for note in _strange(split, each)]
+    for split, each in encoded.items():
+        _of_one_length(recipe, split, each)
+        _all_known(recipe, split, each, pairs[split])
+        notes += _strange(split, each)
     return Data(tokenizers, encoded.get("train"), encoded.get("val"), encoded.get("test"), pairs, notes)
 
 
@@ -86,23 +95,34 @@ def corpus_of(recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Keep
 
 def _fresh(recipe: Recipe, tokenizers: Tokenizers, keep: Keep, epoch: int) -> Encoded:
     pairs = generated(recipe, "train", epoch)
-    encoded = _trainable(recipe, _encoded(pairs, tokenizers), pairs, [])
+    encoded = _trainable(recipe, _encoded(recipe, pairs, tokenizers), pairs, [])
+    _of_one_length(recipe, "train", encoded)
     return encoded.keep(keep(encoded))
 
 
-def _encoded(pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
-    ids = {
-        side: encode(lines, partial(tokenizers.encode, side), tokenizers.size(side))
-        for side, lines in pairs.sides.items()
-    }
+def _encoded(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
+    ids = {side: _side(recipe, tokenizers, side, lines) for side, lines in pairs.sides.items()}
     target = ids.pop(TARGET)
-    return Encoded(ids, target, pairs.sides[TARGET], np.arange(len(target)))
+    facts = None if pairs.facts is None else _together(pairs.facts)
+    return Encoded(ids, target, pairs.sides[TARGET], np.arange(len(target)), facts)
+
+
+def _side(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> Ids:
+    if shape := shape_of(recipe, side):
+        return Ids.of_stories(encode_stories(shape, tokenizers, side, lines), tokenizers.size(side))
+    return encode(lines, partial(encode_lines, recipe, tokenizers, side), tokenizers.size(side))
+
+
+def _together(facts: Sequence[Sequence[int]]) -> np.ndarray:
+    """Places of facts as one array, -1 where a row has fewer. -> (rows, F)"""
+    most = max(map(len, facts), default=0)
+    return np.array([[*row, *[NONE] * (most - len(row))] for row in facts], dtype=np.int64).reshape(-1, most)
 
 
 def _trainable(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str]) -> Encoded:
-    """Without pairs that are empty on a side, or too long for `max_length` with their eos."""
+    """Without pairs that are empty on a side, or too long for `max_length` with their eos; stories are cut already."""
     longest = recipe.dataset.get("max_length") or np.inf
-    every = (*encoded.sources.values(), encoded.target)
+    every = [ids for ids in (*encoded.sources.values(), encoded.target) if not ids.is_story]
     full = np.logical_and.reduce([_not_blank(lines) for lines in pairs.sides.values()])
     short = np.logical_and.reduce([ids.lengths() + 1 <= longest for ids in every])
     if blank := int((~full).sum()):
@@ -115,6 +135,33 @@ def _trainable(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str])
     return encoded if (full & short).all() else encoded.keep(full & short)
 
 
+def _of_one_length(recipe: Recipe, split: str, encoded: Encoded) -> None:
+    """Raises DataError where answers should all have as many tokens, and one has not."""
+    wanted, found = recipe.model["output"]["length"], encoded.target.lengths()
+    if wanted is None or (found == wanted).all():
+        return
+    row = int(np.flatnonzero(found != wanted)[0])
+    line = int(encoded.originals[row])
+    message = (f"answers have {wanted} tokens here, and that of line {line + 1:,} of {split} has {found[row]}: "
+               f"`{encoded.lines[line]}`")  # fmt: skip
+    raise DataError([recipe.fault("length", ("model", "output", "length"), message, "remove it, or mend the data")])
+
+
+def _all_known(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> None:
+    """Raises DataError where a tokenizer that learns nothing meets what it can never know."""
+    ((kind, _),) = recipe.dataset["tokenizer"].items()
+    if kind not in FIXED:
+        return
+    for side, ids in {**encoded.sources, TARGET: encoded.target}.items():
+        found = np.flatnonzero(ids.values == UNK)
+        if len(found):
+            line = int(encoded.originals[np.searchsorted(ids.starts, found[0], side="right") - 1])
+            message = f"the tokenizer `{kind}` does not know all of line {line + 1:,} of {split} {side}: "
+            message += f"`{pairs.sides[side][line]}`"
+            hint = "see `seqcomposer schema` for what it takes; the task and the tokenizer must agree"
+            raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
+
+
 def _not_blank(lines: Sequence[str]) -> np.ndarray:
     return np.fromiter((bool(line.strip()) for line in lines), dtype=bool, count=len(lines))
 
@@ -122,7 +169,7 @@ def _not_blank(lines: Sequence[str]) -> np.ndarray:
 def _strange(split: str, encoded: Encoded) -> list[str]:
     found = []
     for side, ids in {**encoded.sources, TARGET: encoded.target}.items():
-        share = float((ids.values == UNK).mean()) if len(ids.values) else 0.0
+        share = float((ids.values == UNK).sum()) / max(1, int((ids.values != PAD).sum()))
         if share > STRANGE:
             found.append(f"{share:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
     return found

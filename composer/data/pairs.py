@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.data import files, tables
+from composer.data import babi, files, tables
 from composer.data.files import Problem
 from composer.errors import DataError, Fault
 
@@ -20,9 +20,15 @@ TARGET = "target"
 
 @dataclass(frozen=True)
 class Pairs:
-    """The lines of every side of one split. A side is read when it is indexed; files stay on disk."""
+    """The lines of every side of one split. A side is read when it is indexed; files stay on disk.
+
+    `facts` are, of every pair, the places in its story of what bears the answer; None where there are no stories.
+    `notes` are lines for the user.
+    """
 
     sides: Mapping[str, Sequence[str]]
+    facts: Sequence[Sequence[int]] | None = None
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.sides[TARGET])
@@ -48,6 +54,8 @@ def splits(recipe: Recipe) -> list[str]:
     data = recipe.dataset
     if data.get("generate"):
         return list(SPLITS)
+    if data.get("babi"):
+        return [split for split in SPLITS if split != "val" or data["babi"]["val"]]
     there = data.get("parallel") or data.get("hub") or {}
     return [split for split in SPLITS if there.get(split)]
 
@@ -59,6 +67,8 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         return generated(recipe, split)
     if data.get("hub"):
         return _from_hub(recipe, split, folders)
+    if data.get("babi"):
+        return Pairs(*babi.open_babi(recipe, split, folders))
     return _from_files(recipe, split, folders)
 
 
@@ -69,6 +79,8 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         return _check_task(recipe)
     if data.get("hub"):
         return []
+    if data.get("babi"):
+        return babi.check_babi(recipe, folders)
     return [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
 
 

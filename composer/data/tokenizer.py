@@ -2,7 +2,8 @@
 
 `bpe` and `unigram` work on the bytes of the text (as GPT-2 does), so that every text can be written and comes back
 exactly, whatever the training part held. `char` and `word` know what they have seen; the rest is `unk`. `word` takes
-text as people write it, or text that is tokenised already.
+text as people write it, or text that is tokenised already. `bits` is for vectors of binary digits and `integers` for
+whole numbers; they learn nothing.
 
 No token is special to the reader: a text that contains `<pad>` is only a text.
 """
@@ -21,9 +22,11 @@ from typing import Annotated, Any, Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from blocks.core.contract import Bounds, Count
+from composer.data.pairs import TARGET
 from composer.errors import RunError
+from composer.ids import UNK
+from composer.vocabulary import vocabulary_of
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
 """No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off or looks, `char` has characters."""
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
@@ -35,6 +38,12 @@ Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000)]
 """A number of ids, with at least one beside the four special ones."""
 Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
 """A number of ids, with room for 256 bytes and the four special ones."""
+Bits = Annotated[int, Bounds(minimum=1, maximum=12)]
+"""How many binary digits a vector has."""
+Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
+"""What can stand between vectors."""
+Integers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
+"""How many integers there are, from 0."""
 Lines = Iterable[str]
 Learn = Callable[[Lines], Tokenizer]
 
@@ -75,7 +84,7 @@ class Tokenizers:
 
     @property
     def kind(self) -> str:
-        """word, char, bpe or unigram."""
+        """Its word in the recipe: word, char, bpe, unigram, bits or integers."""
         return next(iter(self.settings))
 
     @property
@@ -112,8 +121,10 @@ class Tokenizers:
 
     def _prepared(self, lines: Sequence[str]) -> list[str]:
         lowered = [line.lower() for line in lines] if self.lowercase else list(lines)
-        if self.kind != "word":
+        if self.kind in ON_TEXT:
             return lowered
+        if self.kind == "bits":
+            lowered = [ZERO.sub("", line) for line in lowered]
         return [_split(line) if self._joins else _spaced(line) for line in lowered]
 
     @property
@@ -140,7 +151,7 @@ def train(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
     return Tokenizers({kind: dict(settings)}, lowercase, place, tuple(parts))
 
 
-# ------------------------------------------------------------------------------------------- the four kinds
+# ------------------------------------------------------------------------------------------- the kinds that learn
 
 
 def word(
@@ -233,8 +244,58 @@ def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = T
     return _learned(learn, sides, joint)
 
 
-TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {"word": word, "char": char, "bpe": bpe, "unigram": unigram}
+# ------------------------------------------------------------------------------------------- vectors and integers
+
+ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
+"""A number that says nothing: the vector alone is the same token."""
+
+
+def bits(
+    sides: Mapping[str, Lines], *, size: Bits = 8, marks: Sequence[Mark] = (";",), numbers: bool = False
+) -> list[Tokenizer]:
+    """Vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+
+    Between the vectors of a source marks can stand, and behind each of them a number, `01101001@-0.37`, of two
+    decimals, from -1.00 to 1.00; a vector without one has 0.00. A target is of vectors alone. All else is `unk`.
+
+    Settings:
+        size: digits of a vector, 1 to 12
+        marks: what else can stand in a source, a list of some of ; ? : , ! | / #
+        numbers: whether a source's vectors can have numbers
+    """
+    settings = {"size": size, "marks": marks, "numbers": numbers}
+    return [_fixed(vocabulary_of(settings, side == TARGET)) for side in sides]
+
+
+def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokenizer]:
+    """Whole numbers from 0 in decimal digits, each a word, all of which have ids: nothing is learned. Others are `unk`.
+
+    Settings:
+        below: how many integers there are: 0 to one less
+    """
+    return [_fixed([str(value) for value in range(below)])]
+
+
+def _fixed(words: Sequence[str]) -> Tokenizer:
+    """Just these words between spaces, whatever the lines hold."""
+    part = Tokenizer(models.WordLevel({word: at for at, word in enumerate([*SPECIALS, *words])}, SPECIALS[UNK]))
+    part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return part
+
+
+# ------------------------------------------------------------------------------------------- all of them
+
+TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {
+    "word": word,
+    "char": char,
+    "bpe": bpe,
+    "unigram": unigram,
+    "bits": bits,
+    "integers": integers,
+}
 """Every tokenizer by its word in a recipe: from the lines of each side to one tokenizer for all sides, or one each."""
+ON_TEXT = ("char", "bpe", "unigram")
+"""Those that take a line as it is, spaces and all."""
 
 
 def _learned(learn: Learn, sides: Mapping[str, Lines], joint: bool) -> list[Tokenizer]:

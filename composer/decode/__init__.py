@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +19,11 @@ from composer.decode.follow import greedy, sample
 from composer.decode.search import Hypothesis, Search, agree
 from composer.decode.sizes import Lengths, Question, questions, sizes_of, token_limit
 from composer.decode.viterbi import viterbi
-from composer.model import EOS, PAD, EncoderDecoder
+from composer.ids import EOS, PAD
+from composer.model import EncoderDecoder
 
-__all__ = ["DECODERS", "Hypothesis", "Search", "decode", "decode_all", "padded", "questions_of", "reading"]
+__all__ = ["DECODERS", "Hypothesis", "Search", "decode", "decode_all", "padded", "positions", "questions_of", "read_by",
+           "reading"]  # fmt: skip
 
 DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
     "greedy": greedy, "beam": beam, "sample": sample, "viterbi": viterbi,
@@ -29,6 +32,9 @@ DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
+
+Row = Sequence[int] | np.ndarray
+"""The ids of a source without eos; of a story an array (sentences, words)."""
 
 MAX_ROWS = 64
 """Sequences that are decoded at once, each size of an answer counted; more gain little on a CPU."""
@@ -48,18 +54,19 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses for each row of one batch, best first.
 
-    sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right. decoding: a decoder's name with its
-    settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin. numbers: what tells the
-    rows apart when sampling. A model without encoders needs `prefixes`, one for each row; they may be empty.
+    sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right; of a story (B, N, W). decoding: a
+    decoder's name with its settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin.
+    numbers: what tells the rows apart when sampling. A model without encoders needs `prefixes`, one for each row; they
+    may be empty.
     Where a model makes room for its answer, each row is asked at each size, side by side, and the best are kept.
     Raises RunError where the models cannot vote together, where the decoder has no n answers, and where `viterbi` is to
     search with a decoder that remembers more than the last token.
     """
     rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * rows
-    lengths = {key: (ids != PAD).sum(1).tolist() for key, ids in sources.items()}
+    lengths = {key: (ids != PAD).flatten(1).sum(1).tolist() for key, ids in sources.items()}
     asked = questions_of(models, lengths, decoding, prefixes)
-    chosen = torch.tensor([each.row for each in asked], dtype=torch.long, device=models[0].output.weight.device)
+    chosen = torch.tensor([each.row for each in asked], dtype=torch.long, device=models[0].device)
     batch = {key: ids[chosen] for key, ids in sources.items()} if len(asked) > rows else sources
     found = ask(models, batch, decoding, prefixes, n_best, numbers or range(rows), asked)
     return best_of(asked, found, n_best)
@@ -83,7 +90,7 @@ def ask(models: Sequence[EncoderDecoder], batch: Mapping[str, Tensor], decoding:
     ((name, settings),) = decoding.items()
     begun = [prefixes[each.row] for each in asked]
     told = [numbers[each.row] for each in asked]
-    search = Search(models, batch, begun, n_best, told, sizes_of(asked, begun, models[0].output.weight.device))
+    search = Search(models, batch, begun, n_best, told, sizes_of(asked, begun, models[0].device))
     with reading(models):
         return DECODERS[name](search, **settings)
 
@@ -120,7 +127,7 @@ def reading(models: Sequence[EncoderDecoder]) -> Iterator[None]:
 
 def decode_all(
     models: Sequence[EncoderDecoder],
-    sources: Mapping[str, Sequence[Sequence[int]]],
+    sources: Mapping[str, Sequence[Row]],
     decoding: Decoding,
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
@@ -128,18 +135,18 @@ def decode_all(
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses for any number of sequences, in their order; decoded in batches of similar length.
 
-    sources: rows of ids without eos, by the encoders' keys. The rest as in `decode`.
+    sources: rows of ids without eos, by the encoders' keys; stories (sentences, words). The rest as in `decode`.
     """
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes, numbers = prefixes or [()] * count, numbers or range(count)
-    lengths = {key: [len(row) + 1 for row in rows] for key, rows in sources.items()}
+    lengths = {key: [*map(positions, rows)] for key, rows in sources.items()}
     asked = questions_of(models, lengths, decoding, prefixes)
     long = [max((each.size, 1, *(length[each.row] for length in lengths.values()))) for each in asked]
-    device = models[0].output.weight.device
+    device = models[0].device
     found: list[list[Hypothesis]] = [[]] * len(asked)
     for places in batches(long, max(n_best, side_by_side(models, decoding))):
         part = [asked[at] for at in places]
-        batch = {key: padded([[*rows[each.row], EOS] for each in part], device) for key, rows in sources.items()}
+        batch = {key: read_by([rows[each.row] for each in part], device) for key, rows in sources.items()}
         answers = ask(models, batch, decoding, prefixes, n_best, numbers, part)
         for at, answer in zip(places, answers, strict=True):
             found[at] = answer
@@ -150,7 +157,7 @@ def side_by_side(models: Sequence[EncoderDecoder], decoding: Decoding) -> int:
     """How many hypotheses a decoder has of each row."""
     ((name, settings),) = decoding.items()
     if name == "viterbi" and any(model.embedding is not None for model in models):
-        return models[0].output.out_features
+        return models[0].vocabulary
     found: int = settings.get("size", 1)
     return found
 
@@ -165,6 +172,21 @@ def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:
             longest = lengths[row]
         found[-1].append(row)
     return found
+
+
+def positions(row: Row) -> int:
+    """How many positions a source has alone, eos counted; a story its sentences times their room."""
+    return row.size if isinstance(row, np.ndarray) else len(row) + 1
+
+
+def read_by(rows: Sequence[Row], device: torch.device) -> Tensor:
+    """What an encoder reads of these sources: (B, S), ending in eos; of stories (B, N, W)."""
+    stories = [row for row in rows if isinstance(row, np.ndarray)]
+    if not stories:
+        return padded([[*row, EOS] for row in rows], device)
+    longest = max(map(len, stories))
+    ids = np.stack([np.pad(row, ((0, longest - len(row)), (0, 0)), constant_values=PAD) for row in stories])
+    return torch.from_numpy(ids).to(device)
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

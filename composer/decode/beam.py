@@ -11,7 +11,7 @@ from blocks.core.contract import Bounds, Count, Positive
 from composer.decode.search import SPARSE, Hypothesis, Search, advance, begin
 from composer.decode.state import select
 from composer.errors import RunError
-from composer.model import EOS, PAD
+from composer.ids import EOS, PAD
 
 Size = Annotated[int, Bounds(minimum=1, maximum=1000)]
 """A number of hypotheses, 1 to 1000."""

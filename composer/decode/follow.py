@@ -13,7 +13,7 @@ from blocks.core.contract import Bounds, Count, Positive
 from composer.decode.search import SPARSE, Hypothesis, Search, advance, begin
 from composer.decode.state import select
 from composer.errors import RunError
-from composer.model import EOS
+from composer.ids import EOS
 
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 """A share, above 0 and at most 1."""

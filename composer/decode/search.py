@@ -17,7 +17,8 @@ from blocks.core.contract import Output, State
 from composer.decode.sizes import Sizes, token_limit
 from composer.decode.state import Rows, Unchanged, all_of, carried, select
 from composer.errors import RunError
-from composer.model import BOS, EOS, PAD, EncoderDecoder
+from composer.ids import BOS, EOS, PAD
+from composer.model import EncoderDecoder
 
 SPARSE = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -42,7 +43,7 @@ class Search(NamedTuple):
     """A question to a decoder. See `composer.decode.decode`."""
 
     models: Sequence[EncoderDecoder]
-    sources: Mapping[str, Tensor]  # ids (B, S), by the encoders' keys
+    sources: Mapping[str, Tensor]  # ids (B, S), of a story (B, N, W), by the encoders' keys
     prefixes: Sequence[Sequence[int]]  # B of them
     n_best: int
     numbers: Sequence[int]  # B of them
@@ -50,13 +51,13 @@ class Search(NamedTuple):
 
     @property
     def device(self) -> torch.device:
-        return self.models[0].output.weight.device
+        return self.models[0].device
 
     def limits(self, max_length: int, max_ratio: float) -> Tensor:
         """How many tokens each row's answer may have, eos counted, a forced prefix not. -> (B,)"""
         source = [0] * len(self.prefixes)
         if self.sources:
-            source = torch.stack([(ids != PAD).sum(1) for ids in self.sources.values()]).amax(0).tolist()
+            source = torch.stack([(ids != PAD).flatten(1).sum(1) for ids in self.sources.values()]).amax(0).tolist()
         limits = torch.tensor([token_limit(each, max_length, max_ratio) for each in source], device=self.device)
         return limits if self.sizes is None else torch.minimum(limits, self.sizes.left)
 
@@ -135,7 +136,7 @@ def writable(search: Search, logits: Tensor, position: Position) -> Tensor:
 
 def agree(models: Sequence[EncoderDecoder]) -> None:
     """Raises RunError where models cannot vote together."""
-    sizes = sorted({model.output.out_features for model in models})
+    sizes = sorted({model.vocabulary for model in models})
     if len(sizes) > 1:
         told = " and ".join(map(str, sizes))
         raise RunError.of(f"models of an ensemble must have one target vocabulary, and these have {told} tokens",

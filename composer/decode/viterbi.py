@@ -10,7 +10,7 @@ from torch import Tensor
 from blocks.core.contract import Count, Positive
 from composer.decode.search import Hypothesis, Position, Search, advance, begin
 from composer.errors import RunError
-from composer.model import EOS
+from composer.ids import EOS
 from composer.plan import remembers
 
 CELLS = 1 << 22

@@ -14,13 +14,18 @@ SPLITS = ("train", "val", "test")
 
 TRANSLATED = ("val/bleu", "val/chrf", "val/exact_match")
 """What is measured on translations."""
+STORIES = ("question", "story")
+"""What the stories of `data.babi` give the encoders."""
+BITS = "val/bits_per_sequence"
+"""What is measured on vectors of bits."""
 SHARES = ("val/exact_match", "val/token_accuracy")
 """What is never more than 1."""
 
 
 def disagreements(root: Node) -> list[Fault]:
     """Every fault between the parts of a recipe that the schema has found good one by one."""
-    return [*_encoder_names(root), *_data_keys(root), *_ties(root), *_stopping(root), *_curriculum(root)]
+    found = (_encoder_names, _data_keys, _ties, _stopping, _curriculum, _vectors, _answers, _stories)
+    return [fault for each in found for fault in each(root)]
 
 
 def _child(node: Node | None, *keys: str) -> Node | None:
@@ -100,7 +105,9 @@ def _stopping(root: Node) -> Iterator[Fault]:
     if stopping is None:
         return
     parallel, hub = _child(root, "data", "parallel"), _child(root, "data", "hub")
-    lacks_val = parallel is not None and _child(parallel, "val") is None
+    share = _child(root, "data", "babi", "val")
+    none_held_out = share is not None and not share.value
+    lacks_val = none_held_out or (parallel is not None and _child(parallel, "val") is None)
     if lacks_val or (hub is not None and "val" in hub.value and _child(hub, "val") is None):
         yield _needs_val(stopping.place)
     metric = _child(stopping, "metric")
@@ -108,6 +115,11 @@ def _stopping(root: Node) -> Iterator[Fault]:
         message = f"`{metric.value}` is never measured: a model without encoders translates nothing"
         path = "training.early_stopping.metric"
         yield fault_at(metric.mark, "metric", path, message, "write `val/loss`, or give the model an encoder")
+    kind = _child(root, "model", "output", "kind")
+    if metric is not None and metric.value == BITS and (kind is None or kind.value != "sigmoid"):
+        message = f"`{metric.value}` is never measured: the answers are of words, not of bits"
+        path = "training.early_stopping.metric"
+        yield fault_at(metric.mark, "metric", path, message, "write `val/loss`, or `model: {output: {kind: sigmoid}}`")
     goal = _child(stopping, "goal")
     watched = metric.value if metric is not None else "val/loss"
     if goal is not None and watched in SHARES and goal.value > 1:
@@ -119,3 +131,67 @@ def _stopping(root: Node) -> Iterator[Fault]:
 def _needs_val(mark: Mark) -> Fault:
     message = "`early_stopping` watches a validation, and the data has no `val`"
     return fault_at(mark, "missing", "training.early_stopping", message, "name a `val` among the data")
+
+
+def _word(node: Node | None) -> str:
+    """The one word of a choice: its name, with settings or without."""
+    return "" if node is None else next(iter(node.value)) if isinstance(node.value, dict) else str(node.value)
+
+
+def _vectors(root: Node) -> Iterator[Fault]:
+    """Bits are made and read where the tokenizer gives vectors of them."""
+    kind = _word(_child(root, "data", "tokenizer")) or "word"
+    embedding, output = _child(root, "model", "embedding"), _child(root, "model", "output", "kind")
+    for node, path, value in ((embedding, "model.embedding", "linear"), (output, "model.output.kind", "sigmoid")):
+        if node is not None and node.value == value and kind != "bits":
+            message = f"`{value}` works on vectors of bits, and the tokenizer `{kind}` gives words"
+            other = "learned" if node is embedding else "linear"
+            yield fault_at(node.mark, "vectors", path, message, f"write `{other}`, or `data: {{tokenizer: bits}}`")
+    tie = _child(root, "model", "output", "tie")
+    if tie is None or not tie.value:
+        return
+    for node, path, value in ((embedding, "model.embedding", "learned"), (output, "model.output.kind", "linear")):
+        if node is not None and node.value != value:
+            message = f"`{node.value}` has no matrix with a row for each token, and `tie` shares one"
+            yield fault_at(node.mark, "tie", path, message, f"write `{value}`, or remove `tie`")
+
+
+def _answers(root: Node) -> Iterator[Fault]:
+    """What goes with answers of one length, and what needs them."""
+    length, kind = _child(root, "model", "output", "length"), _child(root, "model", "output", "kind")
+    if kind is not None and kind.value == "identity" and length is None:
+        message = "`identity` has no logit for the end of an answer"
+        yield fault_at(
+            kind.mark, "missing", "model.output.kind", message, "write `length:` beside it, or `kind: linear`"
+        )
+    smoothing = _child(root, "training", "label_smoothing")
+    if smoothing is None or not smoothing.value:
+        return
+    for node, path in ((length, "model.output.length"), (kind, "model.output.kind")):
+        if node is not None and node.value != "linear":
+            message = "label smoothing asks every token to have some probability, and here some can never come"
+            yield fault_at(node.mark, "value", path, message, "write `label_smoothing: 0`")
+
+
+def _stories(root: Node) -> Iterator[Fault]:
+    """Stories have their encoders, and a tokenizer that gives a word a token."""
+    stories = _child(root, "data", "babi")
+    if stories is None:
+        return
+    encoders = _child(root, "model", "encoders")
+    names = tuple(sorted(encoders.value)) if encoders is not None else ()
+    if names != STORIES:
+        place = (encoders or _child(root, "model", "encoder") or root.value["model"]).place
+        told = listed(list(names)) if names else "other encoders, or none"
+        message = f"the data of `babi` are read by the encoders {listed(list(STORIES))}, and the model has {told}"
+        yield fault_at(place, "encoders", "model.encoders", message,
+                       "write `encoders: {question: [...], story: [...]}`")  # fmt: skip
+    split = _child(root, "data", "tokenizer", "word", "split")
+    if split is None or split.value != "spaces":
+        place = (_child(root, "data", "tokenizer") or stories).place
+        message = "a story is made of words between spaces, and its answer is one of them"
+        yield fault_at(place, "tokenizer", "data.tokenizer", message,
+                       "write `tokenizer: {word: {split: spaces, joint: true}}`")  # fmt: skip
+    tasks = stories.value["tasks"]
+    if not tasks.value:
+        yield fault_at(tasks.place, "empty", "data.babi.tasks", "no task is named", "write `tasks: [1]`")

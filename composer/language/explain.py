@@ -137,10 +137,12 @@ def _bad_name(wrong: Wrong) -> Fault:
 
 def _sources(wrong: Wrong) -> Fault:
     if not wrong.detail:
-        hint = "write `parallel:` for files, `hub:` for a data set of the hub, or `generate:` for a generated task"
-        return wrong.fault(wrong.node.place, "missing", "`data` needs one of `parallel`, `hub` and `generate`", hint)
+        hint = ("write `parallel:` for files, `hub:` for a data set of the hub, `generate:` for a generated task, or "
+                "`babi:` for stories with questions")  # fmt: skip
+        message = "`data` needs one of `parallel`, `hub`, `generate` and `babi`"
+        return wrong.fault(wrong.node.place, "missing", message, hint)
     first, second = wrong.detail[:2]
-    message = f"`data` has `{first}` already, and only one of `parallel`, `hub` and `generate` can be"
+    message = f"`data` has `{first}` already, and only one of `parallel`, `hub`, `generate` and `babi` can be"
     return wrong.fault(wrong.node.value[second].place, "second", message, f"remove `{second}`, or `{first}`", second)
 
 

@@ -14,7 +14,7 @@ MAX_FILES = 32
 
 Steps = tuple[str | int, ...]
 
-DATA_SOURCES = ("parallel", "hub", "generate")
+DATA_SOURCES = ("parallel", "hub", "generate", "babi")
 REPLACED_WHOLE = {
     *(("data", source) for source in DATA_SOURCES),
     ("data", "tokenizer"),

@@ -119,7 +119,7 @@ def generate() -> Schema:
 def _needed(defs: dict[str, Schema]) -> dict[str, Schema]:
     """What the sections must hold, taken out of their schemas."""
     model = {"required": defs["model"].pop("required")}
-    data = {"oneOf": [{"required": [source]} for source in ("parallel", "hub", "generate")]}
+    data = {"oneOf": [{"required": [source]} for source in ("parallel", "hub", "generate", "babi")]}
     return {"model": model, "data": data}
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from blocks.core.contract import Blocks, Bounds, Count, Kind, Positive, Rate
+from composer.language.dataset import Data, Text
 
 VERSION = 1
 
@@ -22,13 +23,10 @@ Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
 PositiveShare = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 RecipeName = Annotated[str, Kind("recipe_name")]
 Identifier = Annotated[str, Kind("identifier")]
-Text = Annotated[str, Kind("text")]
 Paths = Annotated[str | list[str], Kind("paths")]
 Optimizer = Annotated[Any, Kind("choice:optimizers")]
 Schedule = Annotated[Any, Kind("choice:schedules")]
 Initialization = Annotated[Any, Kind("choice:initializations")]
-Tokenizer = Annotated[Any, Kind("choice:tokenizers")]
-Task = Annotated[Any, Kind("choice:tasks")]
 Decoder = Annotated[Any, Kind("choice:decoders")]
 Names = Annotated[Sequence[str], Kind("texts")]
 Open = Annotated[Any, Kind("any")]
@@ -36,92 +34,24 @@ Open = Annotated[Any, Kind("any")]
 EMPTY: Any = ()
 """The default of a list or mapping: empty, and nobody can fill it."""
 
-Metric = Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
-
-    Settings:
-        file: A file with columns; `source` and `target` then name its columns.
-        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
-        target: The file, or the column, with the target text.
-    """
-
-    file: Text | None = None
-    source: Text | None = None
-    target: Text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parallel:
-    """Pairs of texts from files, looked up under `--data`, then beside the recipe.
-
-    Settings:
-        train: What is trained on.
-        val: What the training is watched with: validation loss, BLEU, the choice of the best weights.
-        test: What `evaluate` measures.
-    """
-
-    train: Split
-    val: Split | None = None
-    test: Split | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hub:
-    """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
-
-    Settings:
-        id: The data set's id, such as `bentrevett/multi30k`.
-        config: The configuration of a data set that has several.
-        train: The split to train on.
-        val: The split to watch the training with.
-        test: The split that `evaluate` measures.
-        source: The column with the source text. With several encoders, one key per encoder in its place.
-        target: The column with the target text.
-    """
-
-    id: Text
-    config: Text | None = None
-    train: Text = "train"
-    val: Text | None = "validation"
-    test: Text | None = "test"
-    source: Text | None = None
-    target: Text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """What is trained on: exactly one of `parallel`, `hub` and `generate`, and how it becomes ids.
-
-    Settings:
-        parallel: Pairs of texts from files.
-        hub: Pairs of texts from a data set of the Hugging Face hub.
-        generate: A generated task; needs no files.
-        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
-        max_length: Training pairs with more tokens on either side are left out and counted; test lines never are.
-        lowercase: Whether all text is made lower case first.
-    """
-
-    parallel: Parallel | None = None
-    hub: Hub | None = None
-    generate: Task | None = None
-    tokenizer: Tokenizer = "word"
-    max_length: Count = 256
-    lowercase: bool = False
+Metric = Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf",
+                 "val/bits_per_sequence"]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """The projection from the decoder's last output to the vocabulary.
+    """From the decoder's last output to the vocabulary.
 
     Settings:
         tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
+        kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
+            tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones.
+        length: How many tokens every answer has, where all have as many; its end then costs nothing.
     """
 
     tie: Names = EMPTY
+    kind: Literal["linear", "sigmoid", "identity"] = "linear"
+    length: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +60,18 @@ class Model:
 
     Settings:
         width: The width of the stream; token embeddings have it, and blocks with a `width` default to it.
+        embedding: learned | linear | one_hot: a learned vector for each token, a linear map of its bits (tokenizer
+            `bits`), or a unit vector for each token, as wide as there are tokens.
         dropout: The default of every setting called `dropout`, and of the block `dropout`.
         encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
         encoders: Several encoders by name, each a stack; the data then has one key per encoder.
         decoder: The stack that writes the target, one position after another.
-        output: The projection to the vocabulary.
+        output: What maps the decoder's last output to the vocabulary.
         stacks: Named stacks for the block `use`; a second use shares the parameters.
     """
 
     width: Count
+    embedding: Literal["learned", "linear", "one_hot"] = "learned"
     dropout: Rate = 0.0
     encoder: Blocks | None = None
     encoders: dict[Identifier, Blocks] | None = None

@@ -12,13 +12,16 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Record
 from composer.data.pairs import TARGET, sources
+from composer.data.stories import encode_side
 from composer.data.tokenizer import SPECIALS, Tokenizers
-from composer.decode import decode_all, padded, reading
-from composer.model import BOS, EOS, Beside
+from composer.decode import Row, decode_all, padded, read_by, reading
+from composer.ids import BOS, EOS
+from composer.model import Beside
 from composer.recipe import Recipe, written_path
 from composer.report.films import Film, films
-from composer.report.sides import BLANK, Tokens, named, sides_of, what_is_read
-from composer.runs import Run, columns, told_of_memory
+from composer.report.memories import Memory, memories
+from composer.report.sides import BLANK, Tokens, named, passes, sides_of, what_is_read
+from composer.runs import Run, check_stories, columns, told_of_memory
 
 LONGEST = 100
 """Tokens of a source, and of a translation, at most: a picture of more cannot be read."""
@@ -46,7 +49,7 @@ class Attention:
 class Alignment:
     """One sentence: what was read, what was written, and how. `note` says why there are no pictures, if so.
 
-    `films` show how the grids changed on the way.
+    `films` show how the grids changed on the way, `memories` what the memories held.
     """
 
     texts: Mapping[str, str]
@@ -54,6 +57,7 @@ class Alignment:
     attentions: Sequence[Attention]
     note: str = ""
     films: Sequence[Film] = ()
+    memories: Sequence[Memory] = ()
 
 
 def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignment]:
@@ -64,7 +68,8 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
     sides = sources(run.recipe)
     rows = [columns(line, len(sides), number, origin) for number, line in enumerate(lines, start=1)]
     texts = {side: [row[place] for row in rows] for place, side in enumerate(sides)}
-    ids = {side: run.tokenizers.encode(side, each) for side, each in texts.items()}
+    check_stories(run.recipe, texts, range(1, len(lines) + 1), origin)
+    ids = {side: encode_side(run.recipe, run.tokenizers, side, each) for side, each in texts.items()}
     with told_of_memory(ids):
         found = answers(run, ids) if sides else run.tokenizers.encode(TARGET, lines)
         return [
@@ -73,12 +78,12 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
         ]
 
 
-def answers(run: Run, ids: Mapping[str, Sequence[Sequence[int]]]) -> list[Sequence[int]]:
+def answers(run: Run, ids: Mapping[str, Sequence[Row]]) -> list[Sequence[int]]:
     """The ids of the translation of each row, as the recipe decodes."""
     return [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
 
 
-def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, Sequence[int]], answer: Sequence[int]) -> Alignment:
+def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, Row], answer: Sequence[int]) -> Alignment:
     """The weights of one sentence, given what is written."""
     written = run.tokenizers.decode(TARGET, [answer])[0]
     longest = max((len(row) for row in [*ids.values(), *([answer] if run.model.room else [])]), default=0)
@@ -86,22 +91,30 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, Sequence[int
         return Alignment(texts, written, [], f"its {longest} tokens are more than the {LONGEST} of a picture")
     note = f"the first {LONGEST} of {len(answer)} tokens" if len(answer) > LONGEST else ""
     answer = answer[:LONGEST]
-    tokens = {side: [*names(run.tokenizers, side, row), SPECIALS[EOS]] for side, row in ids.items()}
+    tokens = {side: shown(run.tokenizers, side, row) for side, row in ids.items()}
     tokens[TARGET] = [SPECIALS[BOS], *names(run.tokenizers, TARGET, answer)]
     records = recorded(run, ids, answer)
     found = list(attentions(run.recipe, records, tokens))
-    return Alignment(texts, written, found, note, films(run.recipe, records, tokens))
+    told = films(run.recipe, records, tokens), memories(run.recipe, records, tokens)
+    return Alignment(texts, written, found, note, *told)
 
 
-def recorded(run: Run, ids: Mapping[str, Sequence[int]], answer: Sequence[int]) -> dict[Record, list[Tensor]]:
+def recorded(run: Run, ids: Mapping[str, Row], answer: Sequence[int]) -> dict[Record, list[Tensor]]:
     """What the blocks record of one sentence, its translation given."""
-    device = run.model.output.weight.device
+    device = run.model.device
     records: dict[Record, list[Tensor]] = {}
-    read = {side: padded([[*row, EOS]], device) for side, row in ids.items()}
+    read = {side: read_by([row], device) for side, row in ids.items()}
     with reading([run.model]):
         # not the model itself: where it is compiled, that would be compiled anew
         run.model.forward(read, padded([[BOS, *answer]], device), Beside(records=records))
     return records
+
+
+def shown(tokenizers: Tokenizers, side: str, row: Row) -> list[str]:
+    """What stands at the positions of a source: its tokens and eos; of a story its sentences."""
+    if isinstance(row, np.ndarray):
+        return tokenizers.decode(side, row.tolist())
+    return [*names(tokenizers, side, row), SPECIALS[EOS]]
 
 
 def names(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:
@@ -142,17 +155,6 @@ def maps_in(record: Record, value: Tensor) -> Tensor | None:
     if record.name == BRANCHES and value.dim() == 3:
         return value[:, :, None]
     return value if record.name == WEIGHTS and value.dim() == 4 else None
-
-
-def passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[list[Tensor]]:
-    """The values in parts that have as many positions as a side: a stack with a name may run several times."""
-    part: list[Tensor] = []
-    for value in values:
-        if part and sum(each.shape[1] for each in part) in lengths:
-            yield part
-            part = []
-        part.append(value)
-    yield part
 
 
 def on_top(values: Sequence[Tensor]) -> Tensor:

@@ -16,6 +16,7 @@ from composer.report.maps import sentence
 from composer.report.markup import Markup, joined, tag
 from composer.report.page import document, heading
 from composer.report.strips import LEGEND, strips
+from composer.report.weightings import seen, weightings
 from composer.training.run_folder import now
 from composer.training.wandb_log import Sample
 
@@ -62,6 +63,7 @@ def contents(found: Findings) -> str:
         "samples": ("Translations" if sources(found.recipe) else "Continuations", samples(found)),
         "alignments": ("Alignments", alignments(found.alignments)),
         "films": ("Mental image", films(found.alignments)),
+        "memories": ("Memory", memories(found.alignments)),
         "training": ("In the course of training", course(found.log)),
         "recipe": ("Recipe", recipe(found)),
     }
@@ -261,7 +263,7 @@ def compared(read: Sequence[tuple[str, str]], reference: str, written: Sequence[
 
 def alignments(found: Sequence[Alignment]) -> Markup:
     """The maps of every sentence, those of the first one open."""
-    if not found or (any(each.films for each in found) and not any(each.attentions for each in found)):
+    if not found or (any(each.films or each.memories for each in found) and not any(each.attentions for each in found)):
         return Markup("")
     about = (
         "A row is a token that is written or, in an encoder, one that reads; a column is a token that is read. The "
@@ -277,6 +279,15 @@ def films(found: Sequence[Alignment]) -> Markup:
         return Markup("")
     drawn = (pictured(each, strips(each.films), at == 0) for at, each in enumerate(found))
     return joined([tag("p", {"class": "soft"}, LEGEND), *drawn])
+
+
+def memories(found: Sequence[Alignment]) -> Markup:
+    """What the memories held for every sentence, those of the first one open."""
+    abouts = seen([each for one in found for each in one.memories])
+    if not abouts:
+        return Markup("")
+    drawn = (pictured(each, weightings(each.memories, at), at == 0) for at, each in enumerate(found))
+    return joined([*(tag("p", {"class": "soft"}, about) for about in abouts), *drawn])
 
 
 def pictured(one: Alignment, drawn: Markup, is_open: bool) -> Markup:

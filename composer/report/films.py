@@ -14,7 +14,7 @@ from torch import Tensor
 from blocks.core.contract import Path, Record
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import SPECIALS
-from composer.model import EOS
+from composer.ids import EOS
 from composer.recipe import Recipe, written_path
 from composer.report.sides import Tokens, named, sides_of, what_is_read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import struct
 import unicodedata
 import zlib
@@ -13,8 +14,8 @@ import numpy as np
 from composer.report.alignments import Alignment, Attention
 from composer.report.markup import Markup, joined, short, tag
 
-CELL = 14
-"""Units of a cell, in both directions."""
+CELL, LINE = 14, 11
+"""Units of a cell, in both directions, and of a line of text."""
 LETTER, THIN, BROAD, WIDE = 6.8, 3.8, 10.0, 12.0
 """Units of a letter's width, about: of most, of those in SLIM, of those in STOUT, and of Chinese characters."""
 SLIM, STOUT = frozenset(" .,:;'!|()[]fijltrI"), frozenset("mwMWÄÖÜ@%")
@@ -67,18 +68,32 @@ def block(attention: Attention, axes: Axes) -> Markup:
 def heat_map(attention: Attention, head: int, axes: str) -> Markup:
     """One map: the darker a cell, the more the token of its row reads that of its column."""
     rows, columns, weights = attention.rows, attention.columns, attention.weights[head]
-    wide, high = CELL * len(columns), CELL * len(rows)
+    label = f"{attention.block}, head {head + 1}. Most read: {most_read(rows, columns, weights)}"
+    shown = drawing(rows, columns, weights, axes, label, top_of(columns))
+    return tag("figure", {"class": "map"}, tag("figcaption", {}, f"head {head + 1}"), shown)
+
+
+def top_of(columns: Sequence[str]) -> float:
+    """How much room tokens take above a map."""
+    return SINE * max(map(room, columns)) + 8
+
+
+def drawing(
+    rows: Sequence[str], columns: Sequence[str], weights: np.ndarray, axes: str, label: str, top: float,
+    step: float = CELL,
+) -> Markup:  # fmt: skip
+    """The picture of weights (R, C) from 0 to 1, with the axes of that name, `top` below its upper edge; `step` is the
+    height of a row."""
+    wide, high = CELL * len(columns), step * len(rows)
     left = max(map(room, rows)) + 6
-    top = SINE * max(map(room, columns)) + 8
     right = max(0.0, COSINE * room(columns[-1]) - CELL / 2) + 4
     box = " ".join(map(short, (-left, -top, left + wide + right, top + high + 2)))
-    label = f"{attention.block}, head {head + 1}. Most read: {most_read(rows, columns, weights)}"
-    drawing = tag(
+    stretched = {"preserveAspectRatio": "none" if step != CELL else None}
+    return tag(
         "svg", {"viewBox": box, "width": left + wide + right, "role": "img", "aria-label": label},
         tag("use", {"href": f"#{axes}"}),
-        tag("image", {"width": wide, "height": high, "href": data_uri(weights)}),
+        tag("image", {"width": wide, "height": high, **stretched, "href": data_uri(weights)}),
     )  # fmt: skip
-    return tag("figure", {"class": "map"}, tag("figcaption", {}, f"head {head + 1}"), drawing)
 
 
 def most_read(rows: Sequence[str], columns: Sequence[str], weights: np.ndarray) -> str:
@@ -86,12 +101,15 @@ def most_read(rows: Sequence[str], columns: Sequence[str], weights: np.ndarray) 
     return "; ".join(f"{row}: {columns[best]}" for row, best in zip(rows, weights.argmax(1).tolist(), strict=True))
 
 
-def axis(tokens: tuple[tuple[str, ...], tuple[str, ...]], name: str) -> Markup:
-    """The tokens beside and above a map, and its border."""
+def axis(tokens: tuple[tuple[str, ...], tuple[str, ...]], name: str, step: float = CELL) -> Markup:
+    """The tokens beside and above a map, and its border; beside rows that are low, only every so manieth."""
     rows, columns = tokens
-    wide, high = CELL * len(columns), CELL * len(rows)
+    wide, high = CELL * len(columns), step * len(rows)
+    every = math.ceil(LINE / step)
+    kinds = ("row unseen" if at % every else "row" for at in range(len(rows)))
     beside = (
-        tag("text", {"class": "row", "y": CELL * at + CELL - 4, "x": -5}, shortened(row)) for at, row in enumerate(rows)
+        tag("text", {"class": kind, "y": step * at + step / 2 + 3, "x": -5}, shortened(row))
+        for at, (row, kind) in enumerate(zip(rows, kinds, strict=True))
     )
     border = tag("rect", {"class": "border", "width": wide, "height": high})
     return tag("g", {"id": name}, *beside, *above(columns), border)

@@ -10,6 +10,7 @@ from composer.report.maps import sentence
 from composer.report.markup import Markup, joined, tag
 from composer.report.strips import strips
 from composer.report.style import SCRIPT, STYLE
+from composer.report.weightings import weightings
 
 
 def document(title: str, *body: str) -> str:
@@ -30,8 +31,8 @@ def document(title: str, *body: str) -> str:
 
 
 def picture(alignment: Alignment) -> str:
-    """A page of one sentence's maps and film strips."""
-    drawn = [sentence(alignment, 1), strips(alignment.films)]
+    """A page of one sentence's maps and film strips, and of what the memories held."""
+    drawn = [sentence(alignment, 1), strips(alignment.films), weightings(alignment.memories, 1)]
     return document("alignment", tag("main", {}, tag("h3", {}, heading(alignment)), *drawn))
 
 

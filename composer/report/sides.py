@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor
 
 from blocks.core.contract import Path
 from composer.build import encoder_stacks
@@ -47,3 +49,14 @@ def named(tokens: Sequence[str], length: int, answer: int) -> list[str]:
     if len(tokens) < length == answer:
         return [*tokens, *[BLANK] * (length - len(tokens))]
     return list(tokens) if len(tokens) == length else [str(number) for number in range(1, length + 1)]
+
+
+def passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[list[Tensor]]:
+    """The values in parts that have as many positions as a side: a stack with a name may run several times."""
+    part: list[Tensor] = []
+    for value in values:
+        if part and sum(each.shape[1] for each in part) in lengths:
+            yield part
+            part = []
+        part.append(value)
+    yield part

@@ -6,6 +6,9 @@ script has none of the characters that XML would read as markup.
 
 from __future__ import annotations
 
+SHADES = 10
+"""How dark a cell of a table can be: s1 to s10, which words can be read upon in light and in dark."""
+
 STYLE = """
 :root {
   --page: #ffffff; --ink: #1b1e23; --soft: #59616d; --line: #d9dde3; --panel: #f5f6f8;
@@ -76,6 +79,7 @@ summary { padding: 0.35rem 0; cursor: pointer; overflow-wrap: anywhere; }
 .sentence { margin: 0.5rem 0; padding: 0.25rem 0.9rem; border-radius: 0.5rem; background: var(--panel); }
 .sentence > summary { font-weight: 600; }
 .heads { display: flex; flex-wrap: wrap; gap: 0.75rem 1.25rem; align-items: flex-end; }
+.level { align-items: flex-start; }
 .told { display: block; height: 1.4rem; overflow: hidden; font-size: 0.85rem; text-overflow: ellipsis;
   white-space: nowrap; }
 .map { max-width: 100%; overflow-x: auto; }
@@ -86,7 +90,12 @@ summary { padding: 0.35rem 0; cursor: pointer; overflow-wrap: anywhere; }
   overflow-wrap: anywhere; }
 .map image, .film image { image-rendering: pixelated; }
 .border { fill: none; stroke: var(--line); stroke-width: 2; }
+.unseen { visibility: hidden; }
 .none { position: absolute; width: 0; height: 0; }
+.shaded { margin: 0.25rem 0 0.75rem; }
+.shaded th, .shaded td { padding: 0.1rem 0.5rem; border-color: var(--page); font-size: 0.875rem; }
+.shaded th:first-child, .shaded td:first-child { padding-left: 0; overflow-wrap: anywhere; }
+.shaded .number { min-width: 3rem; text-align: center; }
 pre { margin: 0; padding: 0.75rem; overflow-x: auto; border-radius: 0.5rem; background: var(--panel);
   font: 0.85rem/1.5 ui-monospace, monospace; }
 @media (max-width: 34rem) {
@@ -94,6 +103,7 @@ pre { margin: 0; padding: 0.75rem; overflow-x: auto; border-radius: 0.5rem; back
   .sample dd { margin-bottom: 0.35rem; }
 }
 """
+STYLE += "".join(f".s{level} {{ background: rgb(28 95 207 / {6 * level}%); }}\n" for level in range(1, SHADES + 1))
 
 SCRIPT = """
 "use strict";
@@ -119,11 +129,13 @@ const tell = async event => {
   const row = cell((event.clientY - box.top) / box.height, rows.length);
   const column = cell((event.clientX - box.left) / box.width, columns.length);
   if (!pictures.has(picture)) pictures.set(picture, pixels(picture));
-  const weight = 1 - (await pictures.get(picture))[4 * (row * columns.length + column)] / 255;
   const figure = picture.closest("figure");
+  const white = Number(figure.dataset.white ?? 0);
+  const share = 1 - (await pictures.get(picture))[4 * (row * columns.length + column)] / 255;
+  const weight = white + (1 - white) * share;
   const head = figure.querySelector("figcaption").textContent;
   const names = [rows[row], columns[column]].map(each => `\\u2068${each.textContent}\\u2069`);
-  const told = `${head}: ${names.join(" reads ")}: ${weight.toFixed(2)}`;
+  const told = `${head}: ${names.join(figure.dataset.between ?? " reads ")}: ${weight.toFixed(2)}`;
   figure.closest(".block").querySelector("output").textContent = told;
 };
 ["pointermove", "pointerdown"].forEach(kind => document.addEventListener(kind, tell));

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from composer.decode import Hypothesis, decode
-from composer.model import BOS, EOS, PAD, EncoderDecoder
+from composer.ids import BOS, EOS, PAD
+from composer.model import EncoderDecoder
 from composer.testing.whole import SOURCES, broken, rows, sentences
 
 TOLERANCE = 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn
 
 import safetensors.torch
 import torch
@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blocks.core.contract import Output, State
-from composer.model import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder
+from composer.ids import BOS, EOS, PAD, UNK
+from composer.model import Beside, Encoder, EncoderDecoder
 from composer.testing.bench import LawError, distance, each_leaf, reorder
 
 TOLERANCE = 1e-7
+FACTS = 4
 SOURCES = (4, 6, 1, 5)
 """Tokens of each row of a source, its eos counted."""
 TARGETS = (6, 2, 4, 5)
@@ -28,24 +30,33 @@ RAGGED = ((2, 0, 1, 3), (0, 1, 3, 1), (4, 1, 0, 1))
 class Pairs(NamedTuple):
     """A batch of random sentences, for every encoder and for the target."""
 
-    sources: dict[str, Tensor]  # ids (B, S) by the encoders' keys in the data
+    sources: dict[str, Tensor]  # ids (B, S) by the encoders' keys in the data, of a story (B, N, W)
     target: Tensor  # ids (B, T), bos first
 
 
 def sentences(model: EncoderDecoder, seed: int = 1, sources: Sequence[int] = SOURCES,
               targets: Sequence[int] = TARGETS) -> Pairs:  # fmt: skip
-    """Random sentences of the given lengths: each source ends with eos, each target begins with bos."""
+    """Random sentences of the given lengths: each source ends with eos, each target begins with bos.
+
+    A story has as many sentences as a source has tokens, each of one word or more.
+    """
     made = torch.Generator().manual_seed(seed)
 
     def random(lengths: Sequence[int], vocabulary: int) -> Tensor:
         ids = torch.randint(UNK, vocabulary, (len(lengths), max(lengths)), generator=made)
         return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD)
 
-    made_of = {}
-    for key, encoder in model.encoders.items():
-        ids = random(sources, cast(Encoder, encoder).embedding.num_embeddings)
-        made_of[key] = ids.scatter(1, torch.tensor(sources)[:, None] - 1, EOS)
-    target = random(targets, model.output.out_features)
+    def source(encoder: Encoder) -> Tensor:
+        vocabulary, columns = encoder.embedding.num_embeddings, encoder.columns
+        if not columns:
+            return random(sources, vocabulary).scatter(1, torch.tensor(sources)[:, None] - 1, EOS)
+        words = torch.randint(1, columns + 1, (len(sources) * max(sources),), generator=made).tolist()
+        story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(0, (len(sources), -1))
+        gone = torch.arange(max(sources)) >= torch.tensor(sources)[:, None]  # (B, N)
+        return story.masked_fill(gone[..., None], PAD)
+
+    made_of = {key: source(encoder) for key, encoder in model.readers().items()}
+    target = random(targets, model.vocabulary)
     target[:, 0] = BOS
     return Pairs(made_of, target)
 
@@ -100,7 +111,7 @@ def causality(model: EncoderDecoder) -> None:
 def padding(model: EncoderDecoder) -> None:
     """Each row alone, without padding, gives what it gives in a padded batch."""
     pairs = sentences(model)
-    wider = Pairs({key: F.pad(ids, (0, 2)) for key, ids in pairs.sources.items()}, F.pad(pairs.target, (0, 3)))
+    wider = Pairs({key: longer(ids, 2) for key, ids in pairs.sources.items()}, longer(pairs.target, 3))
     logits = model(wider.sources, wider.target)
     for row, length in enumerate(TARGETS):
         single = model(*rows(pairs, row))
@@ -123,7 +134,7 @@ def training(model: EncoderDecoder) -> None:
     pairs = sentences(model)
     optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-3)
     for _ in range(2):
-        loss = cross_entropy(model, pairs)
+        loss = training_loss(model, pairs)
         if not math.isfinite(loss.item()):
             broken("training", f"the loss is {loss.item()}")
         optimizer.zero_grad()
@@ -176,13 +187,17 @@ def read(model: EncoderDecoder, pairs: Pairs) -> dict[str, Output]:
     return model.encode(pairs.sources, room=pairs.target != PAD)
 
 
-def cross_entropy(model: EncoderDecoder, pairs: Pairs) -> Tensor:
-    """Nats per token of the target, eos counted."""
+def training_loss(model: EncoderDecoder, pairs: Pairs) -> Tensor:
+    """Nats per token of the target, eos counted, and what blocks add in training; of a story a sentence is the fact."""
     following = torch.cat((pairs.target[:, 1:], torch.full_like(pairs.target[:, :1], PAD)), 1)
     last = (pairs.target != PAD) & (following == PAD)
     answer = following.masked_fill(last, EOS)
-    logits = model(pairs.sources, pairs.target)
-    return F.cross_entropy(logits.float().flatten(0, 1), answer.flatten(), ignore_index=PAD)
+    told = FACTS if any(encoder.columns for encoder in model.readers().values()) else 0
+    penalties: dict[str, list[Tensor]] = {}
+    facts = torch.zeros(len(answer), told, dtype=torch.long)
+    logits = model(pairs.sources, pairs.target, Beside(None, penalties, torch.zeros(()), facts))
+    nats = F.cross_entropy(logits.float().flatten(0, 1), answer.flatten(), ignore_index=PAD)
+    return torch.stack([nats, *(each.float() for name in penalties for each in penalties[name])]).sum()
 
 
 def rows(pairs: Pairs, row: int) -> Pairs:
@@ -193,7 +208,13 @@ def rows(pairs: Pairs, row: int) -> Pairs:
 
 def without_padding(ids: Tensor) -> Tensor:
     """One row of ids cut to its length."""
-    return ids[:, : int((ids != PAD).sum())]
+    real = ids != PAD
+    return ids[:, : int(real.any(-1).sum() if ids.dim() == 3 else real.sum())]
+
+
+def longer(ids: Tensor, count: int) -> Tensor:
+    """Ids with so many positions of padding after them."""
+    return torch.cat((ids, ids.new_full((ids.shape[0], count, *ids.shape[2:]), PAD)), 1)
 
 
 def reordered(memories: Mapping[str, Output], index: Tensor) -> dict[str, Output]:

@@ -19,7 +19,9 @@ from torch.optim import Optimizer
 from blocks.core.contract import Block
 from composer.build import build
 from composer.data.tokenizer import Tokenizers
-from composer.model import PAD, Beside
+from composer.ids import PAD
+from composer.model import Beside
+from composer.outputs import SigmoidOutput, bits_of
 from composer.recipe import Recipe, load
 from composer.training.gradient_noise import add_noise
 from composer.training.loss import rows_wrong, sum_loss
@@ -63,7 +65,9 @@ class Seq2Seq(LightningModule):
         penalties: dict[str, list[Tensor]] = {}
         self.seen = batch
         self.advance(self.progress().spent)
-        logits = self.model(batch["sources"], self.answer_read(batch), Beside(None, penalties, self.spent))
+        logits = self.model(
+            batch["sources"], self.answer_read(batch), Beside(None, penalties, self.spent, batch["facts"])
+        )
         loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
         if self.recipe.training["curriculum"]:
             self.train_sums.add(**rows_wrong(logits, batch["target_out"], batch["graded"]))
@@ -133,6 +137,8 @@ class Seq2Seq(LightningModule):
         self.val_sums.add(
             loss=sum_loss(logits, target), tokens=real.sum(), right=((logits.argmax(-1) == target) & real).sum()
         )
+        if isinstance(self.model.output, SigmoidOutput):
+            self.val_sums.add(bits=bits_of(logits, target).sum(), rows=real.any(1).sum())
 
 
 def advances(block: Block) -> bool:
@@ -171,10 +177,11 @@ class Sums:
 
 
 def scores_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """val/loss, val/perplexity and val/token_accuracy from the sums of a validation."""
+    """val/loss, val/perplexity and val/token_accuracy from the sums of a validation, and where it has bits, them."""
     loss = sums["loss"] / sums["tokens"]
-    return {
+    scores = {
         "val/loss": loss,
         "val/perplexity": math.exp(min(loss, 700.0)),
         "val/token_accuracy": sums["right"] / sums["tokens"],
     }
+    return scores | ({"val/bits_per_sequence": sums["bits"] / sums["rows"]} if "rows" in sums else {})

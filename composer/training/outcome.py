@@ -115,14 +115,15 @@ def test_scores(session: Session, run: Run) -> dict[str, Any]:
 
 
 def picture(session: Session, journal: Journal, run: Run, lengths: Sequence[Mapping[str, Any]]) -> None:
-    """Logs alignments, film strips and scores by source length where W&B is on.
+    """Logs alignments, film strips, memories and scores by source length where W&B is on.
 
     The run has finished, whatever comes of them.
     """
     if not journal.wandb.is_on:
         return
     try:
-        pages = [page_of(each) for each in alignments(run, lines_shown(session)) if each.attentions or each.films]
+        found = alignments(run, lines_shown(session))
+        pages = [page_of(each) for each in found if each.attentions or each.films or each.memories]
         journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session))
     except Exception as error:  # whatever a picture meets, a training does not end for it
         session.display.say(f"no pictures for Weights & Biases: {' '.join(str(error).split())}")

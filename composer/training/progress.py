@@ -99,6 +99,7 @@ class Display:
 def describe(row: Mapping[str, float]) -> str:
     """The scores of a row as one reads them."""
     forms = {
+        "bits_per_sequence": ".3g",
         "loss": ".3f",
         "perplexity": ".2f",
         "token_accuracy": ".1%",

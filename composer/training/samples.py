@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from composer.data.encoded import Encoded
 from composer.data.pairs import Pairs
-from composer.decode import decode_all, questions_of
+from composer.decode import decode_all, positions, questions_of
 from composer.decode.sizes import Lengths
 from composer.model import EncoderDecoder
 from composer.scores import text_scores
@@ -30,7 +30,7 @@ class Judge:
     def judge(self, module: Seq2Seq) -> tuple[dict[str, float], list[Sample]]:
         """val/exact_match, val/bleu and val/chrf, and the translations; nothing where there is nothing to translate."""
         first = {side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()}
-        count = judged(module.model, {side: [len(row) + 1 for row in rows] for side, rows in first.items()})
+        count = judged(module.model, {side: [*map(positions, rows)] for side, rows in first.items()})
         if not count:
             return {}, []
 

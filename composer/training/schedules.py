@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
 from blocks.core.contract import Bounds, Count
@@ -87,10 +87,24 @@ def plateau(at: Progress, *, factor: Cut = 0.5, patience: Count = 2, warmup_step
     return warm_up(at.step, warmup_steps) * factor**cuts
 
 
+def staircase(
+    at: Progress, *, shares: Sequence[Share] = (0.5, 0.75), factor: Cut = 0.5, warmup_steps: Steps = 0
+) -> float:
+    """Made smaller at given shares of the budget.
+
+    Settings:
+        shares: where, as shares of the budget; one that stands there twice counts twice
+        factor: what the learning rate is multiplied with at each
+        warmup_steps: optimizer steps until the learning rate is reached
+    """
+    return warm_up(at.step, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
+
+
 SCHEDULES: dict[str, Callable[..., float]] = {
     "inverse_sqrt": inverse_sqrt,
     "cosine": cosine,
     "linear": linear,
     "constant": constant,
     "plateau": plateau,
+    "staircase": staircase,
 }

@@ -22,8 +22,8 @@ def tokenizers_of(recipe: Recipe, folder: RunFolder, start_from: Path | None) ->
     """The tokenizers that are there already: this run's, or those of the run to start from. Raises RunError."""
     if folder.tokenizer.exists():
         return Tokenizers.load(folder.tokenizer)
-    if start_from is None:
-        return None
+    if start_from is None or "integers" in recipe.dataset["tokenizer"]:
+        return None  # integers are known without any text, and a machine may go on with more of them
     other = RunFolder(start_from)
     other.read()
     found = Tokenizers.load(other.tokenizer)

@@ -166,7 +166,7 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
     close(block.start(x[:, :1], context), last)
     others = {"layers": (1, 2), "cell": ("gru", "lstm"), "width": (6, 4), "projection": (2, "none")}
     for setting, (value, there) in others.items():
-        said = f"with {setting} {there}, and this starts from the state of an `rnn` with {setting} {value}"
+        said = f"with {setting} {there}, and this starts from the state of `rnn` with {setting} {value}"
         with pytest.raises(BlockError, match=said) as error:
             Rnn(site, **{"layers": 2, "width": 4, setting: value}, initial_state={"copy": "encoder.top"})
         assert error.value.setting == "initial_state"

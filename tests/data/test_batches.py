@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from composer.data.batches import ReadingOrder, TrainingOrder, fill, lengths, loader, padded
 from composer.data.buckets import global_batches, plan
 from composer.data.encoded import Encoded, Ids
-from composer.data.tokenizer import BOS, EOS
+from composer.ids import BOS, EOS
 
 
 def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)) -> Encoded:

@@ -36,6 +36,20 @@ def test_max_length_counts_eos(make, texts):
                 load_data(recipe, recipe.folders())
 
 
+def test_answers_that_should_have_one_length_do(make, texts):
+    train = texts(source=["a", "b"], target=["x", "x y"])
+    recipe = make({"parallel": {"train": train}}, {"encoder": ["rnn"], "decoder": ["rnn"], "output": {"length": 1}})
+    with pytest.raises(DataError, match="answers have 1 tokens here, and that of line 2 of train has 2: `x y`"):
+        load_data(recipe, recipe.folders())
+
+
+def test_a_vocabulary_that_is_fixed_knows_all(make, texts):
+    train = texts(source=["01 10", "01 ; 11"], target=["01", "11"])
+    recipe = make({"parallel": {"train": train}, "tokenizer": {"bits": {"size": 2, "marks": []}}})
+    with pytest.raises(DataError, match="the tokenizer `bits` does not know all of line 2 of train source: `01 ; 11`"):
+        load_data(recipe, recipe.folders())
+
+
 def test_a_given_tokenizer_is_not_trained_again(make, texts):
     recipe = make(
         {"parallel": {"train": texts(source=["a"], target=["b"]), "test": texts("t", source=["z"], target=["b"])}}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.data.tokenizer import TOKENIZERS, UNK, Tokenizers, train
+from composer.data.tokenizer import TOKENIZERS, Tokenizers, train
 from composer.errors import RunError
+from composer.ids import UNK
 
 SOURCE = ["A man, sleeping.", "two dogs run (fast)", 'he says: "no"', "the man's hat", "a dog a man a dog"] * 4
 TARGET = ["Ein Mann schläft.", "zwei Hunde rennen", "er sagt: „nein“", "der Hut des Mannes", "ein Hund ein Mann"] * 4

@@ -57,8 +57,10 @@ def sized(kind: str, seed: int = 0, target: int = TARGET, room: float = 2.0, sha
 
 def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int, sharp: float) -> EncoderDecoder:
     torch.manual_seed(seed)
-    settings = {"width": 8, "encoder": encoder, "decoder": decoder, "output": {"tie": []}, "stacks": {}}
-    recipe: Any = SimpleNamespace(model=settings, joint=False, fault=None)
+    output = {"tie": [], "kind": "linear", "length": None}
+    settings = {"width": 8, "embedding": "learned", "encoder": encoder, "decoder": decoder, "output": output,
+                "stacks": {}}  # fmt: skip
+    recipe: Any = SimpleNamespace(model=settings, dataset={}, joint=False, fault=None)
     model = build(recipe, {"source": SOURCE, "target": target}).eval()
     with torch.no_grad():
         model.output.weight.mul_(sharp)
@@ -71,7 +73,7 @@ class Written(nn.Module):
     def __init__(self, table: Callable[[tuple[int, ...]], Mapping[int, float]], vocabulary: int) -> None:
         super().__init__()
         self.table = table
-        self.output = nn.Linear(1, vocabulary)
+        self.output, self.vocabulary, self.device = nn.Linear(1, vocabulary), vocabulary, torch.device("cpu")
         self.encoders = nn.ModuleDict()
         self.room = 0.0
         self.steps = 0
@@ -91,7 +93,7 @@ class Written(nn.Module):
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
         told = self.table(tuple(tokens[1:]))
-        values = torch.full((self.output.out_features,), -torch.inf)
+        values = torch.full((self.vocabulary,), -torch.inf)
         for token, probability in told.items():
             values[token] = torch.tensor(probability).log()
         return values

@@ -27,6 +27,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "add": ({"of": ["earlier"]}, {"of": ["earlier", "encoder.summary"], "scale": 0.7}),
     "aligned": ({}, {"from": "encoder.earlier"}),
+    "blank": ({}, {"width": 5}),
     "cgru": (
         {},
         {"kernel": [1, 1], "gates": "plain", "diagonal": True, "with": "narrow"},
@@ -52,6 +53,13 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"heads": 4, "from": ["encoder", "encoder.summary"], "query": "encoder.summary"},
         {"score": "general", "heads": 3, "local": "predicted", "window": 3, "from": "encoder.earlier"},
     ),
+    "deque_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
+    "discrete_stacks": (
+        {"stacks": 2, "cells": 4},
+        {"stacks": 3, "cells": 3, "depth": 3, "no_op": False},
+        {"stacks": 2, "cells": 5, "rounding": "evaluation", "depth": 1},
+        {"stacks": 2, "cells": 4, "initial_state": {"copy": "encoder.same"}},
+    ),
     "dropout": ({}, {"rate": 0.3}),
     "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}),
     "flatten": ({},),
@@ -60,8 +68,23 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "identity": ({},),
     "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
     "maxout": ({}, {"pieces": 3, "width": 5}),
+    "memory_network": (
+        {"from": "encoder.grid", "query": "encoder.earlier", "time": 5},
+        {"from": "encoder.earlier_grid", "tying": "layer_wise", "encoding": "bag", "hops": 2, "width": 5, "time": 0},
+        {"hops": 1, "noise": 0.5, "linear_start": 0.5, "answer": "words", "query": "encoder.summary"},
+        {"from": "encoder.grid", "tying": "layer_wise", "query": "encoder", "answer": "words", "time": 3, "noise": 0.0},
+    ),
     "multiply": ({"of": ["earlier"]}, {"of": ["encoder.summary", "input"]}),
     "norm": ({}, {"kind": "rms"}),
+    "nram": ({"steps": 3}, {"steps": 2, "registers": 2, "hidden": 5, "layers": 2, "entropy": 0.3}),
+    "ntm": (
+        {"slots": 5, "slot_width": 3},
+        {"slots": 6, "slot_width": 2, "read_heads": 2, "write_heads": 3, "memory": "random"},
+        {"slots": 7, "slot_width": 3, "shift": 3, "memory": "learned", "initial_state": "learned"},
+        {"slots": 4, "slot_width": 3, "shift": 0, "initial_state": "encoder"},
+        {"slots": 5, "slot_width": 2, "read_heads": 2, "initial_state": {"copy": "encoder.same"}},
+        {"slots": 5, "slot_width": 2, "initial_state": "encoder.grid"},
+    ),
     "parallel": (
         {"branches": {"one": RNN, "two": ATTENTION}},
         {"branches": [RNN, TANH, [{"identity": {}}]], "merge": "max"},
@@ -77,6 +100,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "pool": ({"how": "last"}, {"how": "mean"}, {"how": "max"}, {"how": "attention"}),
     "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3, "per_iteration": True}),
+    "queue_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
     "recurrent": (
         {"stack": [
             {"concat": {"of": ["prev.top"]}},
@@ -141,7 +165,13 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
                        {"heads": 2, "positions": "relative", "max_distance": 3}, {"heads": 2, "positions": "rotary"},
                        {"heads": 3, "positions": "relative", "window": 3, "dropout": 0.3},
                        {"heads": 3, "positions": "rotary", "window": 3}),
+    "stack_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
     "sum": ({},),
+    "supporting_facts": (
+        {"from": "encoder.grid", "query": "encoder", "hops": 2},
+        {"from": "encoder.earlier_grid", "query": "encoder.summary", "encoding": "position", "width": 5},
+        {"query": "encoder.earlier", "hops": 3, "margin": 0.5},
+    ),
     "use": ({"stack": "shelf"}, {"stack": "other_shelf", "copy": True}),
 }  # fmt: skip
 
@@ -156,6 +186,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "active_memory": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
     "repeat": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
+    "supporting_facts": {
+        "gradients": "what chooses learns from told facts alone, of which the bench has none, as its own test says",
+        "settings.margin": "it is for told facts, of which the bench has none; its own test sees it",
+    },
     "use": {"settings.copy": "one use alone shares with nobody; the test of two uses below sees the difference"},
 }
 """Of each block, the laws (and settings, as `settings.NAME`) that it need not keep, each with its reason."""

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from blocks.core.contract import Output, State
 from composer.build import build
-from composer.model import NOTHING, PAD, UNK, Beside, EncoderDecoder
+from composer.ids import PAD, UNK
+from composer.model import NOTHING, Beside, EncoderDecoder
 from composer.recipe import load
 from composer.testing import LawError, check_model, whole
 from composer.testing.search import searching

@@ -10,7 +10,8 @@ from paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of, planned
 from torch import Tensor
 from torch.nn import functional as F
 
-from composer.model import PAD, EncoderDecoder
+from composer.ids import PAD
+from composer.model import EncoderDecoder
 
 SIZES = {"width": 6, "columns": 3}
 

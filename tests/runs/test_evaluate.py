@@ -13,7 +13,7 @@ from untrained import LANGUAGE, TWO, made
 
 from composer.errors import DataError, RunError
 from composer.evaluate import evaluate
-from composer.model import EOS
+from composer.ids import EOS
 from composer.recipe import load
 from composer.runs import open_run
 from composer.scores import accuracy_by_length, bleu_by_length, bucket, text_scores

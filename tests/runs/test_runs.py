@@ -61,7 +61,7 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
         open_run(gru, ["model.width=8"])
     for setting in ("decodings=beam", "data.generates=copy", "data.tokenizer=word", "data"):
-        with pytest.raises(RunError, match=r"only what starts with `decoding` or `data\.generate` can"):
+        with pytest.raises(RunError, match=r"only what starts with `decoding`, `data\.generate`, "):
             open_run(gru, [setting])
     with pytest.raises(RecipeError, match="<command line>:1:"):
         open_run(gru, ["decoding.beam.sise=8"])

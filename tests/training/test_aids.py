@@ -14,7 +14,7 @@ from tiny_recipes import Tiny, same_weights
 from torch import nn
 
 from composer.errors import RecipeError
-from composer.model import BOS, EOS, PAD
+from composer.ids import BOS, EOS, PAD
 from composer.training.checkpoint import checkpoints, weights
 from composer.training.course import Course, is_settled
 from composer.training.gradient_noise import add_noise

@@ -50,6 +50,8 @@ def test_schedules_by_hand() -> None:
     assert SCHEDULES["cosine"](Progress(9, 1.0), final=0.2) == pytest.approx(0.2)
     assert SCHEDULES["linear"](Progress(9, 0.25)) == pytest.approx(0.75)
     assert SCHEDULES["constant"](Progress(9, 0.9)) == 1
+    stairs = [SCHEDULES["staircase"](Progress(9, at), shares=[0.2, 0.5, 0.5]) for at in (0.1, 0.2, 0.4, 0.5, 1.0)]
+    assert stairs == [1, 0.5, 0.5, 0.125, 0.125]
     losses = (3.0, 2.0, 2.5, 2.1, 1.9, 2.0, 2.0, 2.0, 2.0)
     assert [SCHEDULES["plateau"](Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)] == [
         1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125,

@@ -8,8 +8,11 @@ from composer.data.tasks.binary import binary_addition, binary_multiplication, i
 from composer.data.tasks.brackets import parentheses
 from composer.data.tasks.dialects import dialect
 from composer.data.tasks.draws import Lines
+from composer.data.tasks.languages import counting, dynamic_ngrams
+from composer.data.tasks.memory_cells import ram_access, ram_copy, ram_increment
 from composer.data.tasks.numbers import number_words
-from composer.data.tasks.sequences import copy, duplicate, reverse, sort
+from composer.data.tasks.sequences import bigram_flip, copy, duplicate, reverse, sort
+from composer.data.tasks.vectors import associative_recall, priority_sort, repeat_copy, vector_copy
 
 TASKS: dict[str, Callable[..., Lines]] = {
     "number_words": number_words,
@@ -17,10 +20,20 @@ TASKS: dict[str, Callable[..., Lines]] = {
     "reverse": reverse,
     "duplicate": duplicate,
     "sort": sort,
+    "bigram_flip": bigram_flip,
     "binary_addition": binary_addition,
     "binary_multiplication": binary_multiplication,
     "increment": increment,
     "parentheses": parentheses,
     "dialect": dialect,
+    "vector_copy": vector_copy,
+    "repeat_copy": repeat_copy,
+    "associative_recall": associative_recall,
+    "priority_sort": priority_sort,
+    "dynamic_ngrams": dynamic_ngrams,
+    "counting": counting,
+    "ram_access": ram_access,
+    "ram_increment": ram_increment,
+    "ram_copy": ram_copy,
 }
 """Every generated task by its word in a recipe: `task(split, epoch, *, settings)`."""

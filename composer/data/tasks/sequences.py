@@ -1,4 +1,4 @@
-"""Sequences of symbols whose target is the source, rearranged: copy, reverse, duplicate, sort."""
+"""Sequences of symbols whose target is the source, rearranged: copy, reverse, duplicate, sort, bigram_flip."""
 
 from __future__ import annotations
 
@@ -65,3 +65,9 @@ duplicate = _sequence_task(
     "duplicate", 'A sequence of symbols, given back twice: "d a c" is "d a c d a c".', lambda row: row * 2
 )
 sort = _sequence_task("sort", 'A sequence of symbols, in alphabetical order: "d a c" is "a c d".', sorted)
+bigram_flip = _sequence_task(
+    "bigram_flip",
+    'A sequence of symbols with each two exchanged: "d a c b" is "a d b c"; one that is over stays. (Grefenstette et '
+    "al. 2015, section 4.1.)",
+    lambda row: [symbol for at in range(0, len(row), 2) for symbol in reversed(row[at : at + 2])],
+)

@@ -1,0 +1,56 @@
+"""Dynamic N-grams: what trained models pay for the lines of the test, beside the least that they could.
+
+    python benchmarks/ngrams.py RUN [RUN ...]
+
+`composer.data.tasks.languages.optimum` is the best predictor that does not know the tables (Graves et al. 2014, eq.
+10), on the same lines. The paper's curves, on its own lines of 200 bits, end at about 133.5 and 134 bits a line (Neural
+Turing Machines with LSTM and feed-forward controllers) and 136 (LSTM), where 133 is the least.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from composer.data.tasks import TASKS
+from composer.data.tasks.languages import optimum
+from composer.recipe import load
+from composer.training.run_folder import RunFolder
+
+
+class Row(NamedTuple):
+    """A run: its name, what it pays for a line in bits, and the least that it could pay."""
+
+    name: str
+    bits: float
+    least: float
+
+
+def row(run: Path) -> Row:
+    """What a finished run of the task came to. Ends the program where it is none."""
+    record, recipe = RunFolder(run).read(), load(RunFolder(run).recipe)
+    settings = (recipe.dataset.get("generate") or {}).get("dynamic_ngrams")
+    if settings is None or "test/bits_per_sequence" not in record.get("scores", {}):
+        raise SystemExit(f"{run} is no finished run of the task `dynamic_ngrams` with `output: {{kind: sigmoid}}`")
+    lines = TASKS["dynamic_ngrams"]("test", **settings).target
+    return Row(run.name, record["scores"]["test/bits_per_sequence"], optimum(lines, settings["context"]))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One line for each run, the best first."""
+    lines = ["| run | bits a line | the least possible | above it |", "|---|---|---|---|"]
+    for name, bits, least in sorted(rows, key=lambda each: each.bits - each.least):
+        lines.append(f"| {name} | {bits:.2f} | {least:.2f} | {bits - least:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    print(table([row(run) for run in parser.parse_args().runs]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""bAbI: which restart is chosen, what is kept, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import babi
+import pytest
+from babi import PUBLISHED, Run
+
+from composer.evaluate import evaluate
+from composer.recipe import load
+from composer.training.train import train
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPE = """
+recipe: 1
+name: small
+data:
+  babi: {folder: tasks, tasks: [1, 2], val: 0.2, words: 4}
+  tokenizer: {word: {split: spaces}}
+model:
+  width: 4
+  encoders: {question: [rnn], story: [sum]}
+  decoder: [{rnn: {initial_state: question}}, {cross_attention: {from: story, heads: 1}}]
+training: {max_steps: 2, tokens_per_batch: 16}
+logging: {wandb: false}
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of two tasks at once, and one of the first task."""
+    folder = tmp_path_factory.mktemp("babi")
+    (folder / "tasks").mkdir()
+    for task, places in ((1, ("hall", "attic")), (2, ("hall", "cellar", "yard"))):
+        lines = [f"1 A went to {places[n % len(places)]}.\n2 Where is A?\t{places[n % len(places)]}\t1\n{n * ''}"
+                 f"3 B ran {n} times.\n4 Who ran?\tB\t3\n" for n in range(12)]  # fmt: skip
+        for split in ("train", "test"):
+            (folder / "tasks" / f"qa{task}_where_{split}.txt").write_text("".join(lines), encoding="utf-8")
+    (folder / "small.yaml").write_text(RECIPE, encoding="utf-8")
+    for seed in (2, 1):
+        train(load(folder / "small.yaml", [f"training.seed={seed}"]), run=folder / "runs" / "both" / f"seed-{seed}")
+    train(load(folder / "small.yaml", ["data.babi.tasks=[1]", "name=one"]), run=folder / "runs" / "1" / "seed-1")
+    return folder / "runs"
+
+
+def test_the_errors_are_those_of_evaluate(trained: Path) -> None:
+    found = babi.runs_in([trained])
+    assert [(each.name, each.recipe, each.seed, each.tasks) for each in found] == [
+        ("1/seed-1", "one", 1, (1,)), ("both/seed-1", "small", 1, (1, 2)), ("both/seed-2", "small", 2, (1, 2)),
+    ]  # fmt: skip
+    path = trained / "both" / "seed-2"
+    right = evaluate(path, "train")
+    assert found[2].train == pytest.approx(100 * (1 - right["train/exact_match"]))
+    assert found[2].loss == right["train/loss"]
+    both = evaluate(path)["test/exact_match"]
+    assert found[2].test is not None
+    assert sum(found[2].test.values()) / 2 == pytest.approx(100 * (1 - both))
+
+
+def test_what_was_measured_is_kept_until_the_run_is_trained_on(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = babi.runs_in([trained])
+    asked = []
+
+    def measured(path: Path, _: Path | None) -> dict[str, object]:
+        asked.append(path.name)
+        return {"train": 1.0, "loss": 2.0, "test": {"1": 3.0, "2": 4.0}}
+
+    monkeypatch.setattr(babi, "measured", measured)
+    assert babi.runs_in([trained, trained / "1"]) == before
+    record = trained / "both" / "seed-2" / "run.json"
+    text = record.read_text()
+    record.write_text(json.dumps({**json.loads(text), "ended": "later"}))
+    assert babi.runs_in([trained])[2].test == {1: 3.0, 2: 4.0}
+    assert asked == ["seed-2"]
+    record.write_text(json.dumps({**json.loads(text), "status": "running"}))
+    assert babi.runs_in([trained])[2].test is None
+    record.write_text(text)
+    (record.parent / babi.KEPT).unlink()
+
+
+def run(seed: int, train: float, loss: float, test: float | None) -> Run:
+    return Run(f"x/seed-{seed}", "x", seed, (3,), train, loss, None if test is None else {3: test})
+
+
+def test_the_training_chooses_and_never_the_test() -> None:
+    runs = [run(1, 5.0, 0.3, 1.0), run(2, 4.0, 0.9, 50.0), run(3, 4.0, 0.8, 40.0), run(4, 0.0, 0.0, None)]
+    assert babi.chosen(runs) is runs[2]
+    assert babi.chosen(runs[3:]) is None
+    told = babi.table(runs, "end_to_end").splitlines()
+    assert told[2] == "| 3 | 40.0 | 4.0 | 1.0, 50.0, 40.0, half-run | 40.3 |"
+    assert told[4] == "- measured: mean error 40.0 % of 1 tasks, 1 failed (above 5 %)"
+    assert told[5] == "- published, same tasks: mean error 40.3 % of 1 tasks, 1 failed (above 5 %)"
+    assert "| 3 | half-run | half-run | half-run | 40.3 |" in babi.table(runs[3:], "end_to_end")
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "failed"),
+    [("bag_of_words", 25.1, 15), ("position_encoding", 20.3, 13), ("linear_start", 16.3, 12), ("end_to_end", 13.9, 11),
+     ("joint", 12.4, 11), ("layer_wise", 15.2, 10), ("memory_network", 6.7, 4)],
+)  # fmt: skip
+def test_published_errors_have_the_means_that_were_published(name: str, mean: float, failed: int) -> None:
+    assert len(PUBLISHED[name]) == 20
+    assert round(babi.mean(PUBLISHED[name]) + 1e-9, 1) == pytest.approx(mean, abs=0.051)
+    assert babi.failed(PUBLISHED[name]) == failed
+
+
+def test_a_recipe_of_the_folder_has_its_published_errors_beside_it() -> None:
+    found = {recipe.stem: babi.paper_of(load(recipe).name) for recipe in sorted((RECIPES / "babi").glob("*.yaml"))}
+    assert found == {name: name for name in PUBLISHED}
+    assert babi.paper_of("mine") == "end_to_end"

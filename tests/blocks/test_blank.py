@@ -1,0 +1,38 @@
+"""`blank`: what comes after it hears nothing of the tokens."""
+
+from pathlib import Path
+
+import torch
+from small_recipes import loaded
+
+from blocks.blank import Blank
+from composer.build import build
+from composer.testing import check_block
+
+TEXT = """recipe: 1
+data: {generate: copy}
+model:
+  width: 6
+  encoder: [{rnn: {as: state}}]
+  decoder: [{@}, {rnn: {width: 6, initial_state: {copy: encoder.state}}}]
+"""
+
+
+def test_laws() -> None:
+    check_block(Blank, {}, {"width": 3})
+
+
+def test_the_answer_hears_no_tokens(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = build(loaded(tmp_path, TEXT.replace("@", "blank: 3")), {"source": 9, "target": 9})
+    sources = {"source": torch.tensor([[5, 6, 2]])}
+    one, other = (model(sources, torch.tensor([ids])) for ids in ([1, 4, 5], [1, 8, 7]))
+    assert torch.equal(one, other)
+    assert model.embedding is None
+
+
+def test_without_it_the_tokens_matter(tmp_path: Path) -> None:
+    model = build(loaded(tmp_path, TEXT.replace("{@}, ", "")), {"source": 9, "target": 9})
+    sources = {"source": torch.tensor([[5, 6, 2]])}
+    one, other = (model(sources, torch.tensor([ids])) for ids in ([1, 4, 5], [1, 8, 7]))
+    assert not torch.equal(one[:, 1], other[:, 1])

@@ -1,0 +1,88 @@
+"""The tokenizer `bits`: which word has which id, and what a model is told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from composer.data.tokenizer import Tokenizers, train
+from composer.ids import BOS, EOS, PAD, UNK
+from composer.vocabulary import bound, features, vocabulary_of
+
+PLAIN = {"size": 2, "marks": [";"], "numbers": False}
+FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}
+
+
+def made(told: dict) -> Tokenizers:
+    return train({"tokenizer": {"bits": told}}, {"source": [], "target": []})
+
+
+def test_ids_are_in_numeric_order_after_the_marks() -> None:
+    tokenizers = made(PLAIN)
+    assert tokenizers.encode("source", ["; 00 01 10 11"]) == [[4, 5, 6, 7, 8]]
+    assert tokenizers.encode("target", ["00 01 10 11"]) == [[4, 5, 6, 7]]
+    (ids,) = made(FULL).encode("source", ["? ; 000@-1.00 000@-0.99 000@1.00 001@-1.00 111@1.00"])
+    assert ids == [4, 5, 6, 7, 206, 207, 6 + 8 * 201 - 1]
+
+
+@pytest.mark.parametrize("told", [PLAIN, FULL])
+def test_every_word_comes_back(told: dict) -> None:
+    tokenizers = made(told)
+    for side in ("source", "target"):
+        words = vocabulary_of(told, side == "target")
+        (ids,) = tokenizers.encode(side, [" ".join(words)])
+        assert ids == list(range(4, tokenizers.size(side)))
+        assert tokenizers.size(side) == bound({"bits": told}, side == "target")
+        assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
+
+
+def test_a_number_of_nothing_is_no_number() -> None:
+    tokenizers = made(FULL)
+    (ids,) = tokenizers.encode("source", ["000 101@0.00 101@0.01 101"])
+    assert ids[1] == ids[3] == ids[2] - 1
+    assert tokenizers.decode("source", [ids]) == ["000 101 101@0.01 101"]
+
+
+@pytest.mark.parametrize(
+    "word", ["0", "0000", "012", "000@", "000@0.5", "000@1.01", "000@-0.00", "000@0.001", ":", "⟨pad⟩"]
+)
+def test_what_has_no_id_is_unknown(word: str) -> None:
+    assert made(FULL).encode("source", [f"000 {word} 111"])[0][1] == UNK
+
+
+def test_a_target_is_of_vectors_alone() -> None:
+    assert made(FULL).encode("target", ["101 ; 101@0.50 ?"]) == [[4 + 5, UNK, UNK, UNK]]
+
+
+def test_features_are_what_the_words_say() -> None:
+    found = features(FULL, target=False)
+    tokenizers = made(FULL)
+    (ids,) = tokenizers.encode("source", ["? ; 101@-0.37 011"])
+    assert found.shape == (tokenizers.size("source"), 2 + 2 + 3 + 1)
+    bos, eos, question, mark = np.eye(8)[:4]
+    expected = [question, mark, [0, 0, 0, 0, 1, 0, 1, -0.37], [0, 0, 0, 0, 0, 1, 1, 0]]
+    assert np.allclose(found[ids], expected)
+    assert np.allclose(found[[PAD, BOS, EOS, UNK]], [0 * bos, bos, eos, 0 * bos])
+    assert found.dtype == np.float32
+
+
+def test_a_side_has_the_features_that_it_can_have() -> None:
+    assert features(PLAIN, target=False).shape == (9, 2 + 1 + 2)
+    assert features(PLAIN, target=True).tolist()[4:] == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert features(FULL, target=True).shape == (4 + 8, 2 + 3)
+    assert len(np.unique(features(FULL, target=False), axis=0)) == 3 + 2 + 8 * 201 - 1  # pad and unk are the same
+
+
+def test_nothing_is_learned(tmp_path) -> None:
+    seen = train({"tokenizer": {"bits": FULL}}, {"source": ["101"], "target": ["x y z"]})
+    assert seen.sha256 == made(FULL).sha256
+    seen.save(tmp_path / "t.json")
+    loaded = Tokenizers.load(tmp_path / "t.json")
+    assert loaded.encode("source", ["101@0.50 ;"]) == seen.encode("source", ["101@0.50 ;"])
+    assert loaded.sha256 == seen.sha256
+
+
+def test_a_mark_that_is_told_twice_has_one_id() -> None:
+    twice = {**PLAIN, "marks": [";", ";"]}
+    assert vocabulary_of(twice, target=False) == vocabulary_of(PLAIN, target=False)
+    assert features(twice, target=False).tolist() == features(PLAIN, target=False).tolist()

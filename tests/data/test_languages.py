@@ -1,0 +1,132 @@
+"""Tasks without a source: what can be known of a word is what the lines themselves say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from composer.data.tasks import TASKS
+from composer.data.tasks.draws import TaskError
+from composer.data.tasks.languages import FORMS, certain, optimum
+
+SIZES: dict[str, Callable[..., bool]] = {
+    "anbn": lambda a, b: a == b,
+    "anbncn": lambda a, b, c: a == b == c,
+    "anbncndn": lambda a, b, c, d: a == b == c == d,
+    "anb2n": lambda a, b: b == 2 * a,
+    "anbmcnm": lambda a, b, c: c == a + b,
+}
+
+
+# ------------------------------------------------------------------------------------------- N-grams
+
+
+def beta_integral(ones: int, zeros: int) -> float:
+    """The probability of so many ones and zeros in this order, p drawn from Beta(1/2, 1/2): a quotient of Betas."""
+    log = math.lgamma(ones + 0.5) + math.lgamma(zeros + 0.5) - math.lgamma(ones + zeros + 1)
+    return math.exp(log - 2 * math.lgamma(0.5))
+
+
+@pytest.mark.parametrize("context", [0, 1, 3])
+def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> None:
+    lines = TASKS["dynamic_ngrams"]("train", train=20, min_length=2, max_length=40, context=context).target
+    for line in lines:
+        bits = line.split()
+        counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        for at in range(context, len(bits)):
+            counts[tuple(bits[at - context : at])][bits[at]] += 1
+        likely = 0.5 ** min(context, len(bits)) * math.prod(beta_integral(c["1"], c["0"]) for c in counts.values())
+        assert optimum([line], context) == pytest.approx(-math.log2(likely))
+    assert optimum(lines, context) == pytest.approx(sum(optimum([line], context) for line in lines) / len(lines))
+
+
+def test_the_optimum_by_hand() -> None:
+    # after one even bit: 0 0 is 1/2, then 0 0 again 3/4, then 0 1 is 1/6, then 1 0 is 1/2
+    assert optimum(["0 0 0 1 0"], 1) == pytest.approx(-math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4)
+                                                               * Fraction(1, 6) * Fraction(1, 2)))  # fmt: skip
+
+
+def test_the_probabilities_of_all_lines_add_up_to_one() -> None:
+    lines = [" ".join(bits) for bits in itertools.product("01", repeat=7)]
+    assert sum(2 ** -optimum([line], 2) for line in lines) == pytest.approx(1.0)
+
+
+def test_bits_follow_a_table_of_their_own_line() -> None:
+    lines = TASKS["dynamic_ngrams"]("train", train=300, context=2, min_length=400, max_length=400)
+    assert set(lines.source) == {""}
+    shares = []
+    for line in lines.target:
+        after = Counter(bits for bits in zip(*(line.split()[at:] for at in range(3)), strict=False))
+        for known in itertools.product("01", repeat=2):
+            seen = after[*known, "0"] + after[*known, "1"]
+            shares += [after[*known, "1"] / seen] if seen > 30 else []
+    mean = sum(shares) / len(shares)
+    spread = sum((share - mean) ** 2 for share in shares) / len(shares)
+    assert mean == pytest.approx(0.5, abs=0.06)
+    # of Beta(1/2, 1/2) the variance is 1/8; contexts that are seldom seen are left out, which costs some of it
+    assert 0.08 < spread < 0.14
+
+
+# ------------------------------------------------------------------------------------------- counting
+
+
+def strings(line: str) -> list[str]:
+    return re.findall("a+[^a]+", line.replace(" ", ""))
+
+
+@pytest.mark.parametrize("pattern", FORMS)
+def test_strings_belong_to_the_language(pattern: str) -> None:
+    lines = TASKS["counting"]("train", train=200, pattern=pattern, strings=4, min_length=2, max_length=6)
+    assert set(lines.source) == {""}
+    for line in lines.target:
+        assert len(strings(line)) == 4
+        for string in strings(line):
+            runs = [(letter, len(list(run))) for letter, run in itertools.groupby(string)]
+            assert "".join(letter for letter, _ in runs) == FORMS[pattern].letters
+            assert SIZES[pattern](*(count for _, count in runs))
+    last = {string[-1] * string.count(string[-1]) for line in lines.target for string in strings(line)}
+    assert len(last) == 5
+
+
+def test_a_test_line_ends_with_the_string_asked_for() -> None:
+    lines = TASKS["counting"]("test", test=5, strings=5, max_length=6, test_lengths=[30, 7])
+    found = [[string.count("b") for string in strings(line)] for line in lines.target]
+    assert [counts[-1] for counts in found] == [30] * 5 + [7] * 5
+    assert max(count for counts in found for count in counts[:-1]) <= 6
+
+
+@pytest.mark.parametrize("pattern", FORMS)
+def test_what_is_certain_is_what_all_lines_agree_on(pattern: str) -> None:
+    follow: dict[str, set[str]] = defaultdict(set)
+    for line in map("".join, itertools.product(every_string(pattern, 5), repeat=2)):
+        for at in range(1, len(line)):
+            follow[line[:at]].add(line[at])
+    # shorter strings: what follows them could have been longer
+    for line in map("".join, itertools.product(every_string(pattern, 4), repeat=2)):
+        agreed = [len(follow[line[:at]]) == 1 for at in range(1, len(line))]
+        assert certain(list(line), pattern) == [False, *agreed]
+    assert certain([], pattern) == []
+
+
+def every_string(pattern: str, most: int) -> list[str]:
+    """All strings of the language with n up to `most`."""
+    letters = FORMS[pattern].letters
+    counts = itertools.product(range(1, 2 * most + 1), repeat=len(letters))
+    found = [each for each in counts if SIZES[pattern](*each)]
+    n_of = {each: each[-1] if pattern == "anbmcnm" else each[0] for each in found}
+    return ["".join(a * k for a, k in zip(letters, each, strict=True)) for each in found if n_of[each] <= most]
+
+
+def test_a_string_that_no_language_has_is_told() -> None:
+    with pytest.raises(TaskError, match="no string of n = 1") as told:
+        TASKS["counting"]("train", pattern="anbmcnm", min_length=1)
+    assert told.value.setting == "min_length"
+    with pytest.raises(TaskError) as told:
+        TASKS["counting"]("test", pattern="anbmcnm", test_lengths=[9, 1])
+    assert told.value.setting == "test_lengths"
