@@ -48,6 +48,8 @@ class MemoryNetwork(Block):
         time: For how many sentences back T has a row, those before share the last; 0 is without T.
         noise: In training up to this share of empty sentences is put between the others in T, 0 <= noise < 1.
         linear_start: The share of the training, 0 to 1, in which p has no softmax.
+        slots: How many sentences the softmax has before it at least, the missing ones empty, u.0 = 0 (the authors' code
+            has 50): a hop may then read next to nothing. 0 is none but the story's own.
         answer: state | words. What leaves: the last u, or u C of the last hop's C, a score for each word where words
             are `one_hot`; with the output `identity` this is the paper's tie of the output to C.
 
@@ -72,6 +74,7 @@ class MemoryNetwork(Block):
         time: Size = 50,
         noise: Rate = 0.1,
         linear_start: Share = 0.0,
+        slots: Size = 0,
         answer: Literal["state", "words"] = "state",
     ) -> None:
         super().__init__()
@@ -80,7 +83,7 @@ class MemoryNetwork(Block):
         asking = stream.width if query is None else question_of(site, query).width
         words, self.width = site.memories[self.memory].stream.width, width or site.width
         self.hops, self.encoding, self.noise = hops, encoding, noise
-        self.linear_start, self.answer = linear_start, answer
+        self.linear_start, self.slots, self.answer = linear_start, slots, answer
         self.reads_stream = query is None
         adjacent = tying == "adjacent"
         self.count = hops + 1 if adjacent else 2
@@ -138,7 +141,15 @@ class MemoryNetwork(Block):
     def _look(self, scores: Tensor, real: Tensor) -> Tensor:
         """How much of each sentence is read: (B, T, N)"""
         real = real[:, None]  # (B, 1, N)
-        weights = scores.masked_fill(~(real | ~real.any(-1, keepdim=True)), -math.inf).softmax(-1)
+        weights = self._softmax(scores, real)
         if not self.linear_start:
             return weights
         return torch.where(self.linear, scores.masked_fill(~real, 0.0), weights)
+
+    def _softmax(self, scores: Tensor, real: Tensor) -> Tensor:
+        """Over the real sentences, and over empty ones where there are fewer than `slots`: (B, T, N)"""
+        if not self.slots:
+            return scores.masked_fill(~(real | ~real.any(-1, keepdim=True)), -math.inf).softmax(-1)
+        empty = (self.slots - real.sum(-1, keepdim=True)).clamp(min=0).to(scores.dtype).log()  # (B, 1, 1)
+        beside = torch.cat((scores.masked_fill(~real, -math.inf), empty.expand(-1, scores.shape[1], -1)), -1)
+        return beside.softmax(-1)[..., :-1]

@@ -104,11 +104,9 @@ def translation_scores(run: Run, texts: Sequence[Sequence[str]], references: Seq
     decoding = decoding_of(run.recipe)
     found = [best for best, *_ in translations([run], lines, decoding)]
     hypotheses = [best.text for best in found]
-    scores: dict[str, Any] = {
-        **text_scores(hypotheses, references),
-        **signatures(),
-        "bleu_by_source_length": by_length(texts[0], hypotheses, references),
-    }
+    scores: dict[str, Any] = {**text_scores(hypotheses, references), **signatures()}
+    if not run.recipe.dataset.get("babi"):  # how long a question is says nothing of its story
+        scores["bleu_by_source_length"] = by_length(texts[0], hypotheses, references)
     if run.recipe.dataset.get("generate"):
         scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references, bits)
     return scores | answers_cut(found, next(iter(decoding)))

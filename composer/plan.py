@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from blocks.core.contract import Block, Path, State, Stream
 from composer.build import Builder, encoder_stacks
+from composer.embeddings import OneHot
 from composer.errors import RecipeError
 from composer.ids import PAD
 from composer.model import Beside, Encoder, EncoderDecoder
@@ -200,16 +201,20 @@ def example_source(model: EncoderDecoder, encoder: Encoder, tokens: int) -> Tens
 
 def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
     """Adds a fault for each parameter that the loss does not reach: for the outermost thing that lost it."""
+    tables = [each.embedding.table for each in model.readers().values() if isinstance(each.embedding, OneHot)]
+    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
     with torch.enable_grad():
         loss_of(builder.recipe, model).backward()
-    unreached = {id(parameter) for parameter in model.parameters() if parameter.grad is None}
-    for parameter in model.parameters():
-        parameter.grad = None
+    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
+    for leaf in leaves:
+        leaf.grad = None
+    for table in tables:
+        table.requires_grad_(False)
     paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
     for encoder in model.readers().values():
         # The embedding may be the target's too; a stack without parameters has nothing else to go by.
-        own = {id(parameter) for parameter in (list(encoder.stack.parameters()) or encoder.parameters())}
-        if own and own <= unreached:
+        own = parameters_in(encoder.stack) or parameters_in(encoder) or {id(each) for each in encoder.buffers()}
+        if own <= unreached:
             builder.fault(
                 "unused",
                 paths[encoder.memory],

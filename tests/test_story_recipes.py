@@ -58,3 +58,10 @@ def test_early_stopping_needs_questions_held_out(tmp_path: Path) -> None:
     text = STORIES.replace("{max_epochs: 3}", "{early_stopping: {patience: 1}}")
     loaded(tmp_path, text)
     assert places(refused(tmp_path, text.replace("2]}", "2], val: 0}"))) == ["9:12:missing"]
+
+
+def test_a_question_that_nothing_reads_is_refused(tmp_path: Path) -> None:
+    text = STORIES.replace("  width: 8\n", "  width: 8\n  embedding: one_hot\n").replace("[rnn]", "[identity]")
+    text = text.replace("{rnn: {initial_state: question}}", "rnn")
+    with pytest.raises(RecipeError, match="nothing reads `question`"):
+        loaded(tmp_path, text).plan()

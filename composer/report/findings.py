@@ -143,16 +143,18 @@ def translated(
 ) -> tuple[list[Sample], Sequence[Mapping[str, Any]]]:
     """The first sentences with their translations, and BLEU or accuracy by source length, unless that is known.
 
-    A model without encoders is given the first half of each line, and goes on from there.
+    A model without encoders is given the first half of each line, and goes on from there. How long a question is says
+    nothing of its story, so answers about stories are not measured by it.
     """
     read = sources(run.recipe)
-    count = len(pairs) if read and known is None else min(SHOWN, len(pairs))
+    measures = bool(read) and known is None and not run.recipe.dataset.get("babi")
+    count = len(pairs) if measures else min(SHOWN, len(pairs))
     references = list(pairs.sides[TARGET][:count])
     texts = [list(pairs.sides[side][:count]) for side in read]
     lines = ["\t".join(row) for row in zip(*texts, strict=True)] if read else [half(line) for line in references]
     written = translations_of(run, lines, say)
     samples = [Sample(*row) for row in zip(lines[:SHOWN], references[:SHOWN], written[:SHOWN], strict=True)]
-    if not read or known is not None:
+    if not measures:
         return samples, known or []
     measured = accuracy_by_length if run.recipe.dataset.get("generate") else by_length
     return samples, measured(texts[0], written, references)

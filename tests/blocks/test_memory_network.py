@@ -124,6 +124,17 @@ def test_one_hop_is_key_value_attention() -> None:
     close(answers(block), asked + F.scaled_dot_product_attention(asked, keys, values, there, scale=1.0))
 
 
+def test_empty_sentences_take_their_part_of_the_softmax() -> None:
+    block = made(from_="narrow", query=None, hops=1, time=0, slots=7)
+    keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
+    asked, found = X @ block.asked.T, answers(block)
+    for row, count in enumerate((3, 2)):
+        scores = torch.cat((asked[row] @ keys[row, :count].T, asked.new_zeros(X.shape[1], 7 - count)), -1)
+        close(found[row], asked[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
+    close(answers(made(from_="narrow", query=None, hops=1, time=0, slots=2))[1],
+          answers(made(from_="narrow", query=None, hops=1, time=0))[1])  # fmt: skip
+
+
 def test_no_softmax_in_the_linear_start() -> None:
     block = made(from_="narrow", query=None, hops=1, time=0, linear_start=0.25)
     after = made(from_="narrow", query=None, hops=1, time=0)

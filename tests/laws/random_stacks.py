@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
+from random_memories import MEMORIES, MEMORIES_KEPT, memory
 from scenes import ACTIVATIONS, WIDTH, Draw, Scene, a_name, fresh, inside, without
 
 
@@ -20,14 +21,17 @@ def recipes(draw: Draw) -> dict[str, Any]:
     memories: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     grids: list[str] = []
+    left: dict[str, Any] = {}
     for name in columns:
-        scene = Scene(draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), given=given)
+        scene = Scene(draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), given=given,
+                      left=dict(left))  # fmt: skip
         encoders[name] = stack(scene)
+        left |= {f"{name}.{each}": made for each, made in scene.made.items()}
         copies += tuple(f"{name}.{each}" for each in scene.names)
         grids += [f"{name}.{each}" for each in scene.grids]
         memories += (name,)
     decoder = target_stack(Scene(draw, True, memories=memories, copies=copies, stacks=tuple(stacks), grids=grids,
-                                 given=given))  # fmt: skip
+                                 given=given, left=left))  # fmt: skip
     for name in memories:
         if draw(st.integers(0, 9)) != 5:
             decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
@@ -72,15 +76,16 @@ def block(scene: Scene) -> Any:
     if scene.sometimes() and (not scene.on_shelf or scene.rarely()):
         settings["as"] = fresh(scene)
         scene.names.append(settings["as"])
+        scene.made |= {settings["as"]: (word, settings)} if word in MEMORIES_KEPT else {}
     return {word: settings} if settings else word
 
 
 def unfit_words(scene: Scene) -> set[str]:
     """The blocks that would be refused here."""
-    unfit = {"pool", "reverse", "condense"} if scene.causal else set()
+    unfit = {"pool", "reverse", "condense", "nram"} if scene.causal else set()
     unfit |= OF_GRIDS
     unfit |= {"pool", "concat", "condense"} if scene.keeps else set()
-    unfit |= set() if scene.memories else {"cross_attention"}
+    unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts"}
     unfit |= set() if scene.memories and scene.keeps else {"aligned"}  # beside a stream that is not lost
     return unfit | (set() if scene.stacks else {"use"})
 
@@ -345,7 +350,9 @@ def recurrent(scene: Scene) -> dict[str, Any]:
     back = fresh(scene)
     within = inside(scene, causal=True, names=[*scene.names, f"prev.{back}"])
     reads = {scene.one_of("concat", "concat", "add"): {"of": [f"prev.{back}"]}}
-    makes = scene.one_of({"linear": {"activation": "tanh", "as": back}}, {"rnn": {"cell": "gru", "as": back}})
+    word, settings = scene.one_of(("linear", {"activation": "tanh"}), ("rnn", {"cell": "gru"}), memory(within))
+    makes = {word: {**settings, "as": back}}
+    scene.made |= {back: (word, settings)} if word in MEMORIES_KEPT else {}
     between = stack(within) if scene.sometimes() else []
     scene.names.extend([name for name in within.names if name not in scene.names and "." not in name] + [back])
     return {"stack": [reads, *between, makes, *([block(within)] if scene.sometimes() else [])]}
@@ -378,6 +385,7 @@ LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "flatten": identity,
     "cgru": cgru,
     "conv2d": conv2d,
+    **MEMORIES,
 }
 OF_GRIDS = {"grid", "column", "sum", "flatten", "cgru", "conv2d"}
 """Blocks that take a grid, or end with one: what `image` is made of, and refused elsewhere."""

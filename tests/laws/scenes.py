@@ -28,6 +28,8 @@ class Scene:
     repeated: bool = False  # whether a repeat stands around it
     on_shelf: bool = False  # whether the stack has a name, and so may be used twice
     grids: list[str] = field(default_factory=list)  # names of grids; a decoder's are those that the encoders left
+    made: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # what has a name here: word, settings
+    left: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # the same of the encoders
     given: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
 
     def one_of(self, *values: Any) -> Any:

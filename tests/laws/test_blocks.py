@@ -70,7 +70,8 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "maxout": ({}, {"pieces": 3, "width": 5}),
     "memory_network": (
         {"from": "encoder.grid", "query": "encoder.earlier", "time": 5},
-        {"from": "encoder.earlier_grid", "tying": "layer_wise", "encoding": "bag", "hops": 2, "width": 5, "time": 0},
+        {"from": "encoder.earlier_grid", "tying": "layer_wise", "encoding": "bag", "hops": 2, "width": 5, "time": 0,
+         "slots": 9},
         {"hops": 1, "noise": 0.5, "linear_start": 0.5, "answer": "words", "query": "encoder.summary"},
         {"from": "encoder.grid", "tying": "layer_wise", "query": "encoder", "answer": "words", "time": 3, "noise": 0.0},
     ),
