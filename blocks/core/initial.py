@@ -53,16 +53,20 @@ class Initial(nn.Module):
         return tuple(tuple(next(leaves) for _ in each) for each in self.sizes)
 
 
-def copied(site: Site, chosen: dict[str, str], kind: tuple[Any, ...]) -> str:
-    """The name whose last state is copied. Raises BlockError where it has none of this `kind`."""
+def copied(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected: bool = True) -> str:
+    """The name whose last state is copied. Raises BlockError where it has none of this `kind`.
+
+    The error speaks of what can be written instead: a projection, or where there is none, zeros.
+    """
     if set(chosen) != {"copy"}:
         raise BlockError("initial_state", "a mapping here has the one key `copy`", fix="write `{copy: encoder.x}`")
     name = site.memory(chosen["copy"], "initial_state")
     there = site.memories[name].state_kind
     if there != kind:
+        other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
         raise BlockError("initial_state", f"`{name}` leaves {difference(there, kind)}, and this starts from "
-                         f"{difference(kind, there)}", fix="copy from a block with the same settings, or write "
-                         f"`initial_state: {name.partition('.')[0]}` for a projection")  # fmt: skip
+                         f"{difference(kind, there)}",
+                         fix=f"copy from a block with the same settings, or write {other}")  # fmt: skip
     return name
 
 

@@ -156,7 +156,7 @@ class Cells(nn.Module):
 def continued(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]) -> str:
     """The memory whose last state is continued, "" for an empty beginning. Raises BlockError for any other."""
     if isinstance(chosen, dict):
-        return copied(site, chosen, kind)
+        return copied(site, chosen, kind, projected=False)
     if chosen != "zeros":
         raise BlockError(
             "initial_state", f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither",
