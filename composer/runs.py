@@ -126,7 +126,7 @@ def translations(
     full = [at for at, line in enumerate(lines) if line.strip()]
     texts = {side: [""] * len(full) for side in sides}
     for row, at in enumerate(full):
-        for side, text in zip(sides, columns(lines[at], len(sides), first + at + 1, origin), strict=True):
+        for side, text in zip(sides, columns(lines[at], sides, first + at + 1, origin), strict=True):
             texts[side][row] = text
     check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
@@ -171,14 +171,16 @@ def agree(runs: Sequence[Run]) -> None:
             )
 
 
-def columns(line: str, count: int, number: int, origin: str) -> list[str]:
+def columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
     """What each encoder reads of a line. Raises DataError."""
-    if count <= 1:
-        return [line][:count]
+    if len(sides) <= 1:
+        return [line][: len(sides)]
     found = line.split("\t")
-    if len(found) != count:
-        message = f"this line has {len(found)} columns, and the model reads {count}"
-        raise DataError([Fault(origin, number, 1, "columns", "", message, "put a tab between the texts", line[:200])])
+    if len(found) != len(sides):
+        texts = "1 text" if len(found) == 1 else f"{len(found)} texts"
+        message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
+        fix = "put a tab between the texts, in this order"
+        raise DataError([Fault(origin, number, 1, "columns", "", message, fix, line[:200])])
     return found
 
 

@@ -226,3 +226,147 @@ def test_a_decoder_does_not_end_with_a_grid(tmp_path: Path) -> None:
     assert fault.message == "the decoder ends with a grid, and the output reads a sequence"
     assert fault.hint == "end it with `- column: 0`"
     assert loaded(tmp_path, text + "    - column: 0\n").plan().parameters > 0
+
+
+MEMORIES = """recipe: 1
+data: {parallel: {train: {source: a, target: b}}, tokenizer: char}
+model:
+  width: 8
+  encoder:
+    - ntm: {slots: 6, slot_width: 3, as: paper}
+    - stack_memory: {width: 4, as: pile}
+    - discrete_stacks: {stacks: 2, cells: 4, as: cells}
+    - grid: {columns: 2, as: picture}
+    - column
+  decoder:
+    - @
+    - cross_attention
+"""
+"""The faulty block stands in line 12; it begins in column 7."""
+EMPTY = "write `initial_state: zeros`, or `{copy: MEMORY.x}` where x is another"
+
+MEMORIES_REFUSED = {
+    "a tape with other slots": (
+        "ntm: {slots: 5, slot_width: 3, initial_state: {copy: encoder.paper}}", "12:60:setting",
+        "`encoder.paper` leaves the state of `ntm` with slots 6, and this starts from the state of `ntm` with slots 5",
+        "copy from a block with the same settings, or write `initial_state: encoder` for a projection"),
+    "a tape with other heads": (
+        "ntm: {slots: 6, slot_width: 3, read_heads: 2, initial_state: {copy: encoder.paper}}", "12:75:setting",
+        "with read_heads 1, and this starts from the state of `ntm` with read_heads 2", "the same settings"),
+    "a tape that is filled and copied": (
+        "ntm: {slots: 6, slot_width: 3, memory: random, initial_state: {copy: encoder.paper}}", "12:46:setting",
+        "the memory of another ntm is continued here", "remove `memory` here"),
+    "a tape with less slots than a head moves": (
+        "ntm: {slots: 6, shift: 3}", "12:30:setting", "needs 7, and there are 6", "write `shift: 2`, or `slots: 7`"),
+    "a tape with less slots than a head moves unless told": (
+        "ntm: {slots: 2}", "12:7:setting", "needs 3, and there are 2", "write `shift: 0`, or `slots: 3`"),
+    "a tape of a pile": (
+        "ntm: {initial_state: {copy: encoder.pile}}", "12:35:setting",
+        "leaves the state of `stack_memory` with width 4, and this starts from the state of `ntm` with slots 128",
+        "`initial_state: encoder`"),
+    "a recurrent block of a tape": (
+        "rnn: {initial_state: {copy: encoder.paper}}", "12:35:setting", "and this starts from the state of `rnn` with",
+        "`initial_state: encoder`"),
+    "a queue of a stack": (
+        "queue_memory: {width: 4, initial_state: {copy: encoder.pile}}", "12:54:setting",
+        "`encoder.pile` leaves the state of `stack_memory`, and this starts from the state of `queue_memory`",
+        "copy from a block with the same settings, or write `initial_state: zeros`"),
+    "a wider stack": (
+        "stack_memory: {initial_state: {copy: encoder.pile}}", "12:44:setting",
+        "with width 4, and this starts from the state of `stack_memory` with width 8", "write `initial_state: zeros`"),
+    "more stacks": (
+        "discrete_stacks: {stacks: 3, cells: 4, initial_state: {copy: encoder.cells}}", "12:68:setting",
+        "with stacks 2, and this starts from the state of `discrete_stacks` with stacks 3", "`initial_state: zeros`"),
+    "a learned stack": (
+        "stack_memory: {initial_state: learned}", "12:37:setting",
+        "`stack_memory` begins empty, or as another one ended, and `learned` is neither", f"{EMPTY} `stack_memory`"),
+    "a projected deque": (
+        "deque_memory: {initial_state: encoder}", "12:37:setting", "and `encoder` is neither",
+        f"{EMPTY} `deque_memory`"),
+    "discrete stacks that are learned": (
+        "discrete_stacks: {initial_state: learned}", "12:40:setting", "begins empty", f"{EMPTY} `discrete_stacks`"),
+    "more to read than a stack holds": (
+        "discrete_stacks: {depth: 5, cells: 4}", "12:32:setting", "5 numbers are read of a stack that holds 4",
+        "write `depth: 4`, or `cells: 5`"),
+    "a machine in a decoder": (
+        "nram", "12:7:causality", "a decoder may not read the future, and `nram` does", "move it to the encoder"),
+    "a machine in a loop": (
+        "recurrent: [{nram: {steps: 3}}]", "12:20:causality", "and `nram` does", "`- aligned`"),
+    "facts without a question": (
+        "supporting_facts: {hops: 2}", "12:7:memory", "nothing says what is asked", "write `query: encoder`"),
+    "a question that is a grid": (
+        "supporting_facts: {query: encoder.picture}", "12:33:kind", "a question is a sequence of words", "with `sum`"),
+    "hops with a question that is a grid": (
+        "memory_network: {query: encoder.picture}", "12:31:kind", "`encoder.picture` is a grid", "with `sum`"),
+    "a question that is the decoder's": (
+        "memory_network: {query: input}", "12:31:name", "no memory is called `input`", "what can be read here"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MEMORIES_REFUSED)
+def test_a_memory_is_refused_where_it_does_not_fit(case: str, tmp_path: Path) -> None:
+    block, place, message, fix = MEMORIES_REFUSED[case]
+    with pytest.raises(RecipeError) as raised:
+        loaded(tmp_path, MEMORIES.replace("@", block)).plan()
+    told = {places([fault])[0]: fault for fault in raised.value.faults}
+    assert place in told, told
+    assert message in told[place].message
+    assert fix in told[place].hint
+
+
+def test_memories_go_on_where_they_fit(tmp_path: Path) -> None:
+    going_on = """ntm: {slots: 6, slot_width: 3, initial_state: {copy: encoder.paper}}
+    - stack_memory: {width: 4, initial_state: {copy: encoder.pile}}
+    - discrete_stacks: {stacks: 2, cells: 4, depth: 1, initial_state: {copy: encoder.cells}}
+    - memory_network: {from: encoder.picture, as: asked}
+    - memory_network: {from: encoder.picture, query: encoder}
+    - concat: asked"""
+    assert loaded(tmp_path, MEMORIES.replace("@", going_on)).plan().parameters > 0
+
+
+def test_two_memories_to_read_and_none_is_chosen(tmp_path: Path) -> None:
+    text = MEMORIES.replace("  encoder:\n", "  encoders:\n    other: [rnn]\n    source:\n").replace(
+        "    - ", "      - "
+    )
+    with pytest.raises(RecipeError, match=r"there are 2 memories to read \(`other`, `source`\)"):
+        loaded(tmp_path, text.replace("source: a", "source: a, other: c").replace("@", "memory_network")).plan()
+
+
+ANSWERS = """recipe: 1
+data: {generate: {copy: {symbols: 6}}, tokenizer: {integers: {below: 6}}}
+model:
+  embedding: one_hot
+  width: 6
+  encoder: [nram]
+  decoder: [aligned]
+  output: {kind: identity, length: 6}
+"""
+
+ANSWERS_REFUSED = [
+    (
+        "[aligned]",
+        "[aligned, {linear: 5}]",
+        "8:18:width",
+        "the decoder ends 5 wide, and there are 6 tokens to choose from",
+    ),
+    ("length: 6", "tie: []", "8:18:missing", "`identity` has no logit for the end of an answer"),
+    (
+        "one_hot",
+        "linear",
+        "4:14:vectors",
+        "`linear` works on vectors of bits, and the tokenizer `integers` gives words",
+    ),
+    ("[nram]", "[{linear: 2}, nram]", "6:26:width", "the machine counts from 0 to 1, and needs 3 integers or more"),
+    ("below: 6", "below: 2", "2:70:bound", "`below` takes a whole number, 3 or more; `2` is too small"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "place", "message"), ANSWERS_REFUSED)
+def test_an_answer_is_refused_where_it_does_not_fit(
+    old: str, new: str, place: str, message: str, tmp_path: Path
+) -> None:
+    assert loaded(tmp_path, ANSWERS).plan().parameters > 0
+    with pytest.raises(RecipeError) as raised:
+        loaded(tmp_path, ANSWERS.replace(old, new)).plan()
+    told = {places([fault])[0]: fault.message for fault in raised.value.faults}
+    assert message in told.get(place, ""), told

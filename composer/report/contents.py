@@ -34,6 +34,7 @@ class Chart(NamedTuple):
 CHARTS = (
     Chart("Loss", ("train/loss", "val/loss")),
     Chart("Perplexity", ("val/perplexity",), logarithmic=True),
+    Chart("Bits per sequence", ("val/bits_per_sequence",), logarithmic=True),
     Chart("BLEU and chrF", ("val/bleu", "val/chrf")),
     Chart("Accuracy", ("val/token_accuracy", "val/exact_match"), high=1.0),
     Chart("Learning rate", ("train/learning_rate",)),
@@ -42,10 +43,12 @@ CHARTS = (
 )
 SCORES = {
     "loss": "loss", "perplexity": "perplexity", "token_accuracy": "token accuracy", "exact_match": "exact match",
-    "bleu": "BLEU", "chrf": "chrF",
+    "bleu": "BLEU", "chrf": "chrF", "bits_per_sequence": "bits per sequence",
 }  # fmt: skip
 """The scores of the table, and what they are called."""
 SHARES = ("token_accuracy", "exact_match")
+PRECISE = ("loss", "perplexity", "bits_per_sequence")
+"""Scores that are told by their leading digits."""
 RIGHT = {"exact_match": "exact match", "in_place": "words in place"}
 """What is told of every length of the source, and how it is called."""
 FOLLOWED = 3
@@ -164,7 +167,7 @@ def score(name: str, value: float | None) -> str:
     """A score as one reads it."""
     if value is None:
         return ""
-    return f"{value:.1%}" if name in SHARES else f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.2f}"
+    return f"{value:.1%}" if name in SHARES else f"{value:.4g}" if name in PRECISE else f"{value:.2f}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

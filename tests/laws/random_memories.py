@@ -73,7 +73,11 @@ def memory_network(scene: Scene) -> dict[str, Any]:
 
 
 def supporting_facts(scene: Scene) -> dict[str, Any]:
-    return {**asking(scene, needed=not scene.rarely()), "hops": scene.one_of(None, 2), "margin": scene.one_of(None, 1.0)}
+    return {
+        **asking(scene, needed=not scene.rarely()),
+        "hops": scene.one_of(None, 2),
+        "margin": scene.one_of(None, 1.0),
+    }
 
 
 def asking(scene: Scene, needed: bool = False) -> dict[str, Any]:

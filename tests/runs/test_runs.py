@@ -114,7 +114,7 @@ def test_several_encoders_read_columns(tmp_path: Path) -> None:
     lines = ["eins zwei\tdrei", "eins zwei\tneun zehn acht"]
     one, other = translations([run], lines, run.recipe.decoding)
     assert one[0].score != other[0].score
-    with pytest.raises(DataError, match="this line has 1 columns, and the model reads 2"):
+    with pytest.raises(DataError, match="this line has 1 text, and the model reads 2: "):
         run.translate(["eins\tzwei", "drei"])
 
 

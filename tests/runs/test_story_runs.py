@@ -128,7 +128,7 @@ def test_a_search_gives_what_the_model_says(run: Run) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [
-        ("where is a", "columns", "1 columns, and the model reads 2"),
+        ("where is a", "columns", "1 text, and the model reads 2: question, story"),
         ("where is a\t", "story", "no sentence"),
         ("where is a\t . ", "story", "no sentence"),
         ("where is a\ta went to the big hall.", "story", "has 6 words, and there is room for 5"),
