@@ -66,7 +66,7 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
     A line has the texts of several encoders with tabs between. Raises DataError where it has not, and RunFailed.
     """
     sides = sources(run.recipe)
-    rows = [columns(line, len(sides), number, origin) for number, line in enumerate(lines, start=1)]
+    rows = [columns(line, sides, number, origin) for number, line in enumerate(lines, start=1)]
     texts = {side: [row[place] for row in rows] for place, side in enumerate(sides)}
     check_stories(run.recipe, texts, range(1, len(lines) + 1), origin)
     ids = {side: encode_side(run.recipe, run.tokenizers, side, each) for side, each in texts.items()}

@@ -137,7 +137,7 @@ def test_several_encoders(tmp_path: Path) -> None:
     (found,) = alignments(opened, ["eins zwei\tdrei"])
     assert found.texts == {"left": "eins zwei", "right": "drei"}
     assert [each.columns for each in found.attentions] == [["eins", "zwei", "⟨eos⟩"], ["drei", "⟨eos⟩"]]
-    with pytest.raises(DataError, match=r"--sentence:2:1.*1 columns"):
+    with pytest.raises(DataError, match=r"--sentence:2:1.*1 text, and the model reads 2: left, right"):
         alignments(opened, ["eins\tzwei", "eins"], "--sentence")
 
 
