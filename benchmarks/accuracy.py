@@ -2,9 +2,10 @@
 
     python benchmarks/accuracy.py RUN [RUN ...] [--lengths 200 400] [--lines 100] [--picture F.svg]
 
-A cell is the share of lines without any error, and behind it, where that is not all, the share of words in place. A
-length is what the task's `test_lengths` count (symbols, digits). The lengths of a run's own test are in its run.json;
-others are asked now, each of LINES lines, and kept in accuracy.json beside it. Runs of one recipe stand together.
+A cell is the share of lines without any error, and behind it, where that is not all, the share of words in place; of
+vectors of bits also what an answer costs in bits, the true answer so far being given. A length is what the task's
+`test_lengths` count (symbols, digits). The lengths of a run's own test are in its run.json; others are asked now, each
+of LINES lines, and kept in accuracy.json beside it. Runs of one recipe stand together.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ class Share(NamedTuple):
     """What is right at a length: of so many lines, the share without any error, and the share of words in place.
 
     cut: a sentence where answers were cut at their maximum length. What a run keeps of its own test has none.
+    bits: what an answer costs where it is of vectors of bits.
     """
 
     lines: int
     exact: float
     placed: float
     cut: str = ""
+    bits: float | None = None
 
 
 class Row(NamedTuple):
@@ -97,7 +100,7 @@ def words_of(task: str, settings: Mapping[str, Any], length: int) -> int:
 
 
 def share_of(told: Mapping[str, Any], cut: str = "") -> Share:
-    return Share(told["lines"], told["exact_match"], told["in_place"], cut)
+    return Share(told["lines"], told["exact_match"], told["in_place"], cut, told.get("bits"))
 
 
 def asked(folder: RunFolder, task: str, lengths: Iterable[int], lines: int) -> dict[int, Share]:
@@ -159,7 +162,8 @@ def cell(found: Row, length: int) -> str:
     if length not in found.shares:
         return "not asked"
     share = found.shares[length]
-    return percent(share.exact) + ("" if share.exact == 1 else f" ({percent(share.placed)})")
+    bits = "" if share.bits is None else f", {share.bits:.2g} bits" if share.bits < 100 else f", {share.bits:.0f} bits"
+    return percent(share.exact) + ("" if share.exact == 1 else f" ({percent(share.placed)})") + bits
 
 
 def percent(share: float) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from blocks.core import addressing
+from blocks.core.addressing import Way, Where
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, InitialState, Site, State
 from blocks.core.tape import Filling, Tape
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many slots a head may move in one step."""
 Tensors = tuple[Tensor, ...]
+WAY = len(Way._fields)
 
 
 class Ntm(Block):
@@ -71,40 +75,85 @@ class Ntm(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         memory, places, read = state
-        asked, erase, add = self._said(x, context.mask, memory.dtype)
-        reads, passed = [], []
+        told = self._told(x, memory.dtype)
         with exactly(memory):
-            for one, e, a, real in zip(asked, erase, add, context.mask.unbind(1), strict=True):
-                found = addressing.address(memory, places, one)  # (B, H, N)
-                places = torch.where(real[:, None, None], found, places)
-                memory = written(memory, places[:, self.reading :], e, a)
-                seen = (places[:, : self.reading] @ memory).flatten(1)  # (B, R M)
-                read = torch.where(real[:, None], seen, read)
-                reads.append(read)
-                passed.append(places)
+            memory, passed, reads = Steps.apply(memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask,
+                                                *told)  # fmt: skip
         self._shown(passed, context)
-        return torch.stack(reads, 1).to(x.dtype), (memory, places, read)
+        reads = reads.flatten(2)  # (B, T, R M)
+        return reads.to(x.dtype), (memory.mT, passed[:, -1], reads[:, -1])
 
     def before(self, x: Tensor, state: State) -> Tensor:
         read: Tensor = state[2]
         return read[:, None]
 
-    def _said(self, x: Tensor, mask: Tensor, dtype: torch.dtype) -> tuple[list[addressing.Where], Tensors, Tensors]:
-        """What the heads are told, position by position; at a masked one to erase nothing and to add nothing."""
+    def _told(self, x: Tensor, dtype: torch.dtype) -> Tensors:
+        """What the heads are told at all positions, as `Steps` takes it."""
         x = x.to(self.asks.weight.dtype)
-        told = self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))  # (B, T, H, .)
-        whole = addressing.where(told, self.slot_width, self.shift)
-        asked = [addressing.Where(*one) for one in zip(*(each.unbind(1) for each in whole), strict=True)]
-        data = self.writes(x).to(dtype).unflatten(-1, (2, self.writing, -1))  # (B, T, 2, W, M)
-        data = torch.stack((torch.sigmoid(data[:, :, 0]), torch.tanh(data[:, :, 1])), 2)
-        data = data.masked_fill(~mask[:, :, None, None, None], 0.0)
-        return asked, data[:, :, 0].unbind(1), data[:, :, 1].unbind(1)
+        asked = self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))  # (B, T, H, .)
+        erase, add = self.writes(x).to(dtype).unflatten(-1, (2, self.writing, -1)).unbind(2)  # (B, T, W, M)
+        return (*addressing.where(asked, self.slot_width, self.shift), torch.sigmoid(erase), torch.tanh(add))
 
-    def _shown(self, places: list[Tensor], context: Context) -> None:
-        if context.records is not None:
-            whole = torch.stack(places, 1)  # (B, T, H, N)
-            context.record("read_weights", whole[:, :, : self.reading])
-            context.record("write_weights", whole[:, :, self.reading :])
+    def _shown(self, passed: Tensor, context: Context) -> None:
+        context.record("read_weights", passed[:, :, : self.reading])  # (B, T, R, N)
+        context.record("write_weights", passed[:, :, self.reading :])  # (B, T, W, N)
+
+
+class Steps(torch.autograd.Function):
+    """Position after position, what the heads are told of all of them given, (B, T, ., .) each.
+
+    Its own gradient, which keeps one memory of a step, and adds all that is a memory's gradient up in one place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *told: Tensor) -> Tensors:
+        memory, reading = memory.contiguous(), read.shape[1]
+        real, reads, passed = real[..., None, None], [], []
+        kept: list[Tensor] = []
+        parts = (real, real.to(memory.dtype), *told)
+        for now, share, *one in zip(*(each.unbind(1) for each in parts), strict=True):
+            way = addressing.address(memory, places, Where(*one[:4]))
+            places = torch.where(now, way.places, places)  # (B, H, N)
+            memory = written(memory, places[:, reading:] * share, one[4], one[5])  # (B, M, N)
+            read = torch.where(now, torch.bmm(places[:, :reading], memory.mT), read)  # (B, R, M)
+            reads.append(read)
+            passed.append(places)
+            kept.extend(way if any(ctx.needs_input_grad) else ())
+        ctx.save_for_backward(parts[1], *told, *kept, memory, places)
+        return memory, torch.stack(passed, 1), torch.stack(reads, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, total: Tensor, passed: Tensor, reads: Tensor) -> tuple[Tensor | None, ...]:
+        told, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        ways = [Way(*each) for each in zip(*(kept[first:-2:WAY] for first in range(WAY)), strict=True)]
+        total = total.clone(memory_format=torch.contiguous_format)  # (B, M, N), of one step after the other
+        places, read, after = torch.zeros_like(passed[:, 0]), torch.zeros_like(reads[:, 0]), kept[-2:]
+        parts = [each.unbind(1) for each in (passed, reads, *told)]
+        grads = []
+        with exactly(total):
+            for way, place, seen, *one in reversed([*zip(ways, *parts, strict=True)]):
+                (places, read), data = back(total, places + place, read + seen, way, after, one)
+                grads.append(data)
+                after = way.memory, way.before
+        return total, places, read, None, *(torch.stack(each[::-1], 1) for each in zip(*grads, strict=True))
+
+
+def back(total: Tensor, places: Tensor, read: Tensor, way: Way, after: Tensors,
+         told: Sequence[Tensor]) -> tuple[Tensors, Tensors]:  # fmt: skip
+    """Of a step's gradients of the places and of what is read: those of what was before, and was told.
+
+    `after` are the memory and the places that it left. The memory's gradient goes to `total`, in place.
+    """
+    (share, *asked, erase, add), reading = told, read.shape[1]
+    reader, writer = after[1][:, :reading], after[1][:, reading:] * share
+    seen = read * share  # (B, R, M)
+    total.baddbmm_(seen.mT, reader)
+    wrote, *data = written_back(total, way.memory, writer, erase, add)
+    places = places + torch.cat((torch.bmm(seen, after[0]), wrote.mul_(share)), 1)  # (B, H, N)
+    found = places * share
+    before, where = addressing.address_back(total, found, Where(*asked), way)
+    return (before.add_(places.sub_(found)), read - seen), (*where, *data)
 
 
 def exactly(x: Tensor) -> AbstractContextManager[object]:
@@ -113,11 +162,30 @@ def exactly(x: Tensor) -> AbstractContextManager[object]:
 
 
 def written(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:
-    """A memory (B, N, M) after heads at `places` (B, W, N) have all erased, then all added (B, W, M) each."""
-    one = memory.new_ones(())
-    for place, each in zip(places.split(1, 1), erase.split(1, 1), strict=True):  # (B, 1, N), (B, 1, M)
-        memory = memory * torch.baddbmm(one, place.mT, each, alpha=-1.0)  # (B, N, M)
-    return torch.baddbmm(memory, places.mT, add)
+    """A memory (B, M, N) after heads at `places` (B, W, N) have all erased, then all added (B, W, M) each."""
+    *_, last = erased(memory, places.split(1, 1), erase.split(1, 1))
+    return last.baddbmm_(add.mT, places)  # new, since at least one head has erased
+
+
+def erased(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
+    """The memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M) each"""
+    left = [memory]
+    for place, each in zip(places, erase, strict=True):
+        left.append(torch.addcmul(left[-1], place, left[-1] * each.mT, value=-1.0))  # (B, M, N)
+    return left
+
+
+def written_back(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensors:
+    """Of the gradient `total` of what is written, in its place that of the memory; and those of the other three."""
+    wrote, added = torch.bmm(add, total), torch.bmm(places, total.mT)  # (B, W, N), (B, W, M)
+    heads, rates, rated = places.split(1, 1), erase.split(1, 1), []
+    lefts = erased(memory, heads[:-1], rates[:-1])
+    for left, place, each, share in reversed([*zip(lefts, heads, rates, wrote.split(1, 1), strict=True)]):
+        product = total * left  # (B, M, N)
+        share.baddbmm_(each, product, alpha=-1.0)
+        rated.append(torch.baddbmm(each, place, product.mT, beta=0.0, alpha=-1.0))  # (B, 1, M)
+        total.addcmul_(place, torch.mul(total, each.mT, out=product), value=-1.0)
+    return wrote, torch.cat(rated[::-1], 1), added
 
 
 def _refuse(slots: int, shift: int, memory: str, initial_state: str | dict[str, str]) -> None:

@@ -1,16 +1,17 @@
 """How a head of a memory with slots finds where to read and write: by content, by a shift, sharpened.
 
 The equations are those of Graves, Wayne & Danihelka 2014, section 3.3. N is the slots of a memory, M the width of one,
-H heads at once, O = 2 s + 1 offsets from -s to s.
+H heads at once, O = 2 s + 1 offsets from -s to s. A memory is (B, M, N) here: the kernels run along the slots, of which
+there are more. Gradients are written out, since autograd would write the memory and the weightings several times more.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 TINY = 1e-12
@@ -26,6 +27,20 @@ class Where(NamedTuple):
     gate: Tensor  # (..., H, 1)
     shift: Tensor  # (..., H, 1, O), from the offset +s to -s
     sharpness: Tensor  # (..., H, 1)
+
+
+class Way(NamedTuple):
+    """How heads came to where they are in a step: what its gradient needs."""
+
+    memory: Tensor  # (B, M, N)
+    before: Tensor  # (B, H, N)
+    scale: Tensor  # (B, 1, N), of each slot
+    alike: Tensor  # (B, H, N)
+    content: Tensor  # (B, H, N)
+    circle: Tensor  # (B, H, N + 2s)
+    moved: Tensor  # (B, H, N), above 0
+    logarithm: Tensor  # (B, H, N), of `moved`
+    places: Tensor  # (B, H, N)
 
 
 def sizes(width: int, shift: int) -> list[int]:
@@ -45,43 +60,67 @@ def unit(x: Tensor) -> Tensor:
     return x * (x.square().sum(-1, keepdim=True) + TINY).rsqrt()
 
 
-class Alike(torch.autograd.Function):
-    """k . M(i) / |M(i)| of keys (B, H, M) and slots (B, N, M): (B, H, N).
-
-    Its own gradient, since the memory is far larger than all else: it is written once, where autograd writes it four
-    times.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, key: Tensor, memory: Tensor) -> Tensor:
-        scale = (memory.square().sum(-1) + TINY).rsqrt()[:, None]  # (B, 1, N)
-        alike = key @ memory.mT * scale
-        ctx.save_for_backward(key, memory, scale, alike)
-        return alike
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        key, memory, scale, alike = ctx.saved_tensors
-        onto = grad * scale  # (B, H, N)
-        length = -((grad * alike).sum(1) * scale[:, 0].square())  # (B, N), per unit of M(i)
-        return onto @ memory, torch.baddbmm(memory * length[..., None], onto.mT, key)
+def address(memory: Tensor, before: Tensor, asked: Where) -> Way:
+    """The weightings of a step, equations 5 to 9. memory: (B, M, N), before: (B, H, N)"""
+    scale = (memory.square().sum(1, keepdim=True) + TINY).rsqrt()
+    alike = torch.bmm(asked.key, memory).mul_(scale)
+    content = alike.softmax(-1)
+    circle = circled(torch.lerp(before, content, asked.gate), asked.shift)
+    moved = mixed(circle, asked.shift).add_(NOWHERE)
+    logarithm = moved.log()
+    places = (asked.sharpness * logarithm).softmax(-1)
+    return Way(memory, before, scale, alike, content, circle, moved, logarithm, places)
 
 
-def address(memory: Tensor, before: Tensor, asked: Where) -> Tensor:
-    """The weightings of a step, equations 5 to 9. memory: (B, N, M), before: (B, H, N) -> (B, H, N)"""
-    alike: Tensor = Alike.apply(asked.key, memory)
-    content = alike.softmax(-1)  # (B, H, N)
-    return sharpened(shifted(torch.lerp(before, content, asked.gate), asked.shift), asked.sharpness)
+def address_back(total: Tensor, grad: Tensor, asked: Where, way: Way) -> tuple[Tensor, Where]:
+    """Of the gradient of the places: that of the places before, and of what was asked; the memory's goes to `total`."""
+    power = softmax_back(grad, way.places)  # (B, H, N)
+    sharpness = (power * way.logarithm).sum(-1, keepdim=True)
+    moved = power.mul_(asked.sharpness).div_(way.moved)
+    shift = torch.cat([(moved * each).sum(-1, keepdim=True) for each in windows(way.circle, asked.shift)], -1)
+    gated = shifted(moved, asked.shift.flip(-1))
+    gate = (gated * (way.content - way.before)).sum(-1, keepdim=True)
+    content = gated * asked.gate
+    alike = softmax_back(content, way.content)
+    length = (alike * way.alike).sum(1, keepdim=True) * way.scale.square()  # (B, 1, N), per unit of M(i)
+    product = alike.mul_(way.scale)  # (B, H, N)
+    total.addcmul_(way.memory, length, value=-1.0).baddbmm_(asked.key.mT, product)  # (B, M, N)
+    key = torch.bmm(product, way.memory.mT)  # (B, H, M)
+    return gated.sub_(content), Where(key, gate, shift[..., None, :], sharpness)
 
 
 def shifted(weights: Tensor, shift: Tensor) -> Tensor:
     """Equation 8: w'(i) = sum_j w(j) s(i - j), the slots in a circle. (B, H, N), (B, H, 1, O) -> (B, H, N)"""
+    return mixed(circled(weights, shift), shift)
+
+
+def circled(weights: Tensor, shift: Tensor) -> Tensor:
+    """The slots, with those of the other end on either side: (B, H, N) -> (B, H, N + 2s)"""
     most, slots = shift.shape[-1] // 2, weights.shape[-1]
-    circle = torch.cat((weights[..., slots - most :], weights, weights[..., :most]), -1)  # (B, H, N + 2s)
-    return (shift @ circle.unfold(-1, slots, 1)).squeeze(-2)
+    return torch.cat((weights[..., slots - most :], weights, weights[..., :most]), -1)
+
+
+def mixed(circle: Tensor, shift: Tensor) -> Tensor:
+    """The neighbours of each slot, weighted: (B, H, N + 2s), (B, H, 1, O) -> (B, H, N)"""
+    first, *others = zip(windows(circle, shift), shift.unbind(-1), strict=True)
+    whole = torch.mul(*first)
+    for window, share in others:
+        whole = torch.addcmul(whole, window, share)
+    return whole
+
+
+def windows(circle: Tensor, shift: Tensor) -> Iterator[Tensor]:
+    """Each slot's neighbour at every offset, as many as `shift` has: (B, H, N) each."""
+    slots = circle.shape[-1] - shift.shape[-1] + 1
+    return (circle[..., first : first + slots] for first in range(shift.shape[-1]))
 
 
 def sharpened(weights: Tensor, sharpness: Tensor) -> Tensor:
     """Equation 9: w^gamma over its sum. Of the logarithms, so that neither 0 nor a large gamma leaves nothing."""
     return (sharpness * (weights + NOWHERE).log()).softmax(-1)
+
+
+def softmax_back(grad: Tensor, y: Tensor) -> Tensor:
+    """The gradient of z, where y is its softmax along the last axis."""
+    back: Tensor = torch.ops.aten._softmax_backward_data(grad, y, -1, y.dtype)
+    return back

@@ -158,6 +158,11 @@ def test_tables_stand_by_task_recipe_and_seed() -> None:
     assert accuracy.table("sort", tasks["sort"]).splitlines()[2] == "| other-1 | not asked | 0 % (0 %) |"
 
 
+def test_bits_stand_behind_the_shares() -> None:
+    rows = [made("ntm", 1, {4: Share(10, 1.0, 1.0, bits=0.00123), 8: Share(10, 0.0, 0.5, bits=277.9)})]
+    assert accuracy.table("copy", rows).splitlines()[2] == "| ntm-1 | 100 %, 0.0012 bits | 0 % (50.0 %), 278 bits |"
+
+
 def test_picture(tmp_path: Path) -> None:
     assert accuracy.label("lstm", ROWS) == "lstm (2 seeds, 1 of them half-run)"
     assert accuracy.label("gpu", ROWS) == "gpu"
