@@ -39,7 +39,7 @@ class Repeat(Block):
 
     Shapes: (B, T, D) -> (B, T, .). State: one of the stack's for each iteration; with `length`, the last one's.
     Raises BlockError where a shared stack changes the stream, where `length` or `sets` are not shared, where there are
-    more sets than iterations, and where `length` stands in a decoder.
+    more sets than iterations, or nothing to have sets of, and where `length` stands in a decoder.
     """
 
     def __init__(self, site: Site, *, times: Count | Literal["length"], stack: Blocks, share: bool = False,
@@ -58,6 +58,9 @@ class Repeat(Block):
         site.names.join([names])
         if share:
             keeps_stream(site, built[0], "a shared repeat enters it again")
+        if sets > 1 and not any(True for _ in built[0].parameters()):
+            raise BlockError("sets", "nothing in the stack has parameters, so there are no sets of them",
+                             fix="remove `sets`")  # fmt: skip
         self.stacks = nn.ModuleList(built)
         self.given = tuple(sorted(site.names.given - taken))
         self.joined: Tensor

@@ -55,6 +55,9 @@ REFUSED = {
         "12:69:setting", "a local window needs a query for each position"),
     "a location score without a maximal length": (
         "cross_attention: {from: encoder.short, score: location}", "12:53:setting", "nothing says for how many"),
+    "sets of no parameters": (
+        "repeat: {times: 2, share: true, sets: 2, stack: [{add: input}, dropout]}", "12:45:setting",
+        "nothing in the stack has parameters"),
     "a concatenation of different lengths": (
         "concat: encoder.top", "12:15:pace", "`encoder.top` has the positions of an encoder"),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 The laws stand in `LAWS`, one small function each; `check_model` has those of a whole model. What they cannot see, a
 block's own test must: whether it computes the equation that it promises, and what it makes of its first position
-(`start`, `before`).
+(`start`, `before`), unless that is copied.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Law = Callable[[Case], None]
 LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
-        craft.kinds, craft.shapes, flow.no_trace, flow.starting, flow.reordering, flow.causality, flow.chunks,
-        flow.ragged_chunks, flow.last_state, flow.padding, flow.independent_rows, flow.handing_on, loops.lifting,
-        craft.recording, craft.gradients, craft.gradcheck, craft.bfloat16, craft.saving, craft.meta, craft.compiling,
+        craft.kinds, craft.shapes, flow.no_trace, flow.starting, flow.beginning, flow.reordering, flow.causality,
+        flow.chunks, flow.ragged_chunks, flow.last_state, flow.padding, flow.independent_rows, flow.handing_on,
+        loops.lifting, craft.recording, craft.gradients, craft.gradcheck, craft.bfloat16, craft.saving, craft.meta,
+        craft.compiling,
     )
 }  # fmt: skip
 """Every law by its name, but `settings`, which looks at all variants together."""

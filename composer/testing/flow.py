@@ -211,6 +211,18 @@ def starting(case: Case) -> None:
             expect_equal(case, "starting", two, one, "the state of `start` for another x")
 
 
+def beginning(case: Case) -> None:
+    """What continues another block begins where that ended: `before` is what the other gave last, where it is said."""
+    block, given = case.exact(), draw(case)
+    copied_from = given.memories.get("encoder.same")
+    if not case.causal or copied_from is None or case.kind.before is Block.before:
+        return
+    last = copied_from.mask.sum(1) - 1  # (B,)
+    expected = copied_from.states[torch.arange(len(last)), last][:, None]  # (B, 1, D)
+    mine = block.before(given.x[:, :1], start(block, given))
+    expect_equal(case, "beginning", mine, expected, "`before`, against what the copied block gave last")
+
+
 def no_trace(case: Case) -> None:
     """Nothing is kept on `self`, and neither a state nor what a block reads is changed in place."""
     block, given = case.exact(), draw(case)

@@ -200,12 +200,18 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cgru", {"diagonal": True, "gates": "hard"}),
     ("conv", {"activation": "glu"}),
     ("cross_attention", {"score": "additive", "heads": 2, "local": "predicted"}),
+    ("discrete_stacks", {"stacks": 2, "cells": 4, "initial_state": {"copy": "encoder.same"}}),
+    ("memory_network", {"from": "encoder.grid", "query": "encoder", "linear_start": 0.5}),
+    ("nram", {"steps": 2, "registers": 2}),
+    ("ntm", {"slots": 5, "slot_width": 3, "write_heads": 2, "initial_state": "learned"}),
     ("parallel", {"branches": {"one": TANH, "two": [{"positions": {}}]}}),
+    ("queue_memory", {}),
     ("recurrent", {"stack": [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]}),
     ("repeat", {"times": 2, "stack": [{"residual": {"stack": ATTENTION}}, {"feed_forward": {}}]}),
     ("repeat", {"times": "length", "stack": CGRU, "share": True}),
     ("rnn", {"cell": "gru", "reset": "before"}),
     ("self_attention", {"heads": 2, "window": 3}),
+    ("supporting_facts", {"from": "encoder.grid", "query": "encoder", "hops": 2}),
 )
 """A sample of the blocks, since compiling takes seconds."""
 

@@ -13,16 +13,24 @@ from blocks.cgru import Cgru
 from blocks.column import Column
 from blocks.conv import Conv
 from blocks.conv2d import Conv2d
-from blocks.core.contract import Block, Context, State
+from blocks.core.contract import Block, Context, InitialState, Site, State
+from blocks.core.neural_stack import Cells
 from blocks.cross_attention import CrossAttention
+from blocks.discrete_stacks import DiscreteStacks
 from blocks.flatten import Flatten
+from blocks.memory_network import MemoryNetwork
+from blocks.nram import Nram
+from blocks.ntm import Ntm
 from blocks.positions import Positions
+from blocks.queue_memory import QUEUE, QueueMemory
 from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.rnn import Rnn
 from blocks.self_attention import SelfAttention
+from blocks.stack_memory import StackMemory
 from blocks.sum import Sum as ColumnSum
+from blocks.supporting_facts import SupportingFacts
 from composer.testing import LAWS, LawError, check_block
 
 
@@ -127,9 +135,83 @@ class DoublesWhatItLifts(Recurrent):
         return (y if self.stop == len(self.stack.inner()) else 2 * y), after
 
 
+class WritesAtPadding(Ntm):
+    """Its heads stay where they are at a masked position, and write there."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, (_, *heads) = super().forward(x, state, context)
+        _, (memory, *_) = super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+        return y, (memory, *heads)
+
+
+class MovesAtPadding(Ntm):
+    """Its heads write nothing at a masked position, and move."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, (memory, _, read) = super().forward(x, state, context)
+        _, (_, places, _) = super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+        return y, (memory, places, read)
+
+
+class ForgetsWhereItsHeadsWere(Ntm):
+    """A copied memory is read from slot 0."""
+
+    def start(self, x: Tensor, context: Context) -> State:
+        memory, places, read = super().start(x, context)
+        return memory, torch.zeros_like(places).index_fill(-1, torch.tensor(0), 1.0), torch.zeros_like(read)
+
+
+class PopsWherePadded(Cells):
+    def _said(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values, push, _ = super()._said(x, mask)
+        return values, push, super()._said(x, torch.ones_like(mask))[2]
+
+
+class PopsAtPadding(QueueMemory):
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.cells = PopsWherePadded(site, "queue_memory", QUEUE, None, "zeros")
+
+
+class BeginsWithZeros(StackMemory):
+    """It goes on with another one's cells, and knows nothing of them until it has read."""
+
+    def __init__(self, site: Site, *, initial_state: InitialState = "zeros") -> None:
+        super().__init__(site, initial_state=initial_state)
+
+    def before(self, x: Tensor, state: State) -> Tensor:
+        return torch.zeros_like(super().before(x, state))
+
+
+class ActsOnPadding(DiscreteStacks):
+    def _chosen(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return super()._chosen(x, torch.ones_like(mask))
+
+
+class ReadsMaskedSentences(MemoryNetwork):
+    def start(self, x: Tensor, context: Context) -> State:
+        made, real, *question = super().start(x, context)
+        return made, torch.ones_like(real), *question
+
+
+class FindsMaskedSentences(SupportingFacts):
+    def start(self, x: Tensor, context: Context) -> State:
+        made, real, question = super().start(x, context)
+        return made, torch.ones_like(real), question
+
+
+class RunsOnPadding(Nram):
+    """Positions beyond a row are cells that hold what stands there."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+
+
 TANH = [{"linear": {"activation": "tanh"}}]
 INSIDE = [{"rnn": {"cell": "tanh"}}]
 FEEDBACK = [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]
+TAPE = {"slots": 5, "slot_width": 3}
+CONTINUES = {"initial_state": {"copy": "encoder.same"}}
 MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (CountsFromZero, {}, "chunks"),
     (CountsPaddingToo, {}, "ragged_chunks"),
@@ -150,6 +232,15 @@ MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (ReadsAnUnrealCell, {"index": 1}, "padding"),
     (LeavesUnrealCells, {}, "padding"),
     (DoublesWhatItLifts, {"stack": FEEDBACK}, "lifting"),
+    (WritesAtPadding, TAPE, "ragged_chunks"),
+    (MovesAtPadding, TAPE, "ragged_chunks"),
+    (ForgetsWhereItsHeadsWere, {**TAPE, **CONTINUES}, "beginning"),
+    (PopsAtPadding, {}, "ragged_chunks"),
+    (BeginsWithZeros, CONTINUES, "beginning"),
+    (ActsOnPadding, {"stacks": 2, "cells": 4}, "ragged_chunks"),
+    (ReadsMaskedSentences, {"from": "encoder.grid"}, "padding"),
+    (FindsMaskedSentences, {"from": "encoder.grid", "query": "encoder"}, "padding"),
+    (RunsOnPadding, {"steps": 2}, "padding"),
 ]
 
 

@@ -1,6 +1,6 @@
 """Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and keeps the laws.
 
-200 of them here, always the same; 10,000 others with
+200 of them here, and some that are all about memories, always the same; 10,000 others with
 `pytest tests/laws/test_random_stacks.py --hypothesis-profile=thorough -n 0`.
 """
 
@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis.strategies import SearchStrategy
 from random_stacks import recipes
+from random_stories import continued, stories
 
 from composer.build import build
 from composer.errors import RecipeError
@@ -22,6 +24,8 @@ from composer.recipe import Recipe, load
 from composer.testing import check_model
 
 SHARE_ACCEPTED = 0.4
+MEMORIES = 15
+"""Random recipes of each kind about memories, every day."""
 
 
 def test_random_stacks(tmp_path: Path) -> None:
@@ -36,10 +40,28 @@ def test_random_stacks(tmp_path: Path) -> None:
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
 
 
+@pytest.mark.parametrize("drawn", [continued(), stories()], ids=["continued", "stories"])
+def test_random_memories(drawn: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+
+    @settings(effort(), max_examples=MEMORIES if effort() is everyday() else effort().max_examples)
+    @given(drawn)
+    def holds(written: dict[str, Any]) -> None:
+        tally[outcome(written, tmp_path / "random.yaml")] += 1
+
+    holds()
+    assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
+
+
 def effort() -> settings:
     """The profile of the command line, or the one for every day."""
     name = settings.get_current_profile_name()
-    return settings.get_profile(name if name == "thorough" else "random_stacks")
+    return settings.get_profile(name) if name == "thorough" else everyday()
+
+
+def everyday() -> settings:
+    """So many that nobody waits."""
+    return settings.get_profile("random_stacks")
 
 
 def outcome(written: dict[str, Any], file: Path) -> str:
@@ -108,6 +130,13 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
     "a norm before what reads another stream": (
         {"encoder": ["linear"], "decoder": [{"residual": {"norm": "pre", "stack": ["aligned", "linear"]}}]},
         "unused",
+    ),
+    "sets of parameters that are none": (
+        {
+            "encoder": [{"repeat": {"times": 2, "share": True, "sets": 2, "stack": ["dropout"]}}, "linear"],
+            "decoder": ATTENDS,
+        },
+        "setting",
     ),
     "a decoder that reads no target": ({"encoder": ["linear"], "decoder": ["aligned"]}, ""),
 }

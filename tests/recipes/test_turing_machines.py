@@ -11,18 +11,20 @@ from torch import Tensor
 
 from blocks.core.contract import Context
 from composer.build import build
+from composer.decode import decode
+from composer.ids import EOS
 from composer.model import EncoderDecoder
 from composer.recipe import load
 
 RECIPES = ("graves2014_lstm", "graves2014_feed_forward", "graves2014_lstm_baseline")
-SOURCE = {"source": torch.tensor([[70, 9, 200, 31, 2], [260, 5, 2, 0, 0]])}
+SOURCE = {"source": torch.tensor([[70, 9, 200, 31, 2], [259, 5, 2, 0, 0]])}
 TARGET = torch.tensor([[1, 70, 9, 200, 31], [1, 259, 4, 0, 0]])
 
 
 def model_of(name: str) -> EncoderDecoder:
-    """With the vocabulary of 8 digits, whose vectors are ids 5 to 260 of a source, 4 to 259 of a target."""
+    """With the vocabulary of 8 digits, whose vectors are ids 4 to 259."""
     torch.manual_seed(1)
-    model = build(load(PAPERS / f"{name}.yaml"), {"source": 261, "target": 260})
+    model = build(load(PAPERS / f"{name}.yaml"), {"source": 260, "target": 260})
     for parameter in model.parameters():
         parameter.data = 0.2 * torch.randn_like(parameter)
     return model.eval()
@@ -62,6 +64,19 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
     model, other = model_of(name), torch.where(TARGET > 3, 303 - TARGET.clamp(min=44), TARGET)
     expect(model(SOURCE, other)[0], model(SOURCE, TARGET)[0])
     assert not torch.equal(model({"source": SOURCE["source"].flip(0)}, TARGET)[0], model(SOURCE, TARGET)[0])
+
+
+def test_a_tape_and_an_lstm_write_one_answer() -> None:
+    """In an ensemble each keeps its own state: what both would give to each token, on their mean."""
+    models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
+    found = decode(models, SOURCE, {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
+    for row, (best, *_) in enumerate(found):
+        written = [*best.ids, EOS] if best.ended else best.ids
+        before = torch.tensor([[1, *written[:-1]]])
+        alone = {"source": SOURCE["source"][row : row + 1, : (5, 3)[row]]}
+        votes = torch.stack([model(alone, before)[0].softmax(-1) for model in models]).mean(0)
+        score = votes.gather(1, torch.tensor(written)[:, None]).log().sum().item()
+        assert best.score == pytest.approx(score, abs=1e-3)
 
 
 def test_sizes_are_the_papers() -> None:

@@ -1,0 +1,88 @@
+"""Five hundred positions in half precision: what a memory keeps stays finite, and stays what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from blocks.core.contract import State
+from composer.registry import blocks
+from composer.testing import Case
+from composer.testing.bench import Given, Made, cast_all, draw, leaves, run
+
+LONG = (500, 437, 1)
+"""Real positions of each row."""
+HALF = torch.bfloat16
+
+
+def whole(state: State) -> None:
+    """Where the heads of a tape are is a distribution."""
+    _, places, _ = state
+    assert places.min() >= 0
+    torch.testing.assert_close(places.float().sum(-1), torch.ones(places.shape[:2]), atol=1e-2, rtol=0)
+
+
+def thick(state: State) -> None:
+    """No strength of a cell is negative."""
+    _, heights = state
+    assert heights.diff().min() >= 0
+
+
+def within(state: State) -> None:
+    """A number on a stack is what was pushed, or nothing: between 0 and 1, or -1, or between them."""
+    assert state.min() >= -1 - 1e-4  # rounding
+    assert state.max() <= 1 + 1e-4
+
+
+MEMORIES: list[tuple[str, dict[str, Any], Callable[[State], None]]] = [
+    ("ntm", {"slots": 20, "slot_width": 6}, whole),
+    ("ntm", {"slots": 9, "slot_width": 4, "shift": 3, "read_heads": 2, "write_heads": 2, "memory": "random"}, whole),
+    ("stack_memory", {}, thick),
+    ("queue_memory", {}, thick),
+    ("deque_memory", {"width": 5}, thick),
+    ("discrete_stacks", {"stacks": 3, "cells": 20}, within),
+    ("memory_network", {"from": "encoder.grid"}, lambda state: None),
+]
+
+
+@pytest.mark.parametrize("noise", [0.2, 3.0], ids=["calm", "saturated"])
+@pytest.mark.parametrize("automatic", [False, True], ids=["bfloat16", "autocast"])
+@pytest.mark.parametrize(("word", "settings", "holds"), MEMORIES, ids=[word for word, _, _ in MEMORIES])
+def test_a_long_row_stays_finite(
+    word: str, settings: dict[str, Any], holds: Callable[[State], None], automatic: bool, noise: float
+) -> None:
+    case = Case(blocks()[word], settings)
+    block = case.build(noise=noise).to(torch.float32 if automatic else HALF)
+    given = cast_all(draw(case, LONG), torch.float32 if automatic else HALF)
+    x = given.x.requires_grad_()
+    with torch.autocast("cpu", HALF) if automatic else nullcontext():
+        made = run(block, given)
+    made.y.float().square().mean().backward()
+    expect_finite(made, given, [x, *block.parameters()])
+    holds(made.state)
+
+
+def expect_finite(made: Made, given: Given, learned: list[Tensor]) -> None:
+    """Outputs, what is kept, and gradients."""
+    assert made.y.shape[:2] == given.mask.shape
+    assert all(each.isfinite().all() for each in (made.y, *leaves(made.state)))
+    gradients = [each.grad for each in learned if each.grad is not None]
+    assert gradients
+    assert all(each.isfinite().all() for each in gradients)
+
+
+@pytest.mark.parametrize("automatic", [False, True], ids=["bfloat16", "autocast"])
+def test_a_machine_of_many_steps_stays_finite(automatic: bool) -> None:
+    case = Case(blocks()["nram"], {"steps": 60, "registers": 3}, "encoder")
+    block = case.build(noise=2.0).to(torch.float32 if automatic else HALF)
+    given = cast_all(draw(case), torch.float32 if automatic else HALF)
+    with torch.autocast("cpu", HALF) if automatic else nullcontext():
+        made = run(block, given)
+    made.y.float().square().mean().backward()
+    expect_finite(made, given, list(block.parameters()))
+    assert made.y.max() <= 1e-2  # logarithms of probabilities
