@@ -15,7 +15,7 @@ from composer.model import EncoderDecoder
 from composer.recipe import load
 
 BABI = Path(__file__).parents[2] / "recipes" / "babi"
-WORDS, WIDTH = 9, 4
+WORDS, WIDTH, SLOTS = 9, 4, 50
 STORY, ASKED = [[5, 6, 7], [8, 4], [6, 12, 5, 9]], [10, 6]
 TARGET = torch.tensor([[1, 7]])
 
@@ -56,7 +56,8 @@ def hops(block: Any, encoding: str, wise: bool) -> tuple[Tensor, Tensor]:
         a, c = (0, 1) if wise else (hop, hop + 1)
         m, read = (torch.stack([sentence(maps[at], words, encoding) + times[len(STORY) - 1 - i, at]
                                 for i, words in enumerate(STORY)]) for at in (a, c))  # fmt: skip
-        u = (block.between @ u if wise else u) + (m @ u).softmax(0) @ read
+        scores = torch.cat((m @ u, torch.zeros(SLOTS - len(STORY))))  # the missing sentences are empty
+        u = (block.between @ u if wise else u) + scores.softmax(0)[: len(STORY)] @ read
     return u, maps[-1]
 
 
