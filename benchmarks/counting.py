@@ -29,7 +29,8 @@ class Counted(NamedTuple):
 def runs_in(folders: Sequence[Path]) -> Iterator[Path]:
     """The runs, and those of folders of seeds."""
     for folder in folders:
-        seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
+        seeds = [each for each in folder.glob("seed-*") if each.is_dir()]
+        seeds.sort(key=lambda path: int(path.name.removeprefix("seed-")))
         yield from seeds or [folder]
 
 

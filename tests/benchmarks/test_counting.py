@@ -31,6 +31,7 @@ def test_of_three_letters_the_second_is_certain_too():
 def test_a_folder_of_seeds_is_its_runs(tmp_path):
     for seed in (10, 2):
         (tmp_path / "many" / f"seed-{seed}").mkdir(parents=True)
+        (tmp_path / "many" / f"seed-{seed}.log").touch()
     found = [path.name for path in counting.runs_in([tmp_path / "many", tmp_path / "one"])]
     assert found == ["seed-2", "seed-10", "one"]
 
