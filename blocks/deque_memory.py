@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from blocks.core.contract import Block, Context, Count, InitialState, Site, State
+from blocks.core.contract import Count, InitialState, Site
 from blocks.core.neural_stack import (
     Cells,
     Ends,
@@ -19,7 +17,7 @@ from blocks.core.neural_stack import (
 DEQUE = Ends((pop_top, pop_bottom), (push_top, push_bottom), (read_top, read_bottom))
 
 
-class DequeMemory(Block):
+class DequeMemory(Cells):
     """A continuous double-ended queue (Grefenstette et al. 2015, section 3.3, equations 6 to 11).
 
     v = tanh(W x + b), d and u = sigmoid(W x + b), of the top and of the bottom: values, and how much of each is pushed
@@ -38,16 +36,4 @@ class DequeMemory(Block):
     """
 
     def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
-        super().__init__()
-        self.cells = Cells(site, "deque_memory", DEQUE, width, initial_state)
-        self.out, self.state_kind = self.cells.out, self.cells.state_kind
-
-    def start(self, x: Tensor, context: Context) -> State:
-        return self.cells.start(x, context)
-
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        y: tuple[Tensor, State] = self.cells(x, state, context)
-        return y
-
-    def before(self, x: Tensor, state: State) -> Tensor:
-        return self.cells.before(state)
+        super().__init__(site, "deque_memory", DEQUE, width, initial_state)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from blocks.core.contract import Block, Context, Count, InitialState, Site, State
+from blocks.core.contract import Count, InitialState, Site
 from blocks.core.neural_stack import Cells, Ends, pop_bottom, push_top, read_bottom
 
 QUEUE = Ends((pop_bottom,), (push_top,), (read_bottom,))
 
 
-class QueueMemory(Block):
+class QueueMemory(Cells):
     """A continuous queue (Grefenstette et al. 2015, section 3.2, equations 4 and 5).
 
     v = tanh(W x + b), d and u = sigmoid(W x + b): a value, how much of it is pushed, how much is popped before.
@@ -28,16 +26,4 @@ class QueueMemory(Block):
     """
 
     def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
-        super().__init__()
-        self.cells = Cells(site, "queue_memory", QUEUE, width, initial_state)
-        self.out, self.state_kind = self.cells.out, self.cells.state_kind
-
-    def start(self, x: Tensor, context: Context) -> State:
-        return self.cells.start(x, context)
-
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        y: tuple[Tensor, State] = self.cells(x, state, context)
-        return y
-
-    def before(self, x: Tensor, state: State) -> Tensor:
-        return self.cells.before(state)
+        super().__init__(site, "queue_memory", QUEUE, width, initial_state)

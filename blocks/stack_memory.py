@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from blocks.core.contract import Block, Context, Count, InitialState, Site, State
+from blocks.core.contract import Count, InitialState, Site
 from blocks.core.neural_stack import Cells, Ends, pop_top, push_top, read_top
 
 STACK = Ends((pop_top,), (push_top,), (read_top,))
 
 
-class StackMemory(Block):
+class StackMemory(Cells):
     """A continuous stack (Grefenstette et al. 2015, section 3.1, equations 1 to 3).
 
     v = tanh(W x + b), d and u = sigmoid(W x + b): a value, how much of it is pushed, how much is popped before.
@@ -28,16 +26,4 @@ class StackMemory(Block):
     """
 
     def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
-        super().__init__()
-        self.cells = Cells(site, "stack_memory", STACK, width, initial_state)
-        self.out, self.state_kind = self.cells.out, self.cells.state_kind
-
-    def start(self, x: Tensor, context: Context) -> State:
-        return self.cells.start(x, context)
-
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        y: tuple[Tensor, State] = self.cells(x, state, context)
-        return y
-
-    def before(self, x: Tensor, state: State) -> Tensor:
-        return self.cells.before(state)
+        super().__init__(site, "stack_memory", STACK, width, initial_state)

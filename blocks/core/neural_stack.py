@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Context, Site, State
+from blocks.core.contract import Block, BlockError, Context, Site, State
 from blocks.core.initial import copied
 
 FIRST_POP = -1.0
@@ -65,7 +65,7 @@ class Ends(NamedTuple):
     read: tuple[Callable[[Tensor], Tensor], ...]
 
 
-class Cells(nn.Module):
+class Cells(Block):
     """The cells of a stack, a queue or a deque: which, `ends` says. `block` is its word in a recipe.
 
     At each position v = tanh(W x + b), d and u = sigmoid(W x + b), of each end; then pop, push and read, in this order.
@@ -106,7 +106,7 @@ class Cells(nn.Module):
             self._show(weights, after, context)
         return self._read(weights, values), (values, heights)
 
-    def before(self, state: State) -> Tensor:
+    def before(self, x: Tensor, state: State) -> Tensor:
         """What was read last, (B, 1, ends m): it follows from the cells alone."""
         values, heights = state
         return self._read(self._looked(heights)[:, None], values)

@@ -27,8 +27,8 @@ SURE = 1e3
 def told(kind: type[Memory], width: int, **settings: Any) -> Memory:
     """A memory that does as it is told: what arrives is the values (before their tanh), then d, then u."""
     made = kind(site_of(ENDS[kind] * (width + 2)), width=width, **settings).double()
-    made.cells.map.weight.data.copy_(torch.eye(ENDS[kind] * (width + 2)))
-    made.cells.map.bias.data.zero_()
+    made.map.weight.data.copy_(torch.eye(ENDS[kind] * (width + 2)))
+    made.map.bias.data.zero_()
     return made
 
 
@@ -175,7 +175,7 @@ def test_a_decoder_begins_with_what_the_encoder_read_last(kind: type[Memory]) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_little_is_popped_before_training(kind: type[Memory]) -> None:
     made = kind(site_of(4), width=3)
-    biases = made.cells.map.bias
+    biases = made.map.bias
     assert biases[-ENDS[kind] :].tolist() == [-1.0] * ENDS[kind]
     assert not biases[: -ENDS[kind]].any()
 

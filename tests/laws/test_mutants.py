@@ -14,7 +14,6 @@ from blocks.column import Column
 from blocks.conv import Conv
 from blocks.conv2d import Conv2d
 from blocks.core.contract import Block, Context, InitialState, Site, State
-from blocks.core.neural_stack import Cells
 from blocks.cross_attention import CrossAttention
 from blocks.discrete_stacks import DiscreteStacks
 from blocks.flatten import Flatten
@@ -22,7 +21,7 @@ from blocks.memory_network import MemoryNetwork
 from blocks.nram import Nram
 from blocks.ntm import Ntm
 from blocks.positions import Positions
-from blocks.queue_memory import QUEUE, QueueMemory
+from blocks.queue_memory import QueueMemory
 from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
 from blocks.residual import Residual
@@ -161,16 +160,13 @@ class ForgetsWhereItsHeadsWere(Ntm):
         return memory, torch.zeros_like(places).index_fill(-1, torch.tensor(0), 1.0), torch.zeros_like(read)
 
 
-class PopsWherePadded(Cells):
-    def _said(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values, push, _ = super()._said(x, mask)
-        return values, push, super()._said(x, torch.ones_like(mask))[2]
-
-
 class PopsAtPadding(QueueMemory):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self.cells = PopsWherePadded(site, "queue_memory", QUEUE, None, "zeros")
+
+    def _said(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values, push, _ = super()._said(x, mask)
+        return values, push, super()._said(x, torch.ones_like(mask))[2]
 
 
 class BeginsWithZeros(StackMemory):

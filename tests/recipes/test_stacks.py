@@ -42,7 +42,7 @@ class Cells:
 def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool) -> None:
     model = model_of(f"grefenstette2015_{name}", width=6, memory=4)
     hears, writes = (all_of(model, "rnn", side)[0].layers[0].weights() for side in ("encoder", "decoder"))
-    kept, told = (all_of(model, f"{name}_memory", side)[0].cells.map for side in ("encoder", "decoder"))
+    kept, told = (all_of(model, f"{name}_memory", side)[0].map for side in ("encoder", "decoder"))
     x, y = model.readers()["source"].embedding(SOURCE["source"]), model._embedded(TARGET)
     outputs = torch.zeros(2, 4, 11)
     for row, length in enumerate(LENGTHS):
