@@ -9,6 +9,8 @@ import numpy as np
 
 from composer.ids import BOS, EOS, SPECIAL
 
+FIXED = ("bits", "integers")
+"""Tokenizers whose words are all known before any text is; they learn nothing."""
 LEVELS = range(-100, 101)
 """The numbers that can stand behind a vector, in hundredths."""
 

@@ -27,6 +27,7 @@ from composer.data.stories import encode_lines, encode_stories, lines_learned, s
 from composer.data.tokenizer import Tokenizers, train
 from composer.errors import DataError
 from composer.ids import PAD, UNK
+from composer.vocabulary import FIXED
 
 if TYPE_CHECKING:
     from composer.recipe import Recipe
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Keep = Callable[[Encoded], np.ndarray]
 """Which of some pairs are trained on: a bool each."""
 
-FIXED = ("bits", "integers")
-"""Tokenizers whose words are all known before any text is."""
 STRANGE = 0.1  # a larger share of unknown tokens is told
 
 

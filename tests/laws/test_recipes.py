@@ -10,7 +10,7 @@ from composer.build import build
 from composer.language.node import plain
 from composer.recipe import Recipe, load
 from composer.testing import check_model
-from composer.vocabulary import bound
+from composer.vocabulary import FIXED, bound
 
 HOME = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
@@ -34,7 +34,7 @@ def vocabularies(recipe: Recipe) -> dict[str, int]:
     """A small number of ids for each side; of a tokenizer that learns nothing, the only one there is."""
     keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
     tokenizer = recipe.dataset["tokenizer"]
-    if {"bits", "integers"} & set(tokenizer):
+    if set(FIXED) & set(tokenizer):
         return {key: bound(tokenizer, key == "target") for key in keys}
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}
 
