@@ -21,7 +21,8 @@ class Recurrent(Block):
     y_t, s_t = f(x_t, s_(t-1)), where f may read what it has named in s_(t-1).
 
     Only the blocks from the first that reads a `prev` to the last that is read as one run position by position. Those
-    before and after them run once, over all positions; without a `prev`, all do. Every block in it is causal.
+    before and after them run once, over all positions; without a `prev`, all do. Every block in it is causal. In a loop
+    inside a loop, the inner reads as `prev` what is made in itself alone, and the outer what is made in either.
 
     Settings:
         stack: The blocks. `input` is what entered; x is this position's and `prev.x` the one before, at the first
@@ -50,7 +51,6 @@ class Recurrent(Block):
         explain(self.stack, self.previous, range(self.first, self.stop))
 
     def start(self, x: Tensor, context: Context) -> State:
-        context = context._replace(board={})
         state = self.stack.start(x, context)
         return state, tuple(context.board[name].states for name in self.previous)
 
@@ -70,7 +70,7 @@ class Recurrent(Block):
         if which.start == which.stop:
             return x, state, previous
         given = sorted(frozenset().union(*self.stack.gives[which]))
-        read = frozenset().union(*self.stack.reads[which]) & context.board.keys()
+        read = frozenset(self.previous).union(*self.stack.reads[which]).difference(given) & context.board.keys()
         masks = context.mask.split(1, 1)  # (B, 1) each
         boards = one_by_one({name: context.board[name] for name in read}, masks)
         outputs: list[Tensor] = []

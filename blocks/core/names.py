@@ -78,7 +78,8 @@ class Names:
                               code="name", fix="put the block, and the one that makes "
                               f"`{of}`, into `- recurrent: [...]`")  # fmt: skip
         if of in self.visible or of in self.declared:
-            fix = f"read `{of}`" if of in self.visible else f"move the block that makes `{of}` into the `recurrent`"
+            fix = f"move the block that makes `{of}` into this `recurrent`"
+            fix = f"read `{of}`, or {fix}" if of in self.visible else fix
             return BlockError(setting, f"`{of}` is not made in this `recurrent`, so it has no step before", code="name",
                               fix=fix)  # fmt: skip
         made = [each.removeprefix(PREV) for each in self.visible if each.startswith(PREV)]

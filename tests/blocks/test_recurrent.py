@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError
 from blocks.recurrent import Recurrent
+from blocks.repeat import Repeat
 from composer.testing.bench import Case, Given, draw, run
 
 FEEDBACK = [{"add": {"of": ["prev.total"]}}, {"identity": {"as": "total"}}]
@@ -119,3 +120,78 @@ def test_the_loop_inside_a_loop_has_its_own_prev() -> None:
     real = given.mask[..., None]
     twice = given.x.masked_fill(~real, 0.0).cumsum(1).masked_fill(~real, 0.0).cumsum(1)
     close(run(block, given).y * real, twice * real)
+
+
+PASSED_BY = [{"linear": {"width": 5, "as": "a"}}, {"concat": {"of": ["prev.a"]}}, {"linear": {"width": 8}}]
+"""What is read as one step before is made of nothing that is, and stands before the loop."""
+
+
+def test_prev_of_what_is_made_before_the_loop_is_the_position_before() -> None:
+    block, given = built(PASSED_BY)
+    assert (block.first, block.stop, block.previous) == (1, 2, ("a",))
+    close(run(block, given).y[given.mask], shifted(block.stack.inner(), given)[given.mask])
+
+
+def test_a_loop_alone_in_a_loop_is_the_loop() -> None:
+    block, given = built([{"recurrent": {"stack": PASSED_BY}}])
+    (inner,) = block.stack.inner()
+    assert (block.first, block.stop, block.previous, inner.previous) == (0, 0, (), ("a",))
+    close(run(block, given).y[given.mask], shifted(inner.stack.inner(), given)[given.mask])
+
+
+def shifted(blocks: Any, given: Given) -> Tensor:
+    """`PASSED_BY` over all positions at once."""
+    a = through(blocks[0], given.x, given)
+    return through(blocks[2], torch.cat((a, F.pad(a, (0, 0, 1, -1))), -1), given)
+
+
+def through(block: Any, x: Tensor, given: Given) -> Tensor:
+    """What a block without a state makes of x."""
+    return block(x, (), context(given))[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("reads", [[], ["prev.a"]], ids=["the outer", "both"])
+def test_the_outer_loop_reads_what_the_inner_makes(reads: list[str]) -> None:
+    inside = [{"concat": {"of": ["earlier", *reads]}}, {"linear": {"width": 5, "activation": "tanh", "as": "a"}}]
+    block, given = built([{"concat": {"of": ["prev.a"]}}, {"recurrent": {"stack": [*inside, {"linear": {}}]}}])
+    inner = block.stack.inner()[1]
+    assert (block.previous, inner.previous) == (("a",), ("a",) * len(reads))
+    _, lifted, last = inner.stack.inner()
+    made, earlier = run(block, given), given.board["earlier"].states
+    a = given.x.new_zeros(len(given.x), 1, 5)
+    for t in range(given.x.shape[1]):
+        a = through(lifted, torch.cat((given.x[:, t, None], a, earlier[:, t, None], *[a] * len(reads)), -1), given)
+        close(made.y[given.mask[:, t], t], through(last, a, given)[given.mask[:, t], 0])
+
+
+def test_the_outer_loop_begins_with_what_the_inners_block_starts_from() -> None:
+    inside = {"recurrent": {"stack": [{"rnn": {"initial_state": "encoder", "as": "state"}}]}}
+    block, given = built([{"concat": {"of": ["prev.state"]}}, inside])
+    rnn = block.stack.inner()[1].stack.inner()[0]
+    made = run(block, given)
+    h, c = rnn.start(given.x, context(given))[0]
+    for t in range(3):
+        h, c = torch.lstm_cell(torch.cat((given.x[:, t], h), -1), (h, c), *rnn.layers[0].weights())
+        close(made.y[given.mask[:, t], t], h[given.mask[:, t]])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_inner_loop_cannot_read_one_step_before_what_the_outer_makes(first: bool) -> None:
+    inside, outside = {"recurrent": {"stack": [{"concat": {"of": ["prev.b"]}}]}}, {"linear": {"as": "b"}}
+    with pytest.raises(BlockError, match="`b` is not made in this `recurrent`, so it has no step before") as raised:
+        built([outside, inside] if first else [inside, outside])
+    assert raised.value.code == "name"
+    assert raised.value.fix.endswith("move the block that makes `b` into this `recurrent`")
+
+
+def test_a_loop_repeated_at_other_lengths_reads_nothing_of_the_repetition_before() -> None:
+    sum_of_both = [*FEEDBACK, {"add": {"of": ["total"]}}]
+    stack = [{"conv": {"stride": 2, "kernel": 1}}, {"recurrent": {"stack": sum_of_both}}]
+    case = Case(Repeat, {"times": 2, "stack": stack}, "encoder")
+    block, given = case.exact(), draw(case)
+    x, mask = given.x, given.mask
+    for each in block.stacks:
+        conv = each.inner()[0]
+        x, mask = conv(x, (), context(given)._replace(mask=mask))[0], conv.mask(mask)
+        x = 2 * x.masked_fill(~mask[..., None], 0.0).cumsum(1)
+    close(run(block, given).y[mask], x[mask])

@@ -124,6 +124,18 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
             {"concat": {"of": ["prev.out", "deep"]}},
             {"linear": {"activation": "tanh", "as": "out"}},
         ]},
+        {"stack": [
+            {"recurrent": {"stack": [{"linear": {"as": "low", "width": 3}}, {"concat": {"of": ["prev.low"]}}]}},
+            {"linear": {"as": "flat"}},
+        ]},
+        {"stack": [
+            {"concat": {"of": ["prev.state", "prev.deep"]}},
+            {"recurrent": {"stack": [
+                {"linear": {"as": "deep", "width": 3}},
+                {"concat": {"of": ["prev.deep", "prev.state"]}},
+                {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "state"}},
+            ]}},
+        ]},
         {"stack": [{"parallel": {
             "branches": {"left": [{"concat": {"of": ["prev.left"]}}, *TANH], "right": TANH}, "merge": "concat",
         }}]},
