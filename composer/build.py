@@ -19,11 +19,14 @@ from blocks.core.stack import Stack
 from composer.embeddings import Embedding, LinearEmbedding, OneHot
 from composer.errors import Fault, RecipeError
 from composer.ids import SPECIAL
+from composer.limits import NO_MEMORY, Size, TooLarge, is_out_of_memory, memory_told
 from composer.model import AnyEmbedding, AnyOutput, Encoder, EncoderDecoder
 from composer.outputs import IdentityOutput, LinearOutput, SigmoidOutput
 from composer.recipe import Recipe
 from composer.registry import blocks
 from composer.vocabulary import features
+
+AUTHOR = "its author finds the fault with `composer.testing.check_block`"
 
 
 def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
@@ -47,12 +50,19 @@ class StandIn(Block):
 
 @dataclass
 class Builder:
-    """Builds the stacks of one recipe and collects their faults."""
+    """Builds the stacks of one recipe and collects their faults.
+
+    `widened` has, by the path of a stack, the last block in it that changes the width; `given` the blocks by the names
+    that they have in the encoder or decoder that is being built.
+    """
 
     recipe: Recipe
     faults: list[Fault] = field(default_factory=list)
     shelved: dict[str, Stack] = field(default_factory=dict)
     opened: list[str] = field(default_factory=list)
+    size: Size = field(default_factory=Size)
+    widened: dict[Path, Path] = field(default_factory=dict)
+    given: dict[str, Path] = field(default_factory=dict)
 
     def finish(self) -> None:
         """Raises RecipeError where anything was at fault, each fault once."""
@@ -65,6 +75,16 @@ class Builder:
     # ------------------------------------------------------------------------------------------- the model
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
+        """The encoders and the decoder. Raises RecipeError where they would be too large to be built here."""
+        try:
+            with self.size.limits(), memory_told():
+                return self.parts(vocabularies)
+        except TooLarge as large:
+            self.fault("size", large.path or ("model", "width"), large.message, "make the model smaller: fewer or "
+                       "narrower blocks, a smaller vocabulary, less often repeated")  # fmt: skip
+            raise RecipeError(sorted(set(self.faults))) from None
+
+    def parts(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         """Encoders in the order of their names, then the decoder; a later encoder may read an earlier one."""
         settings = self.recipe.model
         encoders: dict[str, Encoder] = {}
@@ -123,6 +143,7 @@ class Builder:
         """The outermost stack of an encoder or decoder, and the site at which it stands."""
         readable = [encoder.memory for encoder in encoders.values()]
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
+        self.given.clear()
         names = Names.of_input(arriving, declared=set(given_names(stack)), reserved=reserved)
         site = Site(arriving, self.recipe.model["width"], names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
@@ -161,31 +182,56 @@ class Builder:
             names.append(name)
             reads.append(frozenset(site.names.reads[read:]))
             gives.append(frozenset(site.names.given - taken))
+            if block.out.width != stream.width:
+                self.widened[site.path] = here.path
             stream = block.out
         return Stack(site.stream, built, names, reads, gives)
 
     def rehearse(self, site: Site, written: Sequence[Any]) -> Stack:
         """The same stack on the meta device, its faults passed over; nothing of it stays here."""
-        scratch = Rehearsal(self.recipe, shelved=dict(self.shelved), opened=list(self.opened))
+        scratch = Rehearsal(self.recipe, shelved=dict(self.shelved), opened=list(self.opened), size=self.size)
         with torch.device("meta"):
             return scratch.stack(site, written)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
         """One block; a stand-in, and a fault, where it cannot be built."""
+        self.size.block(site.path)
         chosen = {python_name(key): value for key, value in settings.items() if key != "as"}
         try:
             block = blocks()[word](site, **chosen)
+            check_made(block)
         except BlockError as error:
             setting = (error.setting,) if error.setting else ()
-            self.fault(error.code, (*site.path, *setting), error.message, error.fix)
+            told = error.message + (self.elsewhere(site, error.message) if error.code == "width" else "")
+            self.fault(error.code, (*site.path, *setting), told, error.fix)
+            block = StandIn(site.stream)
+        except TooLarge as large:
+            large.path = large.path or site.path
+            raise
+        except Exception as error:  # a plug-in's constructor may raise anything, and torch's refuses overflowing sizes
+            if is_out_of_memory(error):
+                raise TooLarge(NO_MEMORY, site.path) from error
+            told = f"`{word}` cannot be built: {type(error).__name__}: {error}"
+            self.fault("block", site.path, told, f"make its numbers smaller, or {AUTHOR}")
             block = StandIn(site.stream)
         block.path = site.path
         return block
+
+    def elsewhere(self, site: Site, message: str) -> str:
+        """The other places of a fault between widths: what changes the width inside, and the names that are told."""
+        inside = [path for stack, path in self.widened.items()
+                  if stack[:-1] == site.path or (stack[:-2] == site.path and stack[-2] == "branches")]  # fmt: skip
+        named = [path for name, path in self.given.items() if f"`{name}`" in message]
+        nodes = [(path[-1], self.recipe.written_at(path)[0].place) for path in (*inside, *named)]
+        here = self.recipe.written_at(site.path)[0].place.file
+        return "".join(f"; `{word}` stands in {'' if at.file == here else f'{at.file}, '}line {at.line}"
+                       for word, at in nodes)  # fmt: skip
 
     def give(self, site: Site, name: str, block: Block) -> None:
         """Lets later blocks read `block` as `name`."""
         try:
             site.names.give(name, Named(block.out, block.state_kind))
+            self.given[name] = site.path
         except BlockError as error:
             self.fault(error.code, (*site.path, "as"), error.message, error.fix)
 
@@ -214,6 +260,14 @@ class Rehearsal(Builder):
 
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
         pass
+
+
+def check_made(block: Block) -> None:
+    """Raises TypeError where a constructor has left out what every block needs."""
+    if "_modules" not in vars(block):
+        raise TypeError("its constructor does not call `super().__init__()`")
+    if not isinstance(getattr(block, "out", None), Stream):
+        raise TypeError("it does not say in `self.out` which stream it leaves")
 
 
 def share(stack: nn.Module, first: nn.Module) -> bool:

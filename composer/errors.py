@@ -151,14 +151,14 @@ def _printable(text: str) -> str:
 
 def _window(text: str, column: int, length: int) -> tuple[str, int, int]:
     """The part of a long line around the fault, and where the fault is in it."""
-    text = _printable(text.rstrip())
+    text = text.rstrip()
     length = min(length, max(1, len(text) - column))
     if len(text) <= WINDOW:
-        return text, column, length
+        return _printable(text), column, length
     start = max(0, min(column - WINDOW // 2, len(text) - WINDOW))
     part = text[start : start + WINDOW]
     head, tail = "..." if start else "", "..." if start + WINDOW < len(text) else ""
-    return head + part + tail, column - start + len(head), min(length, WINDOW - (column - start))
+    return head + _printable(part) + tail, column - start + len(head), min(length, WINDOW - (column - start))
 
 
 def _cells(text: str) -> int:

@@ -7,8 +7,8 @@ there too: a parameter that the loss does not reach is a fault (it would never l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import wraps
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from blocks.core.contract import Block, Path, State, Stream
-from composer.build import Builder, encoder_stacks
+from composer.build import AUTHOR, Builder, encoder_stacks
 from composer.embeddings import OneHot
 from composer.errors import RecipeError
 from composer.ids import PAD
@@ -28,6 +28,8 @@ TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
 FEW = 4
 """Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""
+MOST_CALLS = 100_000
+"""Calls of blocks for one pair: a model with more would train for ever."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,9 @@ class Tally:
 class BlockFailed(Exception):
     """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
 
-    def __init__(self, block: Block, x: Tensor, message: str) -> None:
+    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
         super().__init__(message)
-        self.block, self.message = block, message
-        self.fix = "its author finds the fault with `composer.testing.check_block`"
-        if x.dim() == 4:
-            self.fix = ("put `- column: 0`, `- sum` or `- flatten` before it; its author refuses a grid with "
-                        f'`self.out = site.sequence("{block.path[-1]}")`')  # fmt: skip
+        self.block, self.message, self.fix, self.code = block, message, fix, code
 
 
 def plan(recipe: Recipe) -> Plan:
@@ -92,12 +90,13 @@ def plan(recipe: Recipe) -> Plan:
     builder.finish()
     try:
         tallies, flops = measure(model)
+        with wrapped(model, blamed):
+            find_unreached(builder, model)
+            find_nothing_to_sample(builder, model)
+            find_memory(builder, model)
     except BlockFailed as failed:
-        builder.fault("block", failed.block.path, failed.message, failed.fix)
+        builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
-    find_unreached(builder, model)
-    find_nothing_to_sample(builder, model)
-    find_memory(builder, model)
     builder.finish()
     rows = tuple(rows_of(recipe, model, tallies))
     decoder = tallies.get(id(model.decoder), Tally())
@@ -115,48 +114,69 @@ def measure(model: EncoderDecoder) -> tuple[dict[int, Tally], int]:
     tallies: dict[int, Tally] = {}
     model.eval()
     # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
-    with FlopCounterMode(display=False) as counter, torch.enable_grad(), watched(model, counter, tallies):
+    counter = FlopCounterMode(display=False)
+    with counter, torch.enable_grad(), wrapped(model, Meter(counter, tallies).counted):
         model(example_sources(model), example(model))
     model.train()
     return tallies, counter.get_total_flops()
 
 
-class watched:
-    """While entered, every block's `start` and `forward` add to its tally, and raise BlockFailed where they fail."""
+@contextmanager
+def wrapped(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
+    """While entered, `start`, `forward` and `mask` of every block are what `wrap` makes of them."""
+    names = ("start", "forward", "mask")
+    found = [block for block in model.modules() if isinstance(block, Block)]
+    for block in found:
+        for name in names:
+            # Set on the instance, so that it is found before the class's own and can be taken away again.
+            setattr(block, name, wrap(block, name))
+    try:
+        yield
+    finally:
+        for block in found:
+            for name in names:
+                delattr(block, name)
 
-    def __init__(self, model: nn.Module, counter: FlopCounterMode, tallies: dict[int, Tally]) -> None:
-        self.blocks = {block for block in model.modules() if isinstance(block, Block)}
-        self.counter, self.tallies = counter, tallies
 
-    def __enter__(self) -> None:
-        for block in self.blocks:
-            tally = self.tallies.setdefault(id(block), Tally())
-            # Set on the instance, so that they are found before the class's own and can be taken away again.
-            block.start = self._counted(blamed(block, block.start), tally)  # type: ignore[method-assign]
-            block.forward = self._counted(blamed(block, block.forward), tally)  # type: ignore[method-assign]
+@dataclass
+class Meter:
+    """Adds to the tally of every block, by its id, what its calls cost. Raises BlockFailed where one fails."""
 
-    def __exit__(self, *raised: object) -> None:
-        for block in self.blocks:
-            del block.start, block.forward
+    counter: FlopCounterMode
+    tallies: dict[int, Tally]
+    calls: int = 0
 
-    def _counted(self, call: Callable[..., Any], tally: Tally) -> Callable[..., Any]:
+    def counted(self, block: Block, name: str) -> Callable[..., Any]:
+        """What stands for the method of that name while the block is metered."""
+        call, tally = blamed(block, name), self.tallies.setdefault(id(block), Tally())
+
         def counted(*given: Any) -> Any:
+            self.calls += bool(block.path)
+            if self.calls > MOST_CALLS:
+                raise too_often(block)
             before = self.counter.get_total_flops()
             result = call(*given)
             tally.flops += self.counter.get_total_flops() - before
             # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
-            tally.state_bytes += (
-                state_bytes(result[1]) - state_bytes(given[1]) if call.__name__ == "forward" else state_bytes(result)
-            )
+            if name == "forward":
+                tally.state_bytes += state_bytes(result[1]) - state_bytes(given[1])
+            elif name == "start":
+                tally.state_bytes += state_bytes(result)
             return result
 
         return counted
 
 
-def blamed(block: Block, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same call, whose failure the block answers for that stands innermost in the recipe."""
+def too_often(block: Block) -> BlockFailed:
+    """That a model takes more steps than anybody waits for."""
+    message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
+    return BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
 
-    @wraps(call)
+
+def blamed(block: Block, name: str) -> Callable[..., Any]:
+    """A method of a block, for whose failure the block answers that stands innermost in the recipe."""
+    call = getattr(block, name)
+
     def judged(x: Tensor, *rest: Any) -> Any:
         try:
             result = call(x, *rest)
@@ -164,13 +184,41 @@ def blamed(block: Block, call: Callable[..., Any]) -> Callable[..., Any]:
             if not block.path or isinstance(error, BlockFailed):
                 raise
             told = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {type(error).__name__}: {error}"
-            raise BlockFailed(block, x, told) from error
-        if block.path and call.__name__ == "forward" and not is_of(result[0], block.out):
-            told = f"`{block.path[-1]}` says that it leaves {block.out.described}, {block.out.width} wide"
-            raise BlockFailed(block, x, f"{told}, and leaves {tuple(result[0].shape)}")
+            raise BlockFailed(block, told, fix_of(block, x)) from error
+        lie = lie_of(block, name, result) if block.path else ""
+        if lie:
+            raise BlockFailed(block, lie, fix_of(block, x))
         return result
 
     return judged
+
+
+def fix_of(block: Block, x: Tensor) -> str:
+    """What to do about a block that fails where x arrives: maybe it was never meant for grids."""
+    if x.dim() != 4:
+        return AUTHOR
+    return (f"put `- column: 0`, `- sum` or `- flatten` before it; its author refuses a grid with "
+            f'`self.out = site.sequence("{block.path[-1]}")`')  # fmt: skip
+
+
+def lie_of(block: Block, name: str, result: Any) -> str:
+    """How what a method returned differs from what the contract or the block itself promises; "" where it does not."""
+    word = block.path[-1]
+    if name == "mask":
+        return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
+    if name == "start":
+        return "" if is_state(result) else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor) and is_state(result[1])):
+        return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
+    if is_of(result[0], block.out):
+        return ""
+    said = f"`{word}` says that it leaves {block.out.described}, {block.out.width} wide"
+    return f"{said}, and leaves {tuple(result[0].shape)}"
+
+
+def is_state(state: Any) -> bool:
+    """Whether a value is a tensor or a tuple of states."""
+    return isinstance(state, Tensor) or (isinstance(state, tuple) and all(map(is_state, state)))
 
 
 def is_of(y: Tensor, out: Stream) -> bool:
@@ -204,7 +252,11 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
     tables = [each.embedding.table for each in model.readers().values() if isinstance(each.embedding, OneHot)]
     leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
     with torch.enable_grad():
-        loss_of(builder.recipe, model).backward()
+        loss = loss_of(builder.recipe, model)
+        try:
+            loss.backward()
+        except Exception as error:  # a plug-in may bring gradients of its own
+            raise BlockFailed(model.decoder, f"no gradient can be computed: {type(error).__name__}: {error}") from error
     unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
     for leaf in leaves:
         leaf.grad = None

@@ -89,7 +89,7 @@ class Recipe:
 
     @property
     def trainer(self) -> dict[str, Any]:
-        """The section `trainer`, with what is written there and no more."""
+        """The frozen section `trainer`."""
         return self.frozen["trainer"]
 
     @property

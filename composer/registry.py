@@ -49,7 +49,10 @@ def _in_file(name: str) -> type[Block]:
 
 
 def _in_plug_in(point: EntryPoint) -> type[Block]:
-    loaded = point.load()
+    try:
+        loaded = point.load()
+    except (Exception, SystemExit) as error:  # whatever a plug-in does when it is imported
+        raise RegistryError(f"the plug-in {point.value} cannot be imported: {type(error).__name__}: {error}") from error
     if not _is_block(loaded):
         raise RegistryError(f"the plug-in {point.value} gives `{point.name}`, which is not a Block")
     return loaded

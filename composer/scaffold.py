@@ -159,7 +159,7 @@ def count_pairs(source: Path, target: Path) -> int:
 
 
 def _problem(path: Path) -> files.Problem | None:
-    if not path.exists():
+    if files.find(path.name, [path.parent]) is None:
         return files.missing("", path.name, [path.parent])
     return files.unusable("", path) or files.not_text("", path)
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from composer.errors import DataError, Fault, RunError
+from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.runs import Decoding, Run, Translation, decoding_of, open_run, translations
 
 BLOCK = 1 << 16
@@ -54,7 +54,7 @@ def translate(
     with ExitStack() as files:
         begun = files.enter_context(opening(prefix)) if prefix else None
         read = files.enter_context(opening(source)) if source else sys.stdin.buffer
-        write = files.enter_context(creating(output, source, prefix)) if output else sys.stdout.buffer
+        write = files.enter_context(creating(output, source, prefix)) if output else stdout()
         run(work, Lines(read, str(source or "<stdin>")), Lines(begun, str(prefix)) if begun else None, write)
 
 
@@ -72,8 +72,7 @@ def run(work: Filter, lines: Lines, prefixes: Lines | None, output: BinaryIO) ->
         good, fault = decoded(chunk, lines.name, count)
         begun = beginnings(prefixes, len(good), count) if prefixes else None
         found = translations(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
-        output.write(b"".join(shown(each, work.scores) for row in found for each in row))
-        output.flush()
+        put(output, b"".join(shown(each, work.scores) for row in found for each in row))
         count += len(chunk)
         if fault:
             raise DataError([fault])
@@ -142,7 +141,27 @@ def shown(translation: Translation, scores: bool) -> bytes:
     return f"{score}{translation.text}\n".encode()
 
 
+def put(output: BinaryIO, content: bytes) -> None:
+    """Writes all of it now. Raises RunFailed where there is no room."""
+    try:
+        while content:
+            content = content[output.write(content) :]
+        output.flush()
+    except BrokenPipeError:  # whoever reads has left
+        raise
+    except OSError as error:
+        raise RunFailed.of(f"the translations cannot be written: {error.strerror}",
+                           "make room, or name another file with `--output F`") from None  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------- files
+
+
+def stdout() -> BinaryIO:
+    """Standard output without its buffer: what a full disk did not take must not come back at the end."""
+    sys.stdout.flush()
+    raw: BinaryIO = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
+    return raw
 
 
 def opening(path: str | Path) -> BinaryIO:
@@ -159,6 +178,6 @@ def creating(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
         if each and Path(path).exists() and Path(path).samefile(each):
             raise RunError.of("this file is being read", "write to another one with `--output F`", str(path))
     try:
-        return Path(path).open("wb")
+        return Path(path).open("wb", buffering=0)
     except OSError as error:
         raise RunError.of(f"this file cannot be written: {error.strerror}", "name another", str(path)) from None

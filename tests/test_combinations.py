@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_recipes import loaded, places
+from small_recipes import SMALL, loaded, places
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, State
@@ -78,6 +78,24 @@ def test_a_concatenation_of_different_lengths_is_refused_in_an_encoder(tmp_path:
     text = RECIPE.replace("- identity: {as: whole}", "- concat: top").replace("- @", "- cross_attention")
     with pytest.raises(RecipeError, match="`top` has 1 positions per token, and the stream here 0"):
         loaded(tmp_path, text).plan()
+
+
+NOTHING_TO_READ = {
+    "cross_attention": ("5:13:memory", "there is nothing to read here: no encoder comes before"),
+    "{cross_attention: {from: encoder}}": ("5:38:name", "no memory is called `encoder`"),
+    "{rnn: {initial_state: encoder}}": ("5:35:name", "no memory is called `encoder`"),
+}
+
+
+@pytest.mark.parametrize("block", NOTHING_TO_READ)
+def test_a_decoder_that_reads_where_there_is_no_encoder(block: str, tmp_path: Path) -> None:
+    place, message = NOTHING_TO_READ[block]
+    with pytest.raises(RecipeError) as raised:
+        loaded(tmp_path, SMALL.replace("norm", block)).plan()
+    (fault,) = raised.value.faults
+    assert places([fault]) == [place]
+    assert message in fault.message
+    assert fault.hint
 
 
 def test_the_same_recipe_with_a_loop_is_accepted(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from small_recipes import SMALL, loaded, refused
@@ -110,7 +114,8 @@ def test_its_parts(tmp_path: Path) -> None:
     assert recipe.name == "my-recipe"
     assert recipe.dataset["generate"] == recipe.frozen["data"]["generate"]
     assert recipe.decoding == {"greedy": recipe.frozen["decoding"]["greedy"]}
-    assert (recipe.trainer, recipe.logging, recipe.joint) == ({}, {"wandb": None}, False)
+    assert (recipe.trainer, recipe.logging) == (recipe.frozen["trainer"], {"wandb": None})
+    assert (recipe.trainer["devices"], recipe.joint) == ("auto", False)
     assert recipe.folders() == [tmp_path]
     assert recipe.folders("d") == [Path("d"), tmp_path]
     assert load(tmp_path / "my recipe.yaml", data_dir="d").folders() == [Path("d"), tmp_path]
@@ -131,6 +136,52 @@ def test_a_missing_recipe(tmp_path: Path) -> None:
     with pytest.raises(composer.RecipeError) as raised:
         load(tmp_path / "none.yaml")
     assert [each.code for each in raised.value.faults] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["x\0y", "\udcff\ud800", "x" * 5000, "loop", "socket", "fifo", "folder", "r.yaml/x"])
+def test_what_is_no_recipe_at_all(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("folder").mkdir()
+    Path("r.yaml").write_text(SMALL, encoding="utf-8")
+    os.mkfifo("fifo")
+    with socket.socket(socket.AF_UNIX) as open_socket:
+        open_socket.bind("socket")
+        with pytest.raises(composer.RecipeError) as raised:
+            load(name)
+    assert [(each.line, each.column, each.code) for each in raised.value.faults] == [(1, 1, "file")]
+    assert raised.value.render().isprintable() or "\n" in raised.value.render()
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Takes the right to read everything away from root."""
+    user = os.geteuid()
+    os.seteuid(65534 if user == 0 else user)
+    yield
+    os.seteuid(user)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_recipe_that_may_not_be_read(whole: bool, request: pytest.FixtureRequest) -> None:
+    """The file alone, or the folder that it lies in."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, "in", "r.yaml")
+        file.parent.mkdir()
+        file.write_text(SMALL, encoding="utf-8")
+        file.with_name("own.yaml").write_text("extends: r.yaml\n", encoding="utf-8")
+        (file.parent if whole else file).chmod(0)
+        request.getfixturevalue("nobody")
+        told = {}
+        for name in ("r.yaml", "own.yaml"):
+            with pytest.raises(composer.RecipeError) as raised:
+                load(file.with_name(name))
+            told[name] = [(Path(each.file).name, each.message) for each in raised.value.faults]
+        os.seteuid(os.getuid())
+        file.parent.chmod(0o755)
+    denied = "this file cannot be read: permission denied"
+    assert told == {"r.yaml": [("r.yaml", denied)], "own.yaml": [("own.yaml" if whole else "r.yaml", denied)]}
 
 
 def test_python_says_the_same(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -98,9 +99,18 @@ def test_a_fault_in_an_extended_file_names_that_file(tmp_path: Path) -> None:
         ("r.yaml", ["1:10:cycle"]),
         ("'x\\0y'", ["1:10:file"]),
         ('"' + "x" * 5000 + '"', ["1:10:file"]),
+        ('"' + "x/" * 5000 + '"', ["1:10:file"]),
+        ("../../../../../../../../../../etc/passwd", ["1:10:file"]),
+        ("folder_link/outside.yaml", ["1:10:file"]),
+        ("device", ["1:10:file"]),
+        ("socket", ["1:10:file"]),
+        ("'~/base.yaml'", ["1:10:file"]),
+        ("https://example.org/base.yaml", ["1:10:file"]),
     ],
 )
-def test_what_cannot_be_extended(tmp_path: Path, extends: str, expected: list[str]) -> None:
+def test_what_cannot_be_extended(
+    tmp_path: Path, extends: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "recipes"
     folder.mkdir()
     write(folder, base=BASE)
@@ -108,6 +118,12 @@ def test_what_cannot_be_extended(tmp_path: Path, extends: str, expected: list[st
     os.mkfifo(folder / "pipe")
     (folder / "link.yaml").symlink_to(tmp_path / "outside.yaml")
     (folder / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "folder_link").symlink_to(tmp_path)
+    (folder / "device").symlink_to("/dev/zero")
+    bound = socket.socket(socket.AF_UNIX)
+    monkeypatch.chdir(folder)  # a socket's path is short
+    bound.bind("socket")
+    bound.close()
     assert places(refused(folder, f"extends: {extends}\n{SMALL}")) == expected
 
 

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composer import errors
 from composer.errors import RecipeError
 from composer.language import source
 from composer.language.node import plain
@@ -62,8 +63,9 @@ def test_nan() -> None:
         ("a: &x 1\nb: *x\n", ["1:4:alias", "2:4:alias"]),
         ("a: &a [*a]\n", ["1:4:alias", "1:8:alias"]),
         ("<<: {a: 1}\nb: 1\n", ["1:1:merge"]),
+        ("a: !!set {a}\nb: !!python/name:os.system x\n!!int c: 1\n", ["1:4:tag", "2:4:tag", "3:1:tag"]),
         ("a: !!python/object/apply:os.system [ls]\n", ["1:4:tag"]),
-        ("a: !include x\nb: !!binary aGk=\nc: !!set {a}\nd: !!str 1\n", ["1:4:tag", "2:4:tag", "3:4:tag", "4:4:tag"]),
+        ("a: !include x\nb: !!binary aGk=\nc: !!omap []\nd: !!str 1\n", ["1:4:tag", "2:4:tag", "3:4:tag", "4:4:tag"]),
         ("a: 1\n---\nb: 2\n", ["2:1:syntax"]),
         ("", ["1:1:empty"]),
         ("# nothing\n\n", ["1:1:empty"]),
@@ -75,12 +77,14 @@ def test_nan() -> None:
         ("a: {b: ${x}}\n", ["1:8:syntax"]),
         ("a: [b, ${x} ]\n", ["1:8:syntax"]),
         ("a: b: c\n", ["1:5:syntax"]),
+        ('a: ["x", "\\0"]\n"\\x00": 1\n', ["1:10:encoding", "2:1:encoding"]),
         ("a: @x\n", ["1:4:syntax"]),
         ("a: [1,,2]\n", ["1:7:syntax"]),
         ("a: 1\n  b: 2\n", ["2:4:syntax"]),
         ("a:\n  - b\n c: 1\n", ["3:2:syntax"]),
         ("1: a\ntrue: b\n~: c\n[x]: d\n", ["1:1:type", "2:1:type", "3:1:type", "4:1:syntax"]),
         ("a: " + "9" * 5000 + "\n", ["1:4:type"]),
+        ("a: [" + "9" * 41 + ", 0x" + "f" * 400 + ", 1e" + "9" * 40 + "]\n", ["1:5:type", "1:48:type", "1:452:type"]),
         ("é: 1\nü: [é, é: &x 1]\n", ["2:11:alias"]),
     ],
 )
@@ -88,6 +92,7 @@ def test_a_bad_text_is_refused_where_it_is_bad(text: str, expected: list[str]) -
     assert faults(text) == expected
 
 
+@pytest.mark.usefixtures("any_parser")
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 50_000, "- " * 100_000, "? " * 100_000, "a:\n" + "".join(
     " " * depth + "a:\n" for depth in range(1, 800))])  # fmt: skip
 def test_depth_is_bounded(text: str) -> None:
@@ -109,6 +114,51 @@ def test_bombs_do_not_go_off(text: str) -> None:
     began = time.process_time()
     assert faults(text)
     assert time.process_time() - began < 2
+
+
+def test_a_duplicate_names_the_line_of_the_first() -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse("a: 1\nb:\n  - {c: 1,\n     d: 2, c: 3}\na: 4\n", "f.yaml")
+    assert [(each.line, each.message.rpartition(" ")[2]) for each in raised.value.faults] == [(4, "3"), (5, "1")]
+
+
+@pytest.mark.usefixtures("any_parser")
+@pytest.mark.parametrize(
+    "text",
+    ["a: [" + "&x 1, " * 40_000 + "]", "? a\n" * 40_000, "a: &" + "x" * 900_000, "a: !" + "x" * 900_000,
+     "{" + "x" * 1000 + ": 1, " + "x" * 1000 + ": 1}", f"'{'x' * 100_000}': 1\n" * 2],
+)  # fmt: skip
+def test_what_is_told_is_short(text: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse(text, "f.yaml")
+    assert len(raised.value.faults) <= source.MAX_FAULTS + 1
+    assert all(len(fault.message) < 2100 for fault in raised.value.faults)
+    assert len(raised.value.render()) < 60_000
+
+
+def test_of_a_long_line_only_the_part_around_a_fault_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a hundred faults in one line of a megabyte would else take many seconds to tell
+    lengths: list[int] = []
+    shown = errors._printable
+    monkeypatch.setattr(errors, "_printable", lambda text: lengths.append(len(text)) or shown(text))
+    with pytest.raises(RecipeError) as raised:
+        parse("a: [" + "&x 1, " * 100_000 + "]", "f.yaml")
+    assert "&x 1" in raised.value.render()
+    assert max(lengths) < 1000
+
+
+def test_a_surrogate_is_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    # libyaml refuses its escape by itself
+    monkeypatch.setattr(source, "_PARSER", yaml.SafeLoader)
+    assert faults('a: "\\ud800"\n') == ["1:4:encoding"]
+
+
+def test_a_message_is_one_line() -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse('"a\\nb": 1\n"a\\nb": 2\n', "f.yaml")
+    assert [fault.message for fault in raised.value.faults] == [
+        "`a b` stands here a second time; the first is in line 1"
+    ]
 
 
 def test_every_key_and_value_knows_its_place() -> None:
@@ -150,6 +200,26 @@ def test_bytes_that_are_no_recipe(tmp_path: Path, data: bytes, expected: str) ->
     with pytest.raises(RecipeError) as raised:
         read(tmp_path / "a.yaml", "a.yaml")
     assert [f"{each.line}:{each.column}:{each.code}" for each in raised.value.faults] == [expected]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "latin-1"])
+def test_a_text_for_another_system_is_told_as_what_it_is(tmp_path: Path, encoding: str) -> None:
+    mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
+    (tmp_path / "a.yaml").write_bytes(mark + "é: 1\n".encode(encoding))
+    with pytest.raises(RecipeError) as raised:
+        read(tmp_path / "a.yaml", "a.yaml")
+    (fault,) = raised.value.faults
+    assert fault.message == ("the byte 0xe9 is not UTF-8" if encoding == "latin-1" else "this text is UTF-16")
+    assert fault.hint == "save the file as UTF-8"
+
+
+@pytest.mark.usefixtures("any_parser")
+@pytest.mark.parametrize("text", ["a:\n\tb: 1\n", "a:\n  b:\n\t- c\n", "\ta: 1\n"])
+def test_a_tab_is_told_as_a_tab(text: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse(text, "f.yaml")
+    (fault,) = raised.value.faults
+    assert (fault.message, fault.hint) == ("a tab cannot indent", "indent with spaces")
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:

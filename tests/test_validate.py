@@ -166,6 +166,11 @@ WHOLES = [
     (SMALL + "  linear: 5.5\n", ["6:11:type"]),
     (SMALL + "  stacks: {a: []}\n", ["6:12:empty"]),
     (SMALL + "  dropout: {rate: 0.1}\n", ["6:12:type"]),
+    (SMALL.replace("64", "1000000000000"), ["4:10:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {word: {size: 4}}}"), ["2:49:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {word: {size: 1000000000000}}}"), ["2:49:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {integers: {below: 2}}}"), ["2:54:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {bits: {size: 64}}}"), ["2:49:bound"]),
 ]
 
 

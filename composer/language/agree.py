@@ -24,7 +24,7 @@ SHARES = ("val/exact_match", "val/token_accuracy")
 
 def disagreements(root: Node) -> list[Fault]:
     """Every fault between the parts of a recipe that the schema has found good one by one."""
-    found = (_encoder_names, _data_keys, _ties, _stopping, _curriculum, _vectors, _answers, _stories)
+    found = (_encoder_names, _data_keys, _ties, _stopping, _curriculum, _vectors, _answers, _stories, _machine)
     return [fault for each in found for fault in each(root)]
 
 
@@ -97,6 +97,10 @@ def _curriculum(root: Node) -> Iterator[Fault]:
     if by is not None and by.value not in allowed:
         message = f"a pair has no side called `{by.value}`{meant(by.value, allowed)}"
         yield fault_at(by.mark, "unknown", "training.curriculum.by", message, f"its sides are {listed(allowed)}")
+    workers = _child(root, "training", "workers")
+    if workers is not None and workers.value and _child(root, "training", "curriculum") is not None:
+        message = "workers fetch batches ahead, and what a curriculum has next is not known so early"
+        yield fault_at(workers.place, "conflict", "training.workers", message, "remove `workers`")
 
 
 def _stopping(root: Node) -> Iterator[Fault]:
@@ -195,3 +199,27 @@ def _stories(root: Node) -> Iterator[Fault]:
     tasks = stories.value["tasks"]
     if not tasks.value:
         yield fault_at(tasks.place, "empty", "data.babi.tasks", "no task is named", "write `tasks: [1]`")
+
+
+def _machine(root: Node) -> Iterator[Fault]:
+    """A list of devices names each once, and only what has numbers; Apple's accelerator is one device."""
+    accelerator, strategy = (_word(_child(root, "trainer", key)) for key in ("accelerator", "strategy"))
+    devices = _child(root, "trainer", "devices")
+    if devices is not None and isinstance(devices.value, list):
+        numbers = [each.value for each in devices.value]
+        twice = [each for each in numbers if numbers.count(each) > 1]
+        message = f"`devices` names the device {twice[0]} twice" if twice else ""
+        message = message if numbers else "`devices` is an empty list"
+        message = message or ("CPUs have no numbers" if accelerator == "cpu" else "")
+        if message:
+            hint = "write how many there are, or `auto`"
+            yield fault_at(devices.mark, "value", "trainer.devices", message, hint)
+    if accelerator == "mps" and strategy in ("ddp", "fsdp"):
+        node = _child(root, "trainer", "strategy")
+        assert node is not None
+        message = f"mps has one device, and `{strategy}` is for several"
+        yield fault_at(node.mark, "conflict", "trainer.strategy", message, "remove `strategy`")
+    precision, sharded = _child(root, "training", "precision"), _child(root, "trainer", "strategy")
+    if sharded is not None and strategy == "fsdp" and precision is not None and precision.value == 64:
+        message = "`fsdp` does not train with 64 bits"
+        yield fault_at(sharded.mark, "conflict", "trainer.strategy", message, "write `ddp`, or `precision: 32`")

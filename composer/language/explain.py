@@ -24,7 +24,7 @@ from composer.language.schema import Schema
 Path = tuple[str | int, ...]
 
 SINGULAR = {"block": "block", "optimizers": "optimizer", "schedules": "schedule", "tokenizers": "tokenizer",
-            "tasks": "task", "decoders": "way of decoding"}  # fmt: skip
+            "tasks": "task", "decoders": "way of decoding", "initializations": "initialization"}  # fmt: skip
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 
 

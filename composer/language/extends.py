@@ -34,7 +34,22 @@ def extended(path: Path) -> Node:
 def _ceiling(path: Path) -> Path:
     """The folder above which no path may climb: the repository's, or the recipe's own."""
     folder = Path(os.path.realpath(path.parent))
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    return next((each for each in (folder, *folder.parents) if os.path.exists(each / ".git")), folder)
+
+
+def _real(path: Path) -> str:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # not a path at all, as reading it will say
+        return str(path)
+
+
+def _listed(folder: Path) -> list[str]:
+    """The recipes in a folder; none where it cannot be looked into."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".yaml"))
+    except OSError:
+        return []
 
 
 @dataclass
@@ -45,7 +60,7 @@ class _Extender:
     done: dict[str, Node] = field(default_factory=dict)
 
     def load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
-        real = os.path.realpath(path)
+        real = _real(path)
         if real not in self.done:
             self.done[real] = self._load(path, shown, (*chain, real))
         return self.done[real]
@@ -81,7 +96,7 @@ class _Extender:
     def _read(self, node: Node, target: Path, shown: str, chain: tuple[str, ...]) -> Node:
         if not os.path.isfile(target):
             reason = "is not a file" if os.path.exists(target) else "does not exist"
-            others = [each.name for each in target.parent.glob("*.yaml") if str(each) not in chain]
+            others = [each for each in _listed(target.parent) if os.path.join(target.parent, each) not in chain]
             close = meant(target.name, others)
             self._refuse(node, "file", f"`{shown}` {reason}{close}", "the path is relative to this file")
         return self.load(target, shown, chain)

@@ -16,6 +16,8 @@ from composer.language.schema import Schema, alternative
 DEFAULT_EPOCHS = 10
 BUDGETS = ("max_steps", "max_epochs", "max_minutes")
 NOT_FROZEN = ("extends", "vars", "description")
+DECIDES_NOTHING = ("workers",)
+"""What of `training` can change without changing the result, as all of `trainer` can."""
 
 Data = dict[str, Any]
 
@@ -37,6 +39,7 @@ def freeze(written: Data, schema: Schema, name: str) -> Data:
 def fingerprints(frozen: Data) -> dict[str, str]:
     """SHA-256, in hexadecimal, of what is trained, of what it is trained on, and of all that decides a run."""
     run = {key: frozen[key] for key in ("data", "model", "training", "decoding")}
+    run["training"] = {key: value for key, value in frozen["training"].items() if key not in DECIDES_NOTHING}
     return {"model": _hash(frozen["model"]), "data": _hash(frozen["data"]), "run": _hash(run)}
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from composer.errors import Fault
 
 COMMAND_LINE = "<command line>"
+MOST_TOLD = 2000  # characters of a message: a name that it tells may be as long as the file
 
 
 class Mark(NamedTuple):
@@ -41,7 +42,14 @@ class Node:
 
 def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
     """A fault at a place of a text."""
-    return Fault(mark.file, mark.line, mark.column, code, path, message, hint, mark.text, mark.length)
+    told = (_brief(path), _brief(message), _brief(hint))
+    return Fault(mark.file, mark.line, mark.column, code, *told, mark.text, mark.length)
+
+
+def _brief(text: str) -> str:
+    """One line, whose middle is left out where it is very long: what was meant stands at the end."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD // 2]} ... {line[-MOST_TOLD // 4 :]}"
 
 
 def plain(node: Node) -> Any:

@@ -52,7 +52,7 @@ def load() -> Schema:
     try:
         return generate()
     except Exception as error:
-        raise RunError.of(f"a plug-in's block cannot be loaded: {error}", "mend or uninstall the plug-in") from error
+        raise RunError.of(f"a plug-in's block cannot be used: {error}", "mend or uninstall the plug-in") from error
 
 
 def home() -> Path:
@@ -165,7 +165,7 @@ def _choice(
     table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False
 ) -> dict[str, Schema]:
     """A choice among named constructors: a single-key mapping, or a bare name where no setting is required."""
-    defs = {f"{table}.{name}": _entry(entry, named) for name, entry in sorted(entries.items())}
+    defs = {f"{table}.{name}": _described(name, entry, named) for name, entry in sorted(entries.items())}
     bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
     told = [defs[f"{table}.{name}"]["description"] for name in bare]
     choice = {
@@ -180,6 +180,13 @@ def _choice(
         "then": {"maxProperties": 1},
     }
     return {table: choice, **defs}
+
+
+def _described(name: str, constructor: Callable[..., Any], named: bool) -> Schema:
+    try:
+        return _entry(constructor, named)
+    except Exception as error:  # a plug-in's annotations may be anything
+        raise TypeError(f"`{name}`, which is {constructor.__module__}.{constructor.__qualname__}: {error}") from error
 
 
 def _entry(constructor: Callable[..., Any], named: bool) -> Schema:

@@ -17,6 +17,10 @@ from composer.language.dataset import Data, Text
 VERSION = 1
 
 Whole = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
+Workers = Annotated[int, Bounds(minimum=0, maximum=256)]
+Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
+Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
+Minutes = Annotated[float, Bounds(above=0.0, maximum=100_000.0)]
 Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 NotNegative = Annotated[float, Bounds(minimum=0.0)]
 Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
@@ -171,6 +175,7 @@ class Training:
         average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
         precision: Of the arithmetic, in bits.
         compile: Whether the model is compiled first; pays on a GPU, after a minute or more.
+        workers: Processes that prepare batches beside the training; the result is the same.
         seed: Of everything random.
     """
 
@@ -192,46 +197,47 @@ class Training:
     average_checkpoints: Count = 1
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
     compile: bool = False
+    workers: Workers = 0
     seed: Seed = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Lightning's own arguments, handed on as they are.
+    """The machine: on what a recipe is trained, by how many processes. All of it may change on `--resume`.
 
     Settings:
         accelerator: auto, cpu, gpu, mps, tpu.
-        strategy: How several devices work together: auto, ddp, fsdp, ...
-        devices: How many devices of this machine, a list of them, or auto.
-        num_nodes: How many machines.
-        deterministic: Whether only deterministic algorithms are used: true, false or warn.
+        devices: How many devices of each machine, a list of their numbers, or auto: all; of a launcher's, as many as it
+            has started; of CPUs, one, whose threads use the whole machine.
+        num_nodes: How many machines, or auto: as many as the launcher says, else one.
+        strategy: How several devices work together: ddp, each with the whole model; fsdp, each with a part of it; auto
+            is ddp where there are several.
+        timeout_minutes: How long a process waits for another before all end, in minutes.
+        deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
         benchmark: Whether cuDNN looks for the fastest algorithms.
-        limit_val_batches: The share, or the number, of validation batches.
+        limit_val_batches: The share of the validation batches that is used (0.5), or their number (3).
         log_every_n_steps: Steps between two rows of the metrics; 10 at most.
         inference_mode: Whether validation runs in inference mode.
         detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
         profiler: simple, advanced or pytorch.
-        plugins: Names of Lightning's plug-ins.
-        sync_batchnorm: Whether batch norm is shared between devices.
         enable_progress_bar: Whether progress is shown.
         enable_model_summary: Whether Lightning prints a summary of the model.
     """
 
-    accelerator: Open = None
-    strategy: Open = None
-    devices: Open = None
-    num_nodes: Open = None
-    deterministic: Open = None
-    benchmark: Open = None
-    limit_val_batches: Open = None
-    log_every_n_steps: Open = None
-    inference_mode: Open = None
-    detect_anomaly: Open = None
-    profiler: Open = None
-    plugins: Open = None
-    sync_batchnorm: Open = None
-    enable_progress_bar: Open = None
-    enable_model_summary: Open = None
+    accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
+    devices: Literal["auto"] | Machines | list[Number] = "auto"
+    num_nodes: Literal["auto"] | Machines = "auto"
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    timeout_minutes: Minutes = 10.0
+    deterministic: bool | Literal["warn"] | None = None
+    benchmark: bool | None = None
+    limit_val_batches: Number | Share = 1.0
+    log_every_n_steps: Count = 10
+    inference_mode: bool = True
+    detect_anomaly: bool = False
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    enable_progress_bar: bool = True
+    enable_model_summary: bool = False
 
 
 TRAINER_REFUSES = {
@@ -249,6 +255,8 @@ TRAINER_REFUSES = {
     "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
     "logger": "write `logging`",
     "enable_checkpointing": "remove it; checkpoints are written at every validation",
+    "plugins": "remove it",
+    "sync_batchnorm": "remove it; no block has a batch norm",
     "default_root_dir": "say `--run DIR` on the command line",
     "use_distributed_sampler": "remove it; the batches know the devices",
     "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",

@@ -25,12 +25,14 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
+MAX_FAULTS = 100
 ONCE = "say a value once under `vars` and write `${name}`; say a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile(r"\r\n|\r|\n")
 # what YAML does not print, and the line breaks that only YAML knows: they would shift every line number after them
 _REFUSED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_ESCAPED = re.compile("[\0\ud800-\udfff]")  # no file and no path can hold them
 _INT = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
@@ -56,12 +58,13 @@ def _bytes(path: Path, shown: str) -> bytes:
         # without O_NONBLOCK, opening a FIFO would wait for a writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
-        raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None
+        raise _unreadable(shown, error) from None
     try:
         _check_regular(os.fstat(handle).st_mode, shown)
         with open(handle, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _unreadable(shown, error) from None
     finally:
         os.close(handle)
     if len(data) > MAX_BYTES:
@@ -73,6 +76,11 @@ def _check_regular(mode: int, shown: str) -> None:
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         raise _file_error(shown, "file", f"this is {what}", "name a recipe: a text file in YAML")
+
+
+def _unreadable(shown: str, error: Exception) -> RecipeError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
+    return _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path")
 
 
 def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
@@ -205,6 +213,9 @@ class _Builder:
 
     def _fault(self, mark: Mark, code: str, message: str, hint: str) -> None:
         self.faults.append(fault_at(mark, code, "", message, hint))
+        if len(self.faults) == MAX_FAULTS:
+            message = f"after {MAX_FAULTS} faults the rest is not read"
+            raise _Stop(fault_at(mark, "size", "", message, "mend the first; they may be the cause of the others"))
 
     def _document(self, event: yaml.Event) -> None:
         self.documents += 1
@@ -250,6 +261,9 @@ class _Builder:
             except ValueError:
                 self._fault(mark, "type", f"a number of {len(value)} characters is too long",
                             f"a number has at most {MAX_NUMBER} characters; put quotes around text")  # fmt: skip
+        elif (bad := _ESCAPED.search(value)) is not None:
+            self._fault(mark, "encoding", f"the character U+{ord(bad.group()):04X} cannot stand in a text",
+                        "remove its escape")  # fmt: skip
         self._add(Node(value, mark, text=event.value, quoted=not is_plain))
 
     def _count(self, event: Any) -> None:
