@@ -7,7 +7,9 @@ in the story of the sentences that the file says tell the answer, in the file's 
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,10 +90,15 @@ def is_held_out(asked: Asked, share: float) -> bool:
 
 
 def paths_of(recipe: Recipe, split: str, folders: Sequence[Path]) -> list[Path]:
-    """The file of every task that has the questions of a split."""
-    folder = folder_of(recipe, folders)
-    assert folder is not None
-    return [found[0] for task in recipe.dataset["babi"]["tasks"] if (found := files_of(folder, task, split))]
+    """The file of every task that has the questions of a split. Raises FileNotFoundError."""
+    folder = folder_of(recipe, folders) or Path(recipe.dataset["babi"]["folder"])
+    return [_file_of(folder, task, split) for task in recipe.dataset["babi"]["tasks"]]
+
+
+def _file_of(folder: Path, task: int, split: str) -> Path:
+    for path in files_of(folder, task, split):
+        return path
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt"))
 
 
 def folder_of(recipe: Recipe, folders: Sequence[Path]) -> Path | None:

@@ -25,28 +25,32 @@ class Batch(TypedDict):
     """What one device sees at once. Padding is 0, on the right. B rows, T target and S source positions.
 
     `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed over this batch, then
-    divided by it, adds up to the mean over the global batch. `rows` are the numbers of the pairs; -1 is a row that only
-    keeps a device busy: all its `target_out` is padding.
+    divided by it, adds up to the mean over the global batch. `part` is the share of its rows that are here, so that
+    means over rows add up too. `rows` are the numbers of the pairs; -1 is a row that only keeps a device busy: all its
+    `target_out` is padding.
     """
 
     sources: dict[str, Tensor]  # (B, S) each, ending in eos; of a story (B, N, W), sentences by words
     target_in: Tensor  # (B, T) bos and the target
     target_out: Tensor  # (B, T) the target and eos
     tokens: float
+    part: float
     rows: Tensor  # (B,)
     graded: Tensor  # (B,) bool, whether a curriculum counts the row's mistakes
     facts: Tensor  # (B, F) the places in the story of what bears the answer, -1 for none; F = 0 without stories
 
 
 class Share(NamedTuple):
-    """The rows of one device at once; `idle` if they only keep it busy. `tokens`: of the whole global batch.
+    """The rows of one device at once; `part` is their share of the global batch's, 0 if they only keep it busy.
+
+    `tokens`: of the whole global batch.
 
     The rows are numbers among the pairs of `epoch`; `graded` is None without a curriculum.
     """
 
     rows: np.ndarray
     tokens: int
-    idle: bool = False
+    part: float = 1.0
     epoch: int = 0
     graded: np.ndarray | None = None
 
@@ -86,9 +90,13 @@ def lengths(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
     return target, sum((ids.positions() for ids in encoded.sources.values()), np.zeros_like(target))
 
 
-def shares(rows: np.ndarray, parts: int) -> list[np.ndarray]:
-    """The rows of a global batch, dealt out. A part may be empty."""
-    return [rows[part::parts] for part in range(parts)]
+def shares(rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarray) -> list[np.ndarray]:
+    """The rows of a global batch, dealt out, the longest first: no part has more than a pair's tokens above another.
+
+    target, source: lengths of all pairs. A part may be empty.
+    """
+    dealt = rows if parts == 1 else rows[np.lexsort((rows, -source[rows], -target[rows]))]
+    return [dealt[part::parts] for part in range(parts)]
 
 
 # ------------------------------------------------------------------------------------------- in which order
@@ -157,7 +165,7 @@ class TrainingOrder(Sampler[Share]):
         epoch, lesson = self.epoch, self.lesson(self.epoch)
         first, within = divmod(self.skip, self.accumulate)
         for at, rows in enumerate(self.batches()[first:]):
-            parts = shares(rows, self.world * self.accumulate)
+            parts = shares(rows, self.world * self.accumulate, lesson.target, lesson.source)
             tokens = int(lesson.target[rows].sum())
             for turn in range(within if at == 0 else 0, self.accumulate):
                 share = _busy(parts[turn * self.world + self.rank], tokens, rows)
@@ -186,9 +194,9 @@ class ReadingOrder(Sampler[Share]):
         self, encoded: Encoded, *, tokens_per_batch: int, by: Literal["target", "source"] = "target", rank: int = 0,
         world: int = 1,
     ) -> None:  # fmt: skip
-        self.target, source = lengths(encoded)
+        self.target, self.source = lengths(encoded)
         self.rank, self.world = rank, world
-        first, second = (self.target, source) if by == "target" else (source, self.target)
+        first, second = (self.target, self.source) if by == "target" else (self.source, self.target)
         order = np.lexsort((np.arange(len(first)), -second, -first))
         self.batches = _filled(order, np.maximum(first, second), tokens_per_batch)
 
@@ -197,11 +205,12 @@ class ReadingOrder(Sampler[Share]):
 
     def __iter__(self) -> Iterator[Share]:
         for rows in self.batches:
-            yield _busy(shares(rows, self.world)[self.rank], int(self.target[rows].sum()), rows)
+            part = shares(rows, self.world, self.target, self.source)[self.rank]
+            yield _busy(part, int(self.target[rows].sum()), rows)
 
 
 def _busy(part: np.ndarray, tokens: int, rows: np.ndarray) -> Share:
-    return Share(part, tokens) if len(part) else Share(rows[:1], tokens, idle=True)
+    return Share(part, tokens, len(part) / len(rows)) if len(part) else Share(rows[:1], tokens, 0.0)
 
 
 def _filled(order: np.ndarray, length: np.ndarray, budget: int) -> list[np.ndarray]:
@@ -227,13 +236,14 @@ class Batches(Dataset[Batch]):
         encoded = self.corpus.of_epoch(share.epoch)
         target = encoded.target
         out = padded(target, share.rows, last=EOS)
-        counted = share.graded is not None and not share.idle
+        counted = share.graded is not None and share.part > 0.0
         return {
             "sources": {side: source(ids, share.rows) for side, ids in encoded.sources.items()},
             "target_in": padded(target, share.rows, first=BOS),
-            "target_out": torch.full_like(out, PAD) if share.idle else out,
+            "target_out": out if share.part else torch.full_like(out, PAD),
             "tokens": float(share.tokens),
-            "rows": torch.full((1,), -1) if share.idle else torch.from_numpy(share.rows.astype(np.int64)),
+            "part": share.part,
+            "rows": torch.from_numpy(share.rows.astype(np.int64)) if share.part else torch.full((1,), -1),
             "graded": torch.from_numpy(share.graded) if counted else torch.zeros(len(share.rows), dtype=torch.bool),
             "facts": facts_of(encoded, share.rows),
         }
@@ -270,8 +280,12 @@ def padded(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | Non
 
 
 def loader(corpus: Corpus, order: Sampler[Share], workers: int = 0) -> DataLoader[Batch]:
-    """Batches in that order. The loader has its own generator: it never draws from torch's global one."""
+    """Batches in that order, prepared by this process or by `workers` beside it.
+
+    The loader has its own generator: it never draws from torch's global one. Workers are forked, so that they share
+    the corpus with this process.
+    """
     return DataLoader(
         Batches(corpus), sampler=order, batch_size=None, num_workers=workers, generator=torch.Generator(),
-        persistent_workers=False,
+        persistent_workers=False, multiprocessing_context="fork" if workers else None,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 BLOCK = 1 << 22
+BOM = b"\xef\xbb\xbf"
 MAGIC = {
     b"\x1f\x8b": ("it looks like gzip", "unpack it with `gunzip`"),
     b"\x28\xb5\x2f\xfd": ("it looks like zstd", "unpack it with `unzstd`"),
@@ -59,17 +60,17 @@ def near(name: str, folder: Path) -> str | None:
 
 
 def unusable(key: str, path: Path) -> Problem | None:
-    """Why the file cannot be read at all: a directory, a pipe, no permission, no bytes."""
+    """Why the file cannot be read at all: a directory, a pipe, no permission, no text."""
     if path.is_dir():
         return Problem(key, "file", f"`{path}` is a directory", "name a file")
     if not path.is_file():
         return Problem(key, "file", f"`{path}` is not an ordinary file", "name an ordinary file")
     try:
         with path.open("rb") as file:
-            first = file.read(1)
+            first = file.read(len(BOM) + 1)
     except OSError as error:
         return Problem(key, "file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
-    return None if first else Problem(key, "empty", f"`{path}` is empty", "give it at least one line")
+    return Problem(key, "empty", f"`{path}` is empty", "give it at least one line") if first in (b"", BOM) else None
 
 
 def not_text(key: str, path: Path) -> Problem | None:

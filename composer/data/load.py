@@ -77,10 +77,11 @@ def load_data(
     notes = [note for split in encoded for note in pairs[split].notes]
     if "train" in encoded:
         encoded["train"] = _trainable(recipe, encoded["train"], pairs["train"], notes)
+        _some_known(recipe, encoded["train"])
     for split, each in encoded.items():
         _of_one_length(recipe, split, each)
         _all_known(recipe, split, each, pairs[split])
-        notes += _strange(split, each)
+        notes += [*_strange(split, each), *_measured_blank(split, pairs[split])]
     return Data(tokenizers, encoded.get("train"), encoded.get("val"), encoded.get("test"), pairs, notes)
 
 
@@ -122,7 +123,7 @@ def _trainable(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str])
     """Without pairs that are empty on a side, or too long for `max_length` with their eos; stories are cut already."""
     longest = recipe.dataset.get("max_length") or np.inf
     every = [ids for ids in (*encoded.sources.values(), encoded.target) if not ids.is_story]
-    full = np.logical_and.reduce([_not_blank(lines) for lines in pairs.sides.values()])
+    full = _full(pairs)
     short = np.logical_and.reduce([ids.lengths() + 1 <= longest for ids in every])
     if blank := int((~full).sum()):
         notes.append(f"left out {blank:,} of {len(full):,} training pairs with an empty side")
@@ -161,14 +162,40 @@ def _all_known(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> No
             raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
 
 
+def _some_known(recipe: Recipe, encoded: Encoded) -> None:
+    """Raises DataError where a side of the training part has no token but unknown ones: nothing could be learned."""
+    for side, ids in {**encoded.sources, TARGET: encoded.target}.items():
+        if _share_unknown(ids) == 1:
+            ((kind, _),) = recipe.dataset["tokenizer"].items()
+            message = f"the tokenizer `{kind}` knows no token of train {side}"
+            hint = "lower its `min_count`, raise its `size`, or train without `--from`"
+            raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
+
+
+def _share_unknown(ids: Ids) -> float:
+    return float((ids.values == UNK).sum()) / max(1, int((ids.values != PAD).sum()))
+
+
+def _full(pairs: Pairs) -> np.ndarray:
+    """Which pairs have a text on every side. -> (pairs,) bool"""
+    found: np.ndarray = np.logical_and.reduce([_not_blank(lines) for lines in pairs.sides.values()])
+    return found
+
+
 def _not_blank(lines: Sequence[str]) -> np.ndarray:
     return np.fromiter((bool(line.strip()) for line in lines), dtype=bool, count=len(lines))
+
+
+def _measured_blank(split: str, pairs: Pairs) -> list[str]:
+    """That pairs of val or test have an empty side: none is left out of what is measured."""
+    blank = 0 if split == "train" else int((~_full(pairs)).sum())
+    return [f"{blank:,} of {len(pairs):,} {split} pairs have an empty side, and are measured too"] if blank else []
 
 
 def _strange(split: str, encoded: Encoded) -> list[str]:
     found = []
     for side, ids in {**encoded.sources, TARGET: encoded.target}.items():
-        share = float((ids.values == UNK).sum()) / max(1, int((ids.values != PAD).sum()))
+        share = _share_unknown(ids)
         if share > STRANGE:
             found.append(f"{share:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +65,16 @@ def splits(recipe: Recipe) -> list[str]:
 
 def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     """The pairs of one split. The recipe's files have been checked (`check_files`). Raises DataError."""
+    try:
+        pairs = _opened(recipe, split, folders)
+    except OSError as error:
+        raise DataError([_unread(recipe, error)]) from error
+    if faults := _wanting(recipe, split, pairs):
+        raise DataError(faults)
+    return pairs
+
+
+def _opened(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     data = recipe.dataset
     if data.get("generate"):
         return generated(recipe, split)
@@ -78,10 +91,32 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     if data.get("generate"):
         return _check_task(recipe)
     if data.get("hub"):
-        return []
-    if data.get("babi"):
-        return babi.check_babi(recipe, folders)
-    return [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
+        problem = tables.lacking("id", "the hub is")
+        return [_fault(recipe, ("data", "hub"), problem)] if problem else []
+    try:
+        if data.get("babi"):
+            return babi.check_babi(recipe, folders)
+        return [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
+    except OSError as error:
+        return [_unread(recipe, error)]
+
+
+def _unread(recipe: Recipe, error: OSError) -> Fault:
+    """That a file which was there has gone, or cannot be read to its end."""
+    message = f"`{error.filename or 'a file'}` cannot be read: {error.strerror or error}"
+    return recipe.fault("file", ("data",), message, "restore it, and leave it alone while it is in use")
+
+
+def _wanting(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
+    """That a split has no pairs, or not as many lines on every side."""
+    (kind,) = (each for each in ("parallel", "hub", "babi", "generate") if recipe.dataset.get(each))
+    place = ("data", kind, split) if kind in ("parallel", "hub") else ("data", kind)
+    counts = {side: len(lines) for side, lines in pairs.sides.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{side} {count:,}" for side, count in counts.items())
+        message = f"the sides of {split} have different numbers of lines: {told}"
+        return [recipe.fault("lines", place, message, "line by line they must belong together")]
+    return [] if len(pairs) else [recipe.fault("empty", place, f"{split} has no pairs", "give it at least one pair")]
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -99,7 +134,19 @@ def _from_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     if kind in ("tsv", "json"):
         column = columns.tsv_column if kind == "tsv" else columns.json_column
         return Pairs({side: column(path, name) for side, name in wanted.items()})
-    return Pairs(columns.dataset_columns(_load_file(kind, path, wanted.values()), wanted))
+    try:
+        dataset = _load_file(kind, path, wanted.values())
+    except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
+        problem = Problem("file", "table", f"`{path}` cannot be read: {_cause(error)}", "mend it, or save it as TSV")
+        raise DataError([_fault(recipe, ("data", "parallel", split), problem)]) from error
+    return Pairs(columns.dataset_columns(dataset, wanted, str(path)))
+
+
+def _cause(error: BaseException) -> str:
+    """What the innermost of some errors says: `datasets` wraps them."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__
 
 
 def _load_file(kind: str, path: Path, names: Iterable[str]) -> Any:
@@ -109,13 +156,17 @@ def _load_file(kind: str, path: Path, names: Iterable[str]) -> Any:
         # every field is a text as it stands: neither "NA" nor 007 nor an empty field means anything else
         texts = datasets.Features({name: datasets.Value("string") for name in dict.fromkeys(names)})
         settings = {"features": texts, "na_filter": False, "keep_default_na": False, "encoding": "utf-8-sig"}
-    return datasets.load_dataset(kind, data_files=[str(path)], split="train", **settings)
+    # a place of its own for every content: `datasets` knows a file by its name and time, which can stay as they were
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / "seqcomposer" / content[:32]
+    return datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
 
 
 def _found(name: str, folders: Sequence[Path]) -> Path:
     path = files.find(name, folders)
     if path is None:
-        raise FileNotFoundError(name)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return path
 
 
@@ -159,7 +210,8 @@ def _table(name: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> lis
     path = files.find(name, folders)
     if path is None:
         return [files.missing("file", name, folders)]
-    broken = files.unusable("file", path) or (files.not_text("file", path) if kind != "parquet" else None)
+    broken = (kind in ("csv", "parquet") and tables.lacking("file", f"{kind} is")) or files.unusable("file", path)
+    broken = broken or (files.not_text("file", path) if kind != "parquet" else None)
     return [broken] if broken else tables.problems(path, wanted)
 
 
@@ -176,14 +228,14 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
             str(local or told["id"]), told.get("config"), split=told[split], revision=told.get("revision")
         )
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
-        message = f"the data set `{told['id']}` has no `{told[split]}` that can be read: {error}"
+        message = f"the data set `{told['id']}` has no `{told[split]}` that can be read: {_cause(error)}"
         problem = Problem(split if "split" in str(error) else "id", "hub", message, "check its name and the network")
         raise DataError([_fault(recipe, ("data", "hub"), problem)]) from error
     wanted = {side: told[side] for side in sides(recipe)}
     faults = [_fault(recipe, ("data", "hub"), each) for each in tables.of_schema(dataset.features.arrow_schema, wanted)]
     if faults:
         raise DataError(faults)
-    return Pairs(columns.dataset_columns(dataset, wanted))
+    return Pairs(columns.dataset_columns(dataset, wanted, told["id"]))
 
 
 def _datasets() -> Any:

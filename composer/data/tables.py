@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,14 @@ def value_at(row: Mapping[str, Any], name: str) -> Any:
     return value_at(row[head], rest)
 
 
+def lacking(key: str, what: str) -> Problem | None:
+    """That the package is not installed through which some data are read."""
+    if importlib.util.find_spec("datasets") is not None:
+        return None
+    message = f"{what} read through the package `datasets`, which is not installed"
+    return Problem(key, "package", message, "say `pip install datasets`, or use text, TSV or JSON lines")
+
+
 def problems(path: Path, columns: Mapping[str, str]) -> list[Problem]:
     """What is wrong with a UTF-8 (or Parquet) file from which these columns are wanted, by the key that wants them."""
     return list(READERS[KINDS[path.suffix.lower()]](path, columns))
@@ -50,7 +59,10 @@ def _csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
-    header = next(rows)
+    header = next(rows, None)
+    if header is None:
+        yield Problem(WHOLE_FILE, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
+        return
     missing = _missing(header, columns)
     yield from missing
     number = 1
@@ -91,6 +103,17 @@ def _object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Prob
             continue
         if value is not None and not isinstance(value, str):
             yield Problem(key, "column", f"`{name}` in line {number} is not a text", "write it in quotes")
+        elif value and not _is_unicode(value):
+            message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
+            yield Problem(key, "encoding", message, "write the whole character, or remove the `\\ud...`")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -112,8 +135,9 @@ def of_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
     """What is wrong with an Arrow schema from which these columns of text are wanted."""
     import pyarrow as arrow
 
-    kinds = dict(_fields(schema, ""))
-    yield from _missing(list(kinds), columns)
+    fields = list(_fields(schema, ""))
+    kinds = dict(fields)
+    yield from _missing([name for name, _ in fields], columns)
     for key, name in columns.items():
         if name in kinds and not any(is_text(kinds[name]) for is_text in _text_kinds(arrow)):
             yield Problem(key, "column", f"the column `{name}` holds {kinds[name]}, not text", "name a column of text")
@@ -149,10 +173,18 @@ def _names(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 
 def _missing(names: Sequence[str], columns: Mapping[str, str]) -> list[Problem]:
+    """The columns that are wanted and are not there, or are there twice."""
     known = {key: _near(name, names) for key, name in columns.items() if name not in names}
+    twice = {key: names.count(name) for key, name in columns.items() if names.count(name) > 1}
     return [
-        Problem(key, "column", f"the file has no column `{columns[key]}`{near.question}", near.hint)
-        for key, near in known.items()
+        *(
+            Problem(key, "column", f"the file has no column `{columns[key]}`{near.question}", near.hint)
+            for key, near in known.items()
+        ),
+        *(
+            Problem(key, "column", f"the file has {count} columns called `{columns[key]}`", "give them different names")
+            for key, count in twice.items()
+        ),
     ]
 
 

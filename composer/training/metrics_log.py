@@ -12,18 +12,23 @@ from composer.training.whole import write_whole
 
 
 class MetricsLog:
-    """Appends rows to metrics.jsonl; a run that goes on from step `after` forgets the rows that came later."""
+    """Appends rows to metrics.jsonl; a run that goes on from step `after` forgets the rows that came later.
+
+    And those without an `epoch`: they are of its end, which is measured again.
+    """
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         if after is not None and path.exists():
-            kept = [row for row in read_rows(path) if row["step"] <= after]
+            kept = [row for row in read_rows(path) if row["step"] <= after and "epoch" in row]
             write_whole(path, "".join(map(line_of, kept)).encode())
-        self.file = path.open("a", encoding="utf-8")
+        # without a buffer: what a full disk did not take must not come back when the file is closed
+        self.file = path.open("ab", buffering=0)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Adds one row, which has a `step`."""
-        self.file.write(line_of(row))
-        self.file.flush()
+        """Adds one row, which has a `step`. Raises OSError where the disk is full."""
+        left = line_of(row).encode()
+        while left:
+            left = left[self.file.write(left) :]
 
     def close(self) -> None:
         self.file.close()
@@ -38,9 +43,9 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line that was cut off by a crash is left out."""
+    """The rows of a metrics.jsonl; a line that was cut off by a crash, or is damaged, is left out."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().split(b"\n"):
         try:
             row = json.loads(line)
         except ValueError:

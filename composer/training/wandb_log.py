@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import netrc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlparse
@@ -17,6 +18,10 @@ DISABLED: Mode = "disabled"
 SPOKEN: dict[str, Mode] = {"online": ONLINE, "run": ONLINE, "offline": OFFLINE, "dryrun": OFFLINE, "disabled": DISABLED}
 """What WANDB_MODE may say."""
 HOST = "https://api.wandb.ai"
+ANSWERS = 30.0
+"""Seconds in which W&B has to answer when a run begins."""
+SENDS = 300.0
+"""Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
 
 
 class Sample(NamedTuple):
@@ -85,15 +90,16 @@ def logged_samples(folder: Path) -> dict[int, list[Sample]]:
 
 
 class WandbLog:
-    """One run of W&B, or nothing at all where the mode is disabled or W&B cannot start: training goes on without.
+    """One run of W&B, or nothing at all where the mode is disabled or W&B fails: training goes on without.
 
-    `trouble` says why it could not start.
+    `trouble` says why it could not start. What fails later is said through `say`, once, and nothing more is logged.
     """
 
     def __init__(
-        self, mode: Mode, settings: Mapping[str, Any] | bool | None, folder: Path, name: str, run_id: str
-    ) -> None:
-        self.mode = mode
+        self, mode: Mode, settings: Mapping[str, Any] | bool | None, folder: Path, name: str, run_id: str,
+        say: Callable[[str], None] = print,
+    ) -> None:  # fmt: skip
+        self.mode, self.say = mode, say
         self.run: Any = None
         self.trouble = ""
         self.data_dir = ""
@@ -106,24 +112,29 @@ class WandbLog:
             # where artifacts wait to be sent; without it that is the user's home
             self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
         try:
-            import wandb
-
-            self.run = wandb.init(
-                project=settings.get("project", "seqcomposer"),
-                entity=settings.get("entity"),
-                group=settings.get("group"),
-                tags=settings.get("tags"),
-                name=settings.get("name", name),
-                id=run_id,
-                resume="allow" if self.mode == ONLINE else None,
-                dir=str(folder),
-                mode=self.mode,
-                settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),
-            )
-            self.run.define_metric("step")
-            self.run.define_metric("*", step_metric="step")
+            self.run = _opened(self.mode, settings, folder, name, run_id)
         except Exception as error:  # whatever W&B meets, a training does not end for it
-            self.trouble, self.run, self.mode = " ".join(str(error).split()), None, DISABLED
+            self.trouble, was, self.mode = in_a_line(error), self.mode, DISABLED
+            if was == ONLINE:
+                self._keep(settings, folder, name, run_id)
+
+    def _keep(self, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> None:
+        """Logs offline what cannot be sent now."""
+        _forget_service()  # it holds the run's id
+        with suppress(Exception):
+            self.run, self.mode = _opened(OFFLINE, settings, folder, name, run_id), OFFLINE
+            self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """Whatever W&B meets in the middle of a run, a full disk or its own end, a training does not end for it."""
+        try:
+            yield
+        except Exception as error:
+            self.run, self.mode = None, DISABLED
+            self.say(f"Weights & Biases has failed, and gets nothing more: {in_a_line(error)}")
+            if isinstance(error, ConnectionError):
+                _forget_service()
 
     @property
     def is_on(self) -> bool:
@@ -136,15 +147,17 @@ class WandbLog:
             return
         import wandb
 
-        self.run.config.update(dict(config), allow_val_change=True)
-        artifact = wandb.Artifact(f"recipe-{self.run.id}", type="recipe")
-        artifact.add_file(str(recipe), name="recipe.yaml")
-        self.run.log_artifact(artifact)
+        with self._harmless():
+            self.run.config.update(dict(config), allow_val_change=True)
+            artifact = wandb.Artifact(f"recipe-{self.run.id}", type="recipe")
+            artifact.add_file(str(recipe), name="recipe.yaml")
+            self.run.log_artifact(artifact)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """One row of metrics, which has a `step`."""
         if self.run is not None:
-            self.run.log(dict(row))
+            with self._harmless():
+                self.run.log(dict(row))
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
         """Translations after `step` steps, as a table."""
@@ -152,8 +165,9 @@ class WandbLog:
             return
         import wandb
 
-        table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
-        self.run.log({"step": step, "samples": table})
+        with self._harmless():
+            table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
+            self.run.log({"step": step, "samples": table})
 
     def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
         """Alignments and film strips as pages; BLEU by source length as bars, accuracy as a line."""
@@ -178,7 +192,44 @@ class WandbLog:
     def finish(self, status: int) -> None:
         """Ends the run; `status` is 0 where all went well."""
         if self.run is not None:
-            self.run.finish(exit_code=status)
+            with self._harmless():
+                self.run.finish(exit_code=status)
             self.run = None
         if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
             del os.environ["WANDB_DATA_DIR"]
+
+
+def _opened(mode: Mode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
+    """A run of W&B. Raises what W&B raises, also where it is not installed."""
+    import wandb
+
+    run = wandb.init(
+        project=settings.get("project", "seqcomposer"),
+        entity=settings.get("entity"),
+        group=settings.get("group"),
+        tags=settings.get("tags"),
+        name=settings.get("name", name),
+        id=run_id,
+        resume="allow" if mode == ONLINE else None,
+        dir=str(folder),
+        mode=mode,
+        settings=wandb.Settings(
+            silent=True, console="off", init_timeout=ANSWERS, finish_timeout=SENDS, x_disable_stats=True
+        ),
+    )
+    run.define_metric("step")
+    run.define_metric("*", step_metric="step")
+    return run
+
+
+def _forget_service() -> None:
+    """Ends W&B's process beside this one, if it still is there: the next run gets a new one."""
+    import wandb
+
+    with suppress(Exception):
+        wandb.teardown()
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -67,7 +67,7 @@ def test_devices_and_accumulation_share_the_same_global_batches(world, accumulat
     assert {len(part) for part in parts} == {len(alone) * accumulate}
     for at, whole in enumerate(alone):
         mine = [share for part in parts for share in part[at * accumulate : (at + 1) * accumulate]]
-        busy = [share for share in mine if not share.idle]
+        busy = [share for share in mine if share.part]
         assert sorted(np.concatenate([share.rows for share in busy]).tolist()) == sorted(whole.rows.tolist())
         assert {share.tokens for share in mine} == {int(target[whole.rows].sum())}
         assert max(len(share.rows) for share in busy) - min(len(share.rows) for share in busy) <= 1
@@ -109,6 +109,46 @@ def test_fewer_rows_than_devices_gives_rows_without_weight():
     assert [batch["rows"].tolist() for batch in batches] == [[0], [-1], [-1]]
     assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [batches[0]["tokens"], 0, 0]
     assert all((batch["sources"]["source"] != 0).any() for batch in batches)
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 40])
+@pytest.mark.parametrize("world", [1, 2, 3, 8])
+def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(world, count):
+    encoded = some(count)
+    alone = [batch["rows"].tolist() for batch in loader(encoded, order(encoded))]
+    parts = [list(loader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
+    assert [len(part) for part in parts] == [len(alone)] * world
+    for whole, together in zip(alone, zip(*parts, strict=True), strict=True):
+        assert sorted(row for batch in together for row in batch["rows"].tolist() if row >= 0) == sorted(whole)
+        real = [int((batch["target_out"] != 0).sum()) for batch in together]
+        assert {batch["tokens"] for batch in together} == {sum(real)}
+        idle = [batch["rows"].tolist() for batch, tokens in zip(together, real, strict=True) if not tokens]
+        assert idle == [[-1]] * max(0, world - len(whole))
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+@pytest.mark.parametrize("budget", [90, 4096])
+def test_tokens_are_split_evenly(world, budget):
+    encoded = some(1500)
+    target, _ = lengths(encoded)
+    parts = [list(order(encoded, tokens_per_batch=budget, world=world, rank=rank)) for rank in range(world)]
+    for together in zip(*parts, strict=True):
+        rows = [share.rows[: len(share.rows) if share.part else 0] for share in together]
+        longest = max(int(target[each].max(initial=0)) for each in rows)
+        real = [int(target[each].sum()) for each in rows]
+        assert max(real) - min(real) <= longest
+        padded = [len(each) * int(target[each].max(initial=0)) for each in rows]
+        assert max(padded) <= longest * -(-sum(map(len, rows)) // world)
+
+
+@pytest.mark.parametrize("world", [2, 8])
+def test_reading_with_fewer_rows_than_devices(world):
+    encoded = some(3)
+    orders = [ReadingOrder(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
+    parts = [list(loader(encoded, each)) for each in orders]
+    assert {len(part) for part in parts} == {1}
+    assert sorted(row for part in parts for row in part[0]["rows"].tolist() if row >= 0) == [0, 1, 2]
+    assert sum(float((part[0]["target_out"] != 0).sum()) for part in parts) == parts[0][0]["tokens"]
 
 
 def test_tensors():

@@ -17,6 +17,7 @@ def test_what_is_left_out_is_counted(make, texts):
         "left out 2 of 5 training pairs with an empty side",
         "left out 1 of 5 training pairs longer than 5 tokens",
     ]
+    assert "1 of 2 test pairs have an empty side, and are measured too" in data.notes
     assert data.train.originals.tolist() == [0, 4]
     assert len(data.test) == 2
     assert data.val is None

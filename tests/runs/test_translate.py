@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from composer.errors import DataError, RunError
+from composer.errors import DataError, RunError, RunFailed
 from composer.translate import TOGETHER, chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
@@ -147,3 +147,19 @@ def test_large_files_come_in_chunks_of_a_limited_size() -> None:
     sizes = [len(chunk) for chunk in chunks(io.BytesIO(text))]
     assert sum(sizes) == 3 * TOGETHER + 5
     assert max(sizes) == TOGETHER
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_told(gru: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text(TEXT)
+    with pytest.raises(RunFailed, match="No space left"):
+        translate([gru], source=source, output="/dev/full")
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command(gru), input=TEXT.encode(), stdout=full, stderr=subprocess.PIPE, timeout=300,
+                              env=buffered)  # fmt: skip
+    assert done.returncode == 1
+    assert b"error[run]: the translations cannot be written: No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr

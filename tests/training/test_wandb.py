@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipes import Tiny
+from tiny_recipes import TINY, Tiny
 
 from composer.training.metrics_log import read_rows
 from composer.training.train import train
@@ -66,3 +66,97 @@ def test_trouble_with_wandb_does_not_stop_anything(tmp_path: Path, monkeypatch: 
     log.samples(1, [])
     log.describe(tmp_path / "recipe.yaml", {})
     log.finish(0)
+    assert "WANDB_DATA_DIR" not in os.environ
+
+
+class Run:
+    """A run of W&B that fails at one of the things that are asked of it."""
+
+    id = "id"
+
+    def __init__(self, error: Exception, at: str) -> None:
+        self.error, self.at = error, at
+        self.config = self
+
+    def __getattr__(self, name: str) -> Any:
+        return self.fails if name == self.at else lambda *_, **__: None
+
+    def fails(self, *_: Any, **__: Any) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ConnectionResetError("lost"), ValueError()])
+@pytest.mark.parametrize("at", ["update", "log_artifact", "log", "finish"])
+def test_whatever_fails_in_the_middle_is_said_once_and_passed_over(
+    error: Exception, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    said: list[str] = []
+    (tmp_path / "recipe.yaml").write_text("recipe: 1")
+    monkeypatch.setattr(wandb, "init", lambda **_: Run(error, at))
+    monkeypatch.setattr(wandb, "teardown", lambda: None)
+    log = WandbLog("offline", None, tmp_path, "name", "id", said.append)
+    log.describe(tmp_path / "recipe.yaml", {})
+    for step in (1, 2):
+        log.write({"step": step})
+    log.finish(0)
+    assert not log.is_on
+    assert [each.startswith("Weights & Biases has failed") for each in said] == [True]
+
+
+def test_a_training_ends_well_without_wandb(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(wandb, "init", lambda **_: Run(ConnectionResetError("its process has ended"), "log"))
+    monkeypatch.setattr(wandb, "teardown", lambda: None)
+    outcome = train(tiny("training.max_steps=4", "logging={wandb: {project: p}}"), tmp_path / "run")
+    assert outcome.record["status"] == "finished"
+    assert capsys.readouterr().out.count("its process has ended") == 1
+
+
+@pytest.mark.parametrize("trouble", ["unreachable", "lost", "dead"])
+def test_trouble_with_the_real_wandb(trouble: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("wandb_trouble.py")), str(tmp_path), trouble]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=clean)
+    found = json.loads(done.stdout.splitlines()[-1])
+    written = [file for file in tmp_path.glob("wandb/*run-*/*.wandb") if file.stat().st_size]
+    if trouble == "dead":
+        assert found["mode"] == "disabled"
+        assert len(found["said"]) == 1
+        assert "Traceback" not in done.stderr
+    elif trouble == "lost":
+        assert found == {"mode": "online", "trouble": "", "said": []}
+        assert written
+    else:
+        assert found["mode"] == "offline"
+        assert "connection refused" in found["trouble"]
+        assert "`wandb sync`" in found["trouble"]
+        assert any("offline-run" in str(file) for file in written)
+
+
+BARE = """
+import sys
+sys.modules |= dict.fromkeys(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
+import pkgutil
+import composer
+for each in pkgutil.walk_packages(composer.__path__, "composer."):
+    if not each.name.endswith("__main__"):
+        __import__(each.name)
+from composer.recipe import load
+from composer.training.train import train
+print(train(load(sys.argv[1]), sys.argv[2]).record["status"])
+"""
+
+
+def test_everything_but_what_they_do_works_without_packages(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("{wandb: false}", "{wandb: {project: p}}"))
+    command = [sys.executable, "-c", BARE, str(tmp_path / "tiny.yaml"), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "finished"
+    assert "Weights & Biases could not start: " in done.stdout

@@ -1,0 +1,234 @@
+"""Data that break on the way: while they are checked, opened, or read. Every fault is one clear error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+
+from composer.data.load import load_data
+from composer.data.pairs import check_files, open_pairs
+from composer.errors import DataError
+from composer.scaffold import write as write_recipe
+
+TABLE = {"source": "en", "target": "de"}
+BOM = b"\xef\xbb\xbf"
+STORIES = {"encoders": {"question": ["rnn"], "story": ["sum"]}, "decoder": ["rnn"], "output": {"length": 1}}
+WORDS = {"word": {"split": "spaces", "joint": True}}
+
+
+@pytest.fixture
+def no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if everything happened to the files after they had been checked."""
+    monkeypatch.setattr("composer.data.load.check_files", lambda *_: [])
+
+
+def fault_of(recipe) -> tuple[str, str, str]:
+    with pytest.raises(DataError) as caught:
+        load_data(recipe, recipe.folders())
+    (fault,) = caught.value.faults
+    assert fault.hint
+    return fault.code, fault.path, fault.message
+
+
+def column(values, kind=None) -> arrow.Array:
+    return arrow.array(values, kind)
+
+
+def parquet_file(path, **columns) -> None:
+    parquet.write_table(arrow.table(columns), path)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(
+    ("name", "content", "code", "key", "words"),
+    [
+        ("t.csv", b"\n\n", "empty", "file", "no rows"),
+        ("t.csv", BOM, "empty", "file", "is empty"),
+        ("t.tsv", BOM, "empty", "file", "is empty"),
+        ("t.csv", b'en,de\na,"b\n', "table", "file", "EOF inside string"),
+        ("t.csv", b"en,de,de\na,b,c\n", "column", "target", "2 columns called `de`"),
+        ("t.tsv", b"en\tde\tde\na\tb\tc\n", "column", "target", "2 columns called `de`"),
+        ("t.jsonl", b'{"en": "a \\ud800", "de": "b"}\n', "encoding", "source", "line 1 has half of a character"),
+        ("t.jsonl", b'{"en": "a \\ud83d\\ude00", "de": 1e999}\n', "column", "target", "not a text"),
+    ],
+)  # fmt: skip
+def test_tables_that_cannot_be_read(name, content, code, key, words, make, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    found = fault_of(make({"parallel": {"train": {"file": name, **TABLE}}}))
+    assert found[:2] == (code, f"data.parallel.train.{key}")
+    assert words in found[2]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_text_of_nothing_but_a_byte_order_mark_is_empty(side, make, tmp_path):
+    for name in ("source", "target"):
+        (tmp_path / name).write_bytes(BOM if name == side else b"a\n")
+    found = fault_of(make({"parallel": {"train": {"source": "source", "target": "target"}}}))
+    assert found[:2] == ("empty", f"data.parallel.train.{side}")
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_parquet_that_is_damaged(make, tmp_path):
+    recipe = make({"parallel": {"train": {"file": "t.parquet", **TABLE}}})
+    parquet_file(tmp_path / "t.parquet", en=column(["x"] * 500), de=column([f"y {row}" for row in range(500)]))
+    whole = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(whole[:200] + bytes(255 - each for each in whole[200:800]) + whole[800:])
+    code, path, message = fault_of(recipe)
+    assert (code, path) == ("table", "data.parallel.train.file")
+    assert "t.parquet` cannot be read" in message
+    one = column([0, 2], arrow.int32()).buffers()[1]
+    latin = arrow.Array.from_buffers(arrow.string(), 1, [None, one, arrow.py_buffer(b"\xff\xfe")])
+    parquet_file(tmp_path / "t.parquet", en=latin, de=column(["b"]))
+    assert fault_of(recipe)[0] == "encoding"
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_structure_that_is_null_is_an_empty_line(make, tmp_path):
+    kind = arrow.struct([("en", arrow.string()), ("de", arrow.string())])
+    parquet_file(tmp_path / "t.parquet", t=column([{"en": "a", "de": "b"}, None], kind))
+    recipe = make({"parallel": {"train": {"file": "t.parquet", "source": "t.en", "target": "t.de"}}})
+    data = load_data(recipe, recipe.folders())
+    assert data.pairs["train"].sides["source"][:] == ["a", ""]
+    assert data.notes[0] == "left out 1 of 2 training pairs with an empty side"
+
+
+@pytest.mark.usefixtures("no_check")
+def test_a_split_of_no_pairs(make, texts, tmp_path):
+    (tmp_path / "none").write_bytes(b"")
+    splits = {"train": texts(source=["a"], target=["b"]), "val": {"source": "none", "target": "none"}}
+    code, path, message = fault_of(make({"parallel": splits}))
+    assert (code, path) == ("empty", "data.parallel.val")
+    assert "val has no pairs" in message
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_part_of_a_hub_data_set_that_has_no_pairs(make, tmp_path):
+    (tmp_path / "set").mkdir()
+    parquet_file(tmp_path / "set" / "train.parquet", en=column(["a"]), de=column(["b"]))
+    code, path, message = fault_of(make({"hub": {"id": "set", **TABLE, "val": "train[:0]", "test": None}}))
+    assert (code, path.rpartition(".")[0]) == ("hub", "data.hub")
+    assert "has no `train[:0]` that can be read" in message
+
+
+def test_text_that_is_all_blank(make, texts):
+    blank = texts(source=["", " \t", "\u3000"], target=["a", "b", ""])
+    code, _, message = fault_of(make({"parallel": {"train": blank}}))
+    assert code == "empty"
+    assert "none of the 3 training pairs is left: 3 are empty" in message
+
+
+def test_a_side_of_which_nothing_is_known(make, texts):
+    train = texts(source=["a b", "c d"], target=["x x", "x x"])
+    recipe = make({"parallel": {"train": train}, "tokenizer": {"word": {"min_count": 2}}})
+    code, path, message = fault_of(recipe)
+    assert (code, path) == ("unknown", "data.tokenizer.word")
+    assert "train source" in message
+
+
+@pytest.mark.usefixtures("no_check")
+@pytest.mark.parametrize("data", [
+    {"parallel": {"train": {"source": "gone", "target": "gone"}}},
+    {"parallel": {"train": {"file": "gone.tsv", **TABLE}}},
+    {"parallel": {"train": {"file": "gone.csv", **TABLE}}},
+])  # fmt: skip
+def test_files_that_went_after_they_had_been_checked(data, make):
+    code, path, message = fault_of(make(data))
+    assert code == "file"
+    assert path == "data"
+    assert "gone" in message
+    assert "No such file" in message
+
+
+@pytest.mark.usefixtures("no_check")
+def test_a_task_that_went_after_it_had_been_checked(make, tmp_path):
+    for folder in ("no", "tasks"):
+        (tmp_path / "tasks").mkdir(exist_ok=True)
+        recipe = make({"babi": {"folder": folder, "tasks": [1]}, "tokenizer": WORDS}, STORIES)
+        code, _, message = fault_of(recipe)
+        assert code == "file"
+        assert "qa1_..._train.txt" in message
+
+
+@pytest.mark.usefixtures("no_check")
+def test_sides_that_came_apart_after_they_had_been_checked(make, texts):
+    code, path, message = fault_of(make({"parallel": {"train": texts(source=["a", "b"], target=["c"])}}))
+    assert (code, path) == ("lines", "data.parallel.train")
+    assert "source 2, target 1" in message
+
+
+def test_a_disk_that_fails_while_files_are_checked(make, texts, monkeypatch):
+    recipe = make({"parallel": {"train": texts(source=["a"], target=["b"])}})
+
+    def fails(path) -> int:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr("composer.data.files.count_lines", fails)
+    (fault,) = check_files(recipe, recipe.folders())
+    assert "Input/output error" in fault.message
+
+
+def opened(make, texts):
+    recipe = make({"parallel": {"train": texts(source=["a", "b", "c"], target=["d", "e", "f"])}})
+    return open_pairs(recipe, "train", recipe.folders()).sides["target"]
+
+
+@pytest.mark.parametrize("content", [b"", b"d\n", b"d\ne\ng\n", b"d\ne\nf\ng\n"])
+def test_a_file_that_is_written_into_while_it_is_read(content, make, texts, tmp_path):
+    lines = opened(make, texts)
+    assert lines[0] == "d"
+    with (tmp_path / "train.target").open("r+b") as file:
+        file.truncate(0)
+        file.write(content)
+    os.utime(tmp_path / "train.target", ns=(1, 1))  # the clock of a file system may stand still for milliseconds
+    for read in (lambda: lines[2], lambda: lines[:], lambda: list(lines)):
+        with pytest.raises(DataError, match=r"train\.target.*changed"):
+            read()
+
+
+def test_a_file_that_is_touched_or_removed_while_it_is_read(make, texts, tmp_path):
+    lines = opened(make, texts)
+    path = tmp_path / "train.target"
+    os.utime(path, ns=(1, 1))
+    assert lines[:] == ["d", "e", "f"]
+    path.write_bytes(path.read_bytes())
+    assert lines[1] == "e"
+    path.unlink()
+    path.write_text("another\n")
+    assert lines[:] == ["d", "e", "f"]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_what_a_table_held_before_is_not_remembered(make, tmp_path):
+    recipe = make({"parallel": {"train": {"file": "t.csv", **TABLE}}})
+    for word in ("one", "two"):
+        (tmp_path / "t.csv").write_text(f"en,de\n{word},x\n")
+        os.utime(tmp_path / "t.csv", ns=(1, 1))
+        assert open_pairs(recipe, "train", recipe.folders())[0]["source"] == word
+
+
+def test_without_the_package_that_reads_tables(make, texts, tmp_path, monkeypatch):
+    (tmp_path / "t.csv").write_text("en,de\na,b\n")
+    (tmp_path / "t.jsonl").write_text(json.dumps({"en": "a", "de": "b"}) + "\n")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    parquet_too = {"parallel": {"train": {"file": "t.parquet", **TABLE}}}
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    for data in ({"parallel": {"train": {"file": "t.csv", **TABLE}}}, parquet_too, {"hub": {"id": "x", **TABLE}}):
+        code, _, message = fault_of(make(data))
+        assert code == "package"
+        assert "`datasets`, which is not installed" in message
+    for data in ({"train": {"file": "t.jsonl", **TABLE}}, {"train": texts(source=["a"], target=["b"])}):
+        recipe = make({"parallel": data})
+        assert len(load_data(recipe, recipe.folders()).train) == 1
+
+
+def test_a_first_recipe_for_files_that_are_not_there(tmp_path):
+    for name in ("none", "x" * 5000):
+        with pytest.raises(DataError, match="no file"):
+            write_recipe(tmp_path / name, tmp_path / name, tmp_path / "first.yaml")
+    assert not (tmp_path / "first.yaml").exists()

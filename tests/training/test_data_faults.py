@@ -1,0 +1,98 @@
+"""Data files that change around a training, or in it: every time one clear error, and `--resume` once they are back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_recipes import Tiny, same_weights
+
+from composer.check import check
+from composer.errors import ComposerError, DataError, RunError
+from composer.recipe import Recipe
+from composer.training.course import Course
+from composer.training.train import train
+
+DATA = (
+    "data={parallel: {train: {source: a.txt, target: b.txt}, val: {source: c.txt, target: d.txt}}, "
+    "tokenizer: {char: {joint: true}}}"
+)
+SHORT = (DATA, "training.max_steps=4", "training.validate_every=2")
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """The folder of the recipe, with its files."""
+    for name in "abcd":
+        (tmp_path / "recipes" / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
+    return tmp_path / "recipes"
+
+
+@pytest.fixture
+def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has something happen in the middle of a training."""
+    real = Course.on_train_batch_end
+
+    def _at(happens: Callable[[], object]) -> None:
+        def told(self: Course, *given: object) -> None:
+            real(self, *given)  # type: ignore[arg-type]
+            if self.now.step == 3:
+                happens()
+
+        monkeypatch.setattr(Course, "on_train_batch_end", told)
+
+    return _at
+
+
+def test_a_file_that_went_between_check_and_train(tiny: Tiny, texts: Path, tmp_path: Path) -> None:
+    recipe: Recipe = tiny(*SHORT)
+    check(recipe.file, SHORT)
+    (texts / "d.txt").unlink()
+    with pytest.raises(ComposerError, match=r"no file `d\.txt`"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_that_is_emptied_in_the_middle(
+    tiny: Tiny, texts: Path, tmp_path: Path, at_step_3: Callable[[Callable[[], object]], None]
+) -> None:
+    recipe = tiny(*SHORT)
+    train(recipe, tmp_path / "whole")
+    shutil.copy(texts / "d.txt", texts / "kept.txt")
+    at_step_3(lambda: (texts / "d.txt").write_bytes(b""))
+    with pytest.raises(DataError, match=r"d\.txt.*changed while it was in use"):
+        train(recipe, tmp_path / "run")
+    with pytest.raises(ComposerError, match=r"d\.txt.* is empty"):
+        train(recipe, tmp_path / "run", resume=True)
+    shutil.copy(texts / "kept.txt", texts / "d.txt")
+    at_step_3(lambda: (texts / "d.txt").touch())
+    assert train(recipe, tmp_path / "run", resume=True).record["status"] == "finished"
+    assert same_weights(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize(("name", "part"), [("b.txt", "training"), ("d.txt", "validation")])
+def test_data_that_have_changed_since_the_checkpoint(
+    name: str, part: str, tiny: Tiny, texts: Path, tmp_path: Path,
+    at_step_3: Callable[[Callable[[], object]], None],
+) -> None:  # fmt: skip
+    recipe = tiny(*SHORT)
+    at_step_3(lambda: (texts / "c.txt").write_bytes(b""))  # ends it behind its first checkpoint
+    kept = (texts / "c.txt").read_bytes()
+    with pytest.raises(DataError):
+        train(recipe, tmp_path / "run")
+    (texts / "c.txt").write_bytes(kept)
+    (texts / name).write_text("".join(f"a {number}\n" for number in range(40)))
+    with pytest.raises(RunError, match=f"the {part} data have changed"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+def test_files_that_are_removed_in_the_middle_are_kept_open(
+    tiny: Tiny, texts: Path, tmp_path: Path, at_step_3: Callable[[Callable[[], object]], None]
+) -> None:
+    recipe = tiny(*SHORT)
+    train(recipe, tmp_path / "whole")
+    at_step_3(lambda: shutil.rmtree(texts))
+    assert train(recipe, tmp_path / "run").record["status"] == "finished"
+    assert same_weights(tmp_path / "whole", tmp_path / "run")

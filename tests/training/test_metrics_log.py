@@ -1,0 +1,33 @@
+"""metrics.jsonl on a disk that is full, and after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer.training.metrics_log import MetricsLog, read_rows
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_told_once() -> None:
+    log = MetricsLog(FULL)
+    with pytest.raises(OSError, match="No space left"):
+        log.write({"step": 1})
+    log.close()  # nothing is left that would have to be written now
+
+
+def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    whole = [{"step": 1, "a": 0.5}, {"step": 2, "note": "a\u2028b"}, {"step": 9}]
+    log = MetricsLog(path)
+    for row in whole:
+        log.write(row)
+    log.close()
+    path.write_bytes(b'{"step": 1, "\xff\n' + path.read_bytes() + b'[1]\n{"step": 10, "a"')
+    assert read_rows(path) == whole
+    MetricsLog(path, after=2).close()
+    assert read_rows(path) == whole[:2]
+    assert path.read_bytes().count(b"\n") == 2
