@@ -120,5 +120,6 @@ class Cgru(Block):
         over = F.relu(z.abs() - LIMITS[self.gates]).mean(-1)  # (B, T, W)
         if self.hard:
             over = over + F.relu(new.abs() - LIMITS["hard"]).mean(-1)
-        real = context.mask.to(over.dtype)
-        context.penalty("saturation", self.saturation * (over * real).sum() / real.sum().clamp(min=1.0))
+        real = context.mask.to(over.dtype)  # (B, T, W)
+        of_row = (over * real).sum((1, 2)) / real.sum((1, 2)).clamp(min=1.0)  # (B,)
+        context.penalty("saturation", self.saturation * of_row.mean())

@@ -120,7 +120,7 @@ class EncoderDecoder(nn.Module):
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
         """The decoder's state before the first position, for `batch` rows."""
-        x = next(self.parameters()).new_zeros(batch, 1, self.output.in_features)
+        x = self._zeros(batch, 1, self.output.in_features)
         mask = torch.ones(batch, 1, dtype=torch.bool, device=x.device)
         state = self.decoder.start(x, Context(mask, {}, memories))
         return state if self.length is None else (state, mask.new_zeros(batch, dtype=torch.long))
@@ -152,6 +152,11 @@ class EncoderDecoder(nn.Module):
 
     def _embedded(self, ids: Tensor) -> Tensor:
         if self.embedding is None:
-            return next(self.parameters()).new_zeros(*ids.shape, self.width)
+            return self._zeros(*ids.shape, self.width)
         embedded: Tensor = self.embedding(ids)
         return embedded
+
+    def _zeros(self, *size: int) -> Tensor:
+        """A plain tensor like the parameters, which may themselves be sharded."""
+        like = next(self.parameters())
+        return torch.zeros(size, dtype=like.dtype, device=like.device)

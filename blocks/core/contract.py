@@ -268,7 +268,11 @@ class Context(NamedTuple):
             self.records.setdefault(Record(self.path, self.iterations, name), []).append(value.detach())
 
     def penalty(self, name: str, value: Tensor) -> None:
-        """Adds a scalar to the training loss, of several with one name their mean; nothing outside training."""
+        """Adds a scalar to the training loss, of several with one name their mean; nothing outside training.
+
+        It is a mean over rows, or a cost of the weights alone: then a batch that is dealt out to several devices costs
+        what it costs on one.
+        """
         if self.penalties is not None:
             self.penalties.setdefault(name, []).append(value)
 

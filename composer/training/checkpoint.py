@@ -39,6 +39,8 @@ def latest(folder: Path, say: Callable[[str], None]) -> Path | None:
         if is_whole(path):
             return path
         say(f"{path} is damaged and is passed over")
+    if any(folder.glob("step-*.ckpt")):
+        say("no checkpoint is whole: the training begins again from its first step")
     return None
 
 
@@ -46,7 +48,7 @@ def is_whole(path: Path) -> bool:
     """Whether a checkpoint is, to the last bit, what was written."""
     try:
         return digest_path(path).read_text().split()[0] == digest(path)
-    except (OSError, IndexError):
+    except (OSError, IndexError, ValueError):
         return False
 
 
@@ -67,12 +69,47 @@ def remove(path: Path) -> None:
     digest_path(path).unlink(missing_ok=True)
 
 
-def read(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """The content of a checkpoint. Raises RunError where it is damaged."""
+def remove_orphans(folder: Path) -> None:
+    """Removes the digests whose checkpoint has not come to be, or is gone."""
+    for path in folder.glob("step-*.ckpt.sha256"):
+        if not path.with_suffix("").exists():
+            path.unlink(missing_ok=True)
+
+
+def read(path: Path, map_location: Any = "cpu", mapped: bool = False) -> dict[str, Any]:
+    """The content of a checkpoint; `mapped`: its tensors stay on the disk until they are asked for.
+
+    Raises RunError where it is damaged, or is no checkpoint. Whatever it holds, nothing of it is executed.
+    """
     if not is_whole(path):
         raise RunError.of("this checkpoint is damaged", "remove it: the one before it is used then", str(path))
-    content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+    try:
+        content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True, mmap=mapped)
+    except (OSError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a pickle that was made to do harm can fail in any way
+        raise no_checkpoint(path, str(error)) from None
+    if not isinstance(content, dict):
+        raise no_checkpoint(path, f"it holds a {type(content).__name__}")
     return content
+
+
+def no_checkpoint(path: Path, why: str) -> RunError:
+    """A file that is what its digest says, and no checkpoint."""
+    return RunError.of(
+        f"this is no checkpoint of a training, and nothing of it was executed: {why.strip().partition(chr(10))[0]}",
+        "remove it: the one before it is used then", str(path),
+    )  # fmt: skip
+
+
+def hyper_parameters(path: Path) -> tuple[str, str]:
+    """The recipe and the tokenizer that a checkpoint was made with, each as the text of its file. Raises RunError."""
+    content = read(path, mapped=True)
+    told = content.get("hyper_parameters")
+    needed = ("state_dict", "optimizer_states", "callbacks", "loops")
+    if not isinstance(told, dict) or not {"recipe", "tokenizer"} <= told.keys() or not content.keys() >= {*needed}:
+        raise no_checkpoint(path, "it is not what `seqcomposer train` writes")
+    return str(told["recipe"]), str(told["tokenizer"])
 
 
 def weights(path: Path) -> dict[str, Tensor]:
@@ -98,21 +135,34 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 class Hashing(io.RawIOBase):
-    """A file for writing that knows the SHA-256 of what passed through it."""
+    """A file for writing that knows the SHA-256 of what passed through it, and the `trouble` that writing met."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()
         self.file, self.sha256 = file, hashlib.sha256()
+        self.trouble: OSError | None = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         self.sha256.update(data)
-        return self.file.write(data)
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.trouble = error
+            raise
 
     def flush(self) -> None:
         self.file.flush()
+
+
+def save(checkpoint: Mapping[str, Any], file: Hashing) -> None:
+    """Writes a checkpoint. Raises OSError where the disk is full: torch itself would tell of a wrong position."""
+    try:
+        torch.save(dict(checkpoint), cast("IO[bytes]", file))
+    except RuntimeError as error:
+        raise file.trouble or error from None
 
 
 class SafeCheckpoints(CheckpointIO):
@@ -123,7 +173,7 @@ class SafeCheckpoints(CheckpointIO):
         path = Path(path)
         with written_whole(path) as file:
             hashing = Hashing(file)
-            torch.save(dict(checkpoint), cast("IO[bytes]", hashing))
+            save(checkpoint, hashing)
             write_whole(digest_path(path), f"{hashing.sha256.hexdigest()}  {path.name}\n".encode())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:

@@ -23,8 +23,10 @@ from composer.training.curriculum import Curriculum
 from composer.training.keeper import Keeper
 from composer.training.module import Seq2Seq, scores_of
 from composer.training.position import EndlessOrder
+from composer.training.samples import Judge, Part
 from composer.training.schedules import Progress
 from composer.training.signals import Signals, Stopped
+from composer.training.wandb_log import Sample
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does anybody wait for the device."""
@@ -37,7 +39,8 @@ class Journal(Protocol):
 
     def begin(self, spent: float) -> None: ...
     def row(self, row: Mapping[str, float], spent: float) -> None: ...
-    def validated(self, module: Seq2Seq, row: Mapping[str, float]) -> Mapping[str, float]: ...
+    def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
+    def note(self, text: str) -> None: ...
     def close(self, status: int) -> None: ...
 
 
@@ -54,11 +57,13 @@ class Course(Callback):
         tokenizer: str,
         row_steps: int = ROW_STEPS,
         curriculum: Curriculum | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.budget, self.order, self.keeper = budget, order, keeper
         self.validate_every, self.early_stopping, self.tokenizer = validate_every, early_stopping, tokenizer
         self.row_steps = min(ROW_STEPS, row_steps)
         self.curriculum = curriculum
+        self.judge = judge
         self.reading: ReadingOrder | None = None
         self.journal: Journal | None = None
         self.signals = Signals()
@@ -67,6 +72,7 @@ class Course(Callback):
         self.now = Progress(0, 0.0)
         self.history: list[dict[str, float]] = []
         self.random: list[dict[str, Any]] = []
+        self.sums: list[dict[str, Tensor]] = []
         self.tokens = 0.0
         self.ended_epoch = False
         self.since_row = (0, time.monotonic())
@@ -80,6 +86,7 @@ class Course(Callback):
             "minutes": self.clock.minutes(),
             "history": self.history,
             "random": self.gather(randomness.capture()),
+            "row": {"since": self.since_row[0], "sums": self.gather(self.module.train_sums.held())},
             "tokenizer": self.tokenizer,
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
         }
@@ -87,6 +94,7 @@ class Course(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.order.epoch, self.order.done = state["epoch"], state["batch"]
         self.before, self.history, self.random = state["minutes"], list(state["history"]), state["random"]
+        self.since_row, self.sums = (state["row"]["since"], time.monotonic()), state["row"]["sums"]
         if state["tokenizer"] != self.tokenizer:
             raise RunError.of(
                 "the checkpoint was made with another tokenizer than the run folder's tokenizer.json",
@@ -99,7 +107,7 @@ class Course(Callback):
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Devices have met: each takes its own share of the data."""
-        self.trainer = trainer
+        self.trainer, self.module = trainer, pl_module
         for order in (self.order.order, self.reading):
             if order is not None:
                 order.rank, order.world = trainer.global_rank, trainer.world_size
@@ -108,15 +116,33 @@ class Course(Callback):
         pl_module.progress = lambda: self.now
         self.clock = Clock(trainer.strategy.root_device.type == "cpu", self.before)
         self.now = Progress(trainer.global_step, 0.0, losses_of(self.history))
+        self.must_agree()
         self.measure()
-        self.since_row = (self.now.step, time.monotonic())
-        if self.random:
-            randomness.restore(self.random[min(trainer.global_rank, len(self.random) - 1)])
+        self.since_row = (self.since_row[0], time.monotonic())
+        self.go_on(pl_module)
         trainer.val_check_batch = NEVER
         trainer.should_stop = self.is_over()
         self.signals.listen()
         if self.journal:
             self.journal.begin(self.now.spent)
+
+    def go_on(self, module: Seq2Seq) -> None:
+        """Takes up the random streams and the sums of a row that was begun.
+
+        A stream belongs to one process: where others were before, all of them begin anew.
+        """
+        rank, world = self.trainer.global_rank, self.trainer.world_size
+        if len(self.random) == world:
+            randomness.restore(self.random[rank])
+        elif self.random or rank:
+            randomness.begin_anew(self.order.order.seed, self.now.step, rank)
+        if self.random and len(self.random) != world and self.journal:
+            now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(self.random)))
+            self.journal.note(
+                f"{now} in place of {then}: the batches are the same, dropout and the like are drawn anew"
+            )
+        mine = self.sums[rank::world] if rank < len(self.sums) else []
+        module.train_sums.hold(mine, self.trainer.strategy.root_device)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.ended_epoch |= self.order.advance()
@@ -127,7 +153,7 @@ class Course(Callback):
         self.measure()
         due, ended, self.ended_epoch = self.is_due(), self.ended_epoch and self.curriculum is not None, False
         stop = self.signal()
-        if due or stop or ended or self.now.step % self.row_steps == 0:
+        if due or ended or self.now.step % self.row_steps == 0:
             self.write_row(pl_module, ended)
         trainer.should_stop = self.is_over()
         if due and trainer.enable_validation:
@@ -144,11 +170,18 @@ class Course(Callback):
         """Scores the validation, tells the journal, and keeps a checkpoint, which then knows of this validation."""
         scores = scores_of(pl_module.val_sums.take(self.sum_over_devices))
         self.must_be_finite(scores["val/loss"], "the validation loss")
-        row = {"step": self.now.step, **self.spending(), **scores}
-        more = self.journal.validated(pl_module, row) if self.journal else {}
-        self.history.append({"step": float(self.now.step), **scores, **self.common(dict(more))})
+        more, samples = self.judged(pl_module)
+        if self.journal:
+            self.journal.validated({"step": self.now.step, **self.spending(), **scores, **more}, samples)
+        self.history.append({"step": float(self.now.step), **scores, **more})
         self.now = self.now._replace(losses=losses_of(self.history))
         self.since_row = (self.now.step, time.monotonic())
+
+    def judged(self, module: Seq2Seq) -> tuple[dict[str, float], list[Sample]]:
+        """What decoding the first sentences comes to, each process its part of them; the same on all of them."""
+        if self.judge is None:
+            return {}, []
+        return self.judge.judge(module.whole(), Part(self.trainer.global_rank, self.trainer.world_size, self.gather))
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         self.keeper.keep(trainer, self.now.step, self.history)
@@ -235,6 +268,14 @@ class Course(Callback):
             )
 
     # ------------------------------------------------------------------------------------------- devices
+
+    def must_agree(self) -> None:
+        """Raises RunFailed where the processes do not go on from the same place: they do not see the same folder."""
+        places = self.gather((self.now.step, self.order.epoch, self.order.done))
+        if len(set(places)) > 1:
+            told = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(places))
+            raise RunFailed.of(f"the processes do not go on from the same checkpoint: {told}",
+                               "give all machines the same run folder, on a file system that they share")  # fmt: skip
 
     def sum_over_devices(self, value: Tensor) -> Tensor:
         if self.trainer.world_size == 1:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from composer.training.metrics_log import MetricsLog
-from composer.training.module import Seq2Seq
 from composer.training.progress import Display
-from composer.training.samples import Judge
-from composer.training.wandb_log import WandbLog
+from composer.training.wandb_log import Sample, WandbLog
 
 SHOWN = 3
 """Translations that are shown at a validation."""
@@ -22,7 +20,6 @@ class Journal:
     metrics: MetricsLog
     wandb: WandbLog
     display: Display
-    judge: Judge | None
 
     def begin(self, spent: float) -> None:
         """The first step is about to be made."""
@@ -33,14 +30,15 @@ class Journal:
         self.write(row)
         self.display.row(row, spent)
 
-    def validated(self, module: Seq2Seq, row: Mapping[str, float]) -> dict[str, float]:
-        """A row of validation scores; what is judged by decoding is added to it here, and returned."""
-        more, samples = self.judge.judge(module) if self.judge else ({}, [])
-        full = {**row, **more}
-        self.write(full)
-        self.display.validated(full, samples[:SHOWN])
+    def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
+        """A row of validation scores, and translations beside their references."""
+        self.write(row)
+        self.display.validated(row, samples[:SHOWN])
         self.wandb.samples(int(row["step"]), samples)
-        return more
+
+    def note(self, text: str) -> None:
+        """A line for the person who watches."""
+        self.display.say(text)
 
     def write(self, row: Mapping[str, float]) -> None:
         self.metrics.write(row)

@@ -6,7 +6,7 @@ The training step never waits for the device: sums stay tensors until a row of m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +20,7 @@ from blocks.core.contract import Block
 from composer.build import build
 from composer.data.tokenizer import Tokenizers
 from composer.ids import PAD
-from composer.model import Beside
+from composer.model import Beside, EncoderDecoder
 from composer.outputs import SigmoidOutput, bits_of
 from composer.recipe import Recipe, load
 from composer.training.gradient_noise import add_noise
@@ -28,6 +28,7 @@ from composer.training.loss import rows_wrong, sum_loss
 from composer.training.optimizers import OPTIMIZERS
 from composer.training.scheduled_sampling import chance_at, mixed
 from composer.training.schedules import SCHEDULES, Progress
+from composer.training.sharding import is_sharded, shard, whole_state
 
 Batch = Mapping[str, Any]
 """A batch as `composer.data.batches` makes it."""
@@ -44,8 +45,8 @@ class Seq2Seq(LightningModule):
         super().__init__()
         self.save_hyperparameters("recipe", "tokenizer")
         self.recipe, self.tokenizers = read or read_texts(recipe, tokenizer)
-        sides = {side: self.tokenizers.size(side) for side in self.tokenizers.sides}
-        self.model = build(self.recipe, sides)
+        self.model = self.built()
+        self.called: Callable[..., Tensor] = self.model.__call__
         self.advancing = [each for each in self.model.modules() if isinstance(each, Block) and advances(each)]
         self.progress: Callable[[], Progress] = lambda: Progress(self.global_step, 0.0)
         self.spent: Tensor
@@ -53,6 +54,29 @@ class Seq2Seq(LightningModule):
         self.seen: Batch = {}
         self.train_sums = Sums()
         self.val_sums = Sums()
+
+    def built(self) -> EncoderDecoder:
+        """The recipe's model, new."""
+        return build(self.recipe, {side: self.tokenizers.size(side) for side in self.tokenizers.sides})
+
+    def configure_model(self) -> None:
+        """Lightning calls this as soon as the devices have met."""
+        if self.device_mesh is not None and not is_sharded(self.model):
+            shard(self.model, self.device_mesh["data_parallel"])
+
+    def compile_model(self) -> None:
+        """Compiles the model for training alone: evaluation has other shapes, and would have it compiled again."""
+        model = self.model
+        self.called = torch.compile(lambda *given: model(*given))
+
+    def whole(self) -> EncoderDecoder:
+        """The model to decode with: itself, or where it is sharded a plain copy; all devices ask at once."""
+        if not is_sharded(self.model):
+            return self.model
+        with torch.random.fork_rng(devices=[]):  # what the copy draws for its weights must not move the training's
+            model = self.built()
+        model.load_state_dict(whole_state(self.model))
+        return model.to(self.device).train(self.model.training)
 
     # ------------------------------------------------------------------------------------------- training
 
@@ -65,7 +89,7 @@ class Seq2Seq(LightningModule):
         penalties: dict[str, list[Tensor]] = {}
         self.seen = batch
         self.advance(self.progress().spent)
-        logits = self.model(
+        logits = self.called(
             batch["sources"], self.answer_read(batch), Beside(None, penalties, self.spent, batch["facts"])
         )
         loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
@@ -75,7 +99,7 @@ class Seq2Seq(LightningModule):
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = loss * (parts / batch["tokens"])
         for name in penalties:
-            loss = loss + torch.stack(penalties[name]).mean()
+            loss = loss + torch.stack(penalties[name]).mean() * (parts * batch["part"])
         self.train_sums.add(loss=loss.detach() / parts)
         return loss
 
@@ -89,7 +113,7 @@ class Seq2Seq(LightningModule):
         if not chance:
             return true
         with torch.no_grad():
-            logits = self.model(batch["sources"], true, Beside(None, None, self.spent))
+            logits = self.called(batch["sources"], true, Beside(None, None, self.spent))
         return mixed(true, logits, chance, settings["choose"])
 
     def advance(self, spent: float) -> None:
@@ -130,8 +154,7 @@ class Seq2Seq(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds a batch to the sums of the validation."""
-        # `forward` itself is never the compiled one: what compiles for training would do so again for evaluation
-        logits = self.model.forward(batch["sources"], batch["target_in"])
+        logits = self.model(batch["sources"], batch["target_in"])
         target = batch["target_out"]
         real = target != PAD
         self.val_sums.add(
@@ -164,6 +187,16 @@ class Sums:
     def add(self, **values: Tensor) -> None:
         for name, value in values.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    def held(self) -> dict[str, Tensor]:
+        """The sums so far, for a checkpoint."""
+        return {name: value.cpu() for name, value in self.sums.items()}
+
+    def hold(self, parts: Sequence[Mapping[str, Tensor]], device: torch.device) -> None:
+        """Begins with the sums of these parts."""
+        self.sums = {}
+        for part in parts:
+            self.add(**{name: value.to(device) for name, value in part.items()})
 
     def take(self, over_devices: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """The sums over all devices; starts again from nothing. The only place that waits for the device."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from composer.build import build
 from composer.data.pairs import TARGET, Pairs, sources
 from composer.evaluate import evaluate, token_scores
 from composer.report.alignments import alignments
@@ -18,7 +19,6 @@ from composer.training.journal import Journal
 from composer.training.keeper import History, Keeper
 from composer.training.progress import describe
 from composer.training.run_folder import now
-from composer.training.samples import Judge
 from composer.training.session import Session
 from composer.training.wandb_log import Sample
 from composer.training.weights import save_weights
@@ -47,12 +47,14 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
     folder, course = session.folder, session.course
     if journal is None:
         return Outcome(folder.path, {})
+    course.keeper.tidy(course.now.step, course.history)  # a run that was killed before it had could not
     how, paths = chosen(course.keeper, course.history, session.recipe.training["average_checkpoints"])
-    model = session.module.model
+    tokenizers = session.data.tokenizers
+    model = build(session.recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
     model.load_state_dict(checkpoint.average(paths) if len(paths) > 1 else checkpoint.weights(paths[0]))
     save_weights(model, folder.weights)
     journal.display.close()
-    run = Run(folder, session.recipe, session.data.tokenizers, model.eval().to(device_for(session.recipe)))
+    run = Run(folder, session.recipe, tokenizers, model.eval().to(device_for(session.recipe)))
     known = scores_known(session, paths)
     measured = test_scores(session, run)
     figures = {name: value for name, value in measured.items() if isinstance(value, float)}
@@ -100,7 +102,7 @@ def validation_scores(session: Session, run: Run) -> dict[str, float]:
     if session.data.val is None:
         return {}
     told = {f"val/{name}": value for name, value in token_scores(run.model, session.data.val).items()}
-    return told | Judge(session.data.val, session.data.pairs["val"]).judge(session.module)[0]
+    return told | judged(session, run)[0]
 
 
 def test_scores(session: Session, run: Run) -> dict[str, Any]:
@@ -124,16 +126,22 @@ def picture(session: Session, journal: Journal, run: Run, lengths: Sequence[Mapp
     try:
         found = alignments(run, lines_shown(session))
         pages = [page_of(each) for each in found if each.attentions or each.films or each.memories]
-        journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session))
+        journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session, run))
     except Exception as error:  # whatever a picture meets, a training does not end for it
         session.display.say(f"no pictures for Weights & Biases: {' '.join(str(error).split())}")
 
 
-def validation_by_length(session: Session) -> list[dict[str, Any]]:
+def judged(session: Session, run: Run) -> tuple[dict[str, float], list[Sample]]:
+    """What is measured on translations in training, of these weights; nothing where nothing is translated."""
+    judge = session.course.judge
+    return judge.judge(run.model) if judge else ({}, [])
+
+
+def validation_by_length(session: Session, run: Run) -> list[dict[str, Any]]:
     """BLEU by source length of the sentences that are judged in training; nothing where there are none."""
-    if session.data.val is None or not session.data.val.sources:
+    samples = judged(session, run)[1]
+    if not samples:
         return []
-    samples = Judge(session.data.val, session.data.pairs["val"]).judge(session.module)[1]
     texts, references, written = zip(*samples, strict=True)
     return by_length(texts, written, references)
 

@@ -29,3 +29,11 @@ def restore(states: dict[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = states["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def begin_anew(*numbers: int) -> None:
+    """A stream of its own for these numbers, from their hash: neighbours have nothing to do with each other."""
+    words = np.random.SeedSequence(numbers).generate_state(6)
+    torch.manual_seed(int(words[0]) << 31 | int(words[1]))
+    random.seed(int(words[2]) << 32 | int(words[3]))
+    np.random.seed(words[4:])

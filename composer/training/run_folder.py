@@ -5,20 +5,28 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from composer.errors import RunError
-from composer.training.whole import write_whole
+from composer.training.whole import is_draft, remove_drafts, write_whole
 
 PACKAGES = (
     "seqcomposer", "torch", "pytorch-lightning", "tokenizers", "datasets", "safetensors", "sacrebleu", "wandb",
 )  # fmt: skip
 LOCK = ".lock"
+NEEDED: Mapping[str, type] = {
+    "status": str, "fingerprints": dict, "data": dict, "tokenizer": str, "vocabularies": dict, "parameters": int,
+    "wandb": str,
+}  # fmt: skip
+"""What run.json has from its first moment, and what a training that goes on reads of it."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,10 @@ class RunFolder:
         return self.path / "model.safetensors"
 
     def is_empty(self) -> bool:
-        """Whether nothing is here yet, not even the folder."""
-        return not self.path.exists() or not any(entry.name != LOCK for entry in self.path.iterdir())
+        """Whether nothing is here yet, not even the folder; a file that was cut off while it was written is nothing."""
+        if not self.path.exists():
+            return True
+        return all(entry.name == LOCK or is_draft(entry) for entry in self.path.iterdir())
 
     def read(self) -> dict[str, Any]:
         """run.json. Raises RunError where there is none, or it cannot be read."""
@@ -66,10 +76,25 @@ class RunFolder:
                 str(self.path),
             ) from None
         except (OSError, ValueError) as error:
-            raise RunError.of(f"run.json cannot be read: {error}", "", str(self.record)) from None
+            raise self.unreadable(f"run.json cannot be read: {error}") from None
         if not isinstance(record, dict):
-            raise RunError.of("run.json is not a JSON object", "", str(self.record))
+            raise self.unreadable("run.json is not a JSON object")
         return record
+
+    def begun(self) -> dict[str, Any]:
+        """run.json of a run that is to go on. Raises RunError also where something in it is missing."""
+        record = self.read()
+        for key, kind in NEEDED.items():
+            if not isinstance(record.get(key), kind):
+                raise self.unreadable(f"run.json has no `{key}` as a training writes it")
+        if not isinstance(record["fingerprints"].get("run"), str):
+            raise self.unreadable("run.json has no `fingerprints.run` as a training writes it")
+        return record
+
+    def unreadable(self, message: str) -> RunError:
+        """A run.json that somebody has changed: a training writes it whole or not at all."""
+        fix = "put back the file as it was, or begin a new run with `--run DIR`; no training leaves it like this"
+        return RunError.of(message, fix, str(self.record))
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Writes run.json, whole or not at all."""
@@ -94,17 +119,31 @@ def refuse(folder: RunFolder, resume: bool) -> None:
             "continue the run in it with `--resume`, name another folder with `--run DIR`, or remove it",
             str(folder.path),
         )
-    folder.read()
+    folder.begun()
 
 
 def lock(folder: RunFolder) -> IO[str]:
-    """Makes the folder and holds it until the returned file is closed. Raises RunError where another run holds it."""
+    """Makes the folder and holds it until the returned file is closed; removes what killed runs left half written.
+
+    Raises RunError where another run holds it.
+    """
+    file = held(folder)
+    try:
+        remove_drafts(folder.path)
+        remove_drafts(folder.checkpoints)
+    except OSError as error:
+        file.close()
+        raise unwritable(folder, error) from None
+    return file
+
+
+def held(folder: RunFolder) -> IO[str]:
+    """The open file that holds the folder for this process alone: what it forks does not hold it longer."""
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
         file = (folder.path / LOCK).open("a")
     except OSError as error:
-        message = f"this folder cannot be written: {error.strerror or error}"
-        raise RunError.of(message, "name another with `--run DIR`", str(folder.path)) from None
+        raise unwritable(folder, error) from None
     try:
         import fcntl
     except ImportError:  # the system has no such locks
@@ -119,7 +158,20 @@ def lock(folder: RunFolder) -> IO[str]:
         ) from None  # fmt: skip
     except OSError:  # a file system without locks
         pass
+    os.register_at_fork(after_in_child=partial(let_go, weakref.ref(file)))
     return file
+
+
+def unwritable(folder: RunFolder, error: OSError) -> RunError:
+    """A folder that is read-only, full, or somebody else's, in words."""
+    message = f"this folder cannot be written: {error.strerror or error}"
+    return RunError.of(message, "make room or name another with `--run DIR`", str(folder.path))
+
+
+def let_go(file: weakref.ref[IO[str]]) -> None:
+    """Closes a file, if it is still there: a lock lasts until the last process that has inherited it is gone."""
+    if (still := file()) is not None:
+        still.close()
 
 
 def versions() -> dict[str, str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from composer.data.encoded import Encoded
 from composer.data.pairs import Pairs
-from composer.decode import decode_all, positions, questions_of
+from composer.data.tokenizer import Tokenizers
+from composer.decode import Row, decode_all, positions, questions_of
 from composer.decode.sizes import Lengths
 from composer.model import EncoderDecoder
 from composer.scores import text_scores
-from composer.training.module import Seq2Seq
 from composer.training.wandb_log import Sample
 
 JUDGED = 200
@@ -21,26 +22,51 @@ GREEDY = {"greedy": {"max_length": 256}}
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which of the processes that train together this one is, and how it hears what the others have."""
+
+    rank: int
+    world: int
+    gather: Callable[[list[str]], Sequence[list[str]]]
+
+
+ALONE = Part(0, 1, lambda own: [own])
+
+
+@dataclass(frozen=True)
 class Judge:
     """Translates the first sentences of a part of the data and compares them with their references."""
 
     encoded: Encoded
     pairs: Pairs
+    tokenizers: Tokenizers
 
-    def judge(self, module: Seq2Seq) -> tuple[dict[str, float], list[Sample]]:
-        """val/exact_match, val/bleu and val/chrf, and the translations; nothing where there is nothing to translate."""
+    def judge(self, model: EncoderDecoder, part: Part = ALONE) -> tuple[dict[str, float], list[Sample]]:
+        """val/exact_match, val/bleu and val/chrf, and the translations; nothing where there is nothing to translate.
+
+        Every process translates its part of the sentences; all of them come to the same answer.
+        """
         first = {side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()}
-        count = judged(module.model, {side: [*map(positions, rows)] for side, rows in first.items()})
+        count = judged(model, {side: [*map(positions, rows)] for side, rows in first.items()})
         if not count:
             return {}, []
-
-        sources = {side: rows[:count] for side, rows in first.items()}
-        found = decode_all([module.model], sources, GREEDY)
-        written = module.tokenizers.decode("target", [best.ids for best, *_ in found])
-        references = list(self.encoded.lines[: len(written)])
-        shown = self.pairs.sides[next(iter(sources))]
-        samples = [Sample(shown[row], references[row], written[row]) for row in range(len(written))]
+        own = {side: rows[part.rank : count : part.world] for side, rows in first.items()}
+        written = dealt_back(part.gather(self.translated(model, own)), count)
+        references = list(self.encoded.lines[:count])
+        shown = self.pairs.sides[next(iter(first))]
+        samples = [Sample(shown[row], references[row], written[row]) for row in range(count)]
         return {f"val/{name}": score for name, score in text_scores(written, references).items()}, samples
+
+    def translated(self, model: EncoderDecoder, sources: Mapping[str, Sequence[Row]]) -> list[str]:
+        """The translations of some sentences, of which there may be none."""
+        if not any(sources.values()):
+            return []
+        return self.tokenizers.decode("target", [best.ids for best, *_ in decode_all([model], sources, GREEDY)])
+
+
+def dealt_back(parts: Sequence[list[str]], count: int) -> list[str]:
+    """What was dealt out one by one, in order again."""
+    return [parts[row % len(parts)][row // len(parts)] for row in range(count)]
 
 
 def judged(model: EncoderDecoder, lengths: Lengths) -> int:

@@ -28,8 +28,9 @@ from composer.training.module import Seq2Seq
 from composer.training.position import EndlessOrder
 from composer.training.progress import Display
 from composer.training.run_folder import RunFolder
-from composer.training.start import must_be_same_data, tokenizers_of
-from composer.training.trainer import is_first, trainer_of
+from composer.training.samples import Judge
+from composer.training.start import last_checkpoint, must_be_same_data, must_fit, tokenizers_of
+from composer.training.trainer import trainer_of
 from composer.training.weights import load_weights
 
 PATIENCE = 3600.0
@@ -41,6 +42,7 @@ class Session:
     """The parts of a training. `record` is the run.json that was found, empty for a new run.
 
     `train` are the pairs of the first epoch, which are those of every epoch where the task is not endless.
+    `checkpoint` is what to go on from.
     """
 
     recipe: Recipe
@@ -54,6 +56,7 @@ class Session:
     course: Course
     trainer: Trainer
     start_from: Path | None
+    checkpoint: Path | None
 
 
 def prepare(
@@ -65,26 +68,29 @@ def prepare(
     display: Display,
 ) -> Session:
     """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
-    if not is_first():
-        wait_for(folder.tokenizer)
     display.say(f"{recipe.name}: reading the data")
     data = load_data(recipe, folders, tokenizers_of(recipe, folder, start_from))
     assert data.train is not None
     if record and folder.tokenizer.exists():
-        must_be_same_data(data.train, record, folder)
+        must_be_same_data(data, record, folder)
+    checkpoint = last_checkpoint(folder, display.say)
+    if checkpoint is not None:
+        must_fit(recipe, data.tokenizers, checkpoint)
     seed_everything(recipe.training["seed"], verbose=False)
     module = Seq2Seq(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
     if start_from is None:
         initialize(module.model, recipe.training["initialization"])
-    if start_from is not None and not record:
+    elif checkpoint is None:
         load_weights(module.model, RunFolder(start_from).weights)
     if recipe.training["compile"]:
-        module.model.compile()
+        module.compile_model()
     train = without_unanswerable(recipe, data.train, data.notes, module.model)
     corpus = corpus_of(recipe, train, data.tokenizers, partial(answerable, module.model))
-    course = course_of(recipe, folder, corpus, data.tokenizers.sha256)
+    course = course_of(recipe, folder, corpus, data)
     trainer = trainer_of(recipe, [course])
-    return Session(recipe, folder, folders, record, display, data, train, module, course, trainer, start_from)
+    return Session(
+        recipe, folder, folders, record, display, data, train, module, course, trainer, start_from, checkpoint
+    )
 
 
 def without_unanswerable(recipe: Recipe, pairs: Encoded, notes: list[str], model: EncoderDecoder) -> Encoded:
@@ -110,7 +116,7 @@ def answerable(model: EncoderDecoder, pairs: Encoded) -> np.ndarray:
     return found
 
 
-def course_of(recipe: Recipe, folder: RunFolder, corpus: Corpus, tokenizer: str) -> Course:
+def course_of(recipe: Recipe, folder: RunFolder, corpus: Corpus, data: Data) -> Course:
     """The course of a recipe's training on these data."""
     training = recipe.training
     curriculum = Curriculum(**training["curriculum"], seed=training["seed"]) if training["curriculum"] else None
@@ -126,7 +132,11 @@ def course_of(recipe: Recipe, folder: RunFolder, corpus: Corpus, tokenizer: str)
     keeper = Keeper(folder.checkpoints, last, early["metric"] if early else "val/loss")
     rows = recipe.trainer.get("log_every_n_steps") or ROW_STEPS
     budget = Budget(training["max_steps"], training["max_epochs"], training["max_minutes"])
-    return Course(budget, EndlessOrder(order), keeper, training["validate_every"], early, tokenizer, rows, curriculum)
+    judge = Judge(data.val, data.pairs["val"], data.tokenizers) if data.val else None
+    tokenizer = data.tokenizers.sha256
+    return Course(
+        budget, EndlessOrder(order), keeper, training["validate_every"], early, tokenizer, rows, curriculum, judge
+    )
 
 
 def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:
@@ -135,10 +145,15 @@ def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, A
     return [*known, *(each for each in (path.resolve() for path in recipe.folders(data)) if each not in known)]
 
 
-def wait_for(path: Path) -> None:
-    """Waits until the first process has written a file. Raises RunError after an hour."""
+def record_of(folder: RunFolder) -> dict[str, Any]:
+    """The run.json of the first process, once it has written all that others read. Raises RunError after an hour."""
     until = time.monotonic() + PATIENCE
-    while not path.exists():
+    while not folder.tokenizer.exists():
         if time.monotonic() > until:
-            raise RunError.of("the first process has not written this file within an hour", "", str(path))
+            raise RunError.of(
+                "the first process has not written this file within an hour",
+                "give all machines the same run folder, on a file system that they share",
+                str(folder.tokenizer.absolute()),
+            )
         time.sleep(0.2)
+    return folder.read()

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from composer.data.encoded import Encoded
+from composer.data.load import Data
 from composer.data.pairs import sides
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.recipe import Recipe, load
 from composer.training import checkpoint
+from composer.training.module import read_texts
 from composer.training.run_folder import RunFolder
 
 SHOWN = 5
@@ -38,6 +39,22 @@ def tokenizers_of(recipe: Recipe, folder: RunFolder, start_from: Path | None) ->
     return found
 
 
+def beginning(asked: str | Path | None, record: Mapping[str, Any], folder: RunFolder) -> Path | None:
+    """The run whose weights this one begins with; none of its own accord. Raises RunError where it began with others.
+
+    A run that was killed before its first checkpoint begins again, from the same weights.
+    """
+    given = Path(asked).absolute() if asked is not None else None
+    if not record:
+        return given
+    known = Path(record["start_from"]) if record.get("start_from") else None
+    if given is not None and given != known:
+        began = f"with the weights of {known}" if known else "with random weights"
+        raise RunError.of(f"this run began {began}, not with those of {given}",
+                          "leave `--from` away, or begin a new run with `--run DIR`", str(folder.path))  # fmt: skip
+    return known
+
+
 def last_checkpoint(folder: RunFolder, say: Callable[[str], None]) -> Path | None:
     """The checkpoint to go on from; None where the run has not come so far."""
     return checkpoint.latest(folder.checkpoints, say) if folder.checkpoints.is_dir() else None
@@ -47,13 +64,34 @@ def must_be_same(recipe: Recipe, folder: RunFolder, record: Mapping[str, Any]) -
     """Raises RunError where the recipe is not the one that the run was begun with."""
     if recipe.fingerprints["run"] == record["fingerprints"]["run"]:
         return
-    differing = list(differences(load(folder.recipe).frozen, recipe.frozen))
-    listed = "; ".join(differing[:SHOWN]) + (f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else "")
+    told = told_differences(load(folder.recipe), recipe) or "its recipe.yaml has been changed"
     raise RunError.of(
-        f"this run was begun with another recipe: {listed or 'its recipe.yaml has been changed'}",
+        f"this run was begun with another recipe: {told}",
         "undo the change, or begin a new run with `--run DIR`; `--from` takes the weights along",
         str(folder.path),
     )
+
+
+def must_fit(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
+    """Raises RunError where a checkpoint was made with another recipe or tokenizer: it comes from another run."""
+    texts = checkpoint.hyper_parameters(path)
+    if texts == (recipe.dump(), tokenizers.text()):
+        return
+    old, others = read_texts(*texts)
+    remove = "remove this file: the run goes on from the checkpoint before it"
+    if old.fingerprints["run"] != recipe.fingerprints["run"]:
+        told = told_differences(old, recipe)
+        raise RunError.of(f"this checkpoint was made with another recipe: {told}", remove, str(path))
+    if others.sha256 != tokenizers.sha256:
+        raise RunError.of("this checkpoint was made with another tokenizer than the run folder's tokenizer.json",
+                          f"restore tokenizer.json as it was, or {remove}", str(path))  # fmt: skip
+
+
+def told_differences(old: Recipe, new: Recipe) -> str:
+    """The first differences of two recipes, and how many more there are."""
+    differing = differences(old.frozen, new.frozen)
+    more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+    return "; ".join(differing[:SHOWN]) + more
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
@@ -74,11 +112,17 @@ def brief(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def must_be_same_data(encoded: Encoded, record: Mapping[str, Any], folder: RunFolder) -> None:
-    """Raises RunError where the training data are not those that the run was begun with."""
-    if encoded.sha256 != record["data"]["sha256"]:
-        raise RunError.of(
-            "the training data have changed since this run was begun, so it cannot go on as it would have",
-            "restore the files, or begin a new run with `--run DIR`; `--from` takes the weights along",
-            str(folder.path),
-        )
+def must_be_same_data(data: Data, record: Mapping[str, Any], folder: RunFolder) -> None:
+    """Raises RunError where the data that decide a run, or the tokenizer, are not those that it was begun with."""
+    if data.tokenizers.sha256 != record["tokenizer"]:
+        raise RunError.of("this tokenizer has changed since the run was begun", "restore tokenizer.json as it was",
+                          str(folder.tokenizer))  # fmt: skip
+    began = record["data"]
+    parts = {"training": (data.train, began["sha256"]), "validation": (data.val, began.get("val_sha256"))}
+    for name, (encoded, was) in parts.items():
+        if was is not None and (encoded is None or encoded.sha256 != was):
+            raise RunError.of(
+                f"the {name} data have changed since this run was begun, so it cannot go on as it would have",
+                "restore the files, or begin a new run with `--run DIR`; `--from` takes the weights along",
+                str(folder.path),
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from composer.training.allocator import keep_freed_memory
 from composer.training.journal import Journal
 from composer.training.metrics_log import MetricsLog
 from composer.training.outcome import Outcome, conclude
+from composer.training.processes import is_first
 from composer.training.progress import Display
 from composer.training.run_folder import RunFolder
-from composer.training.samples import Judge
-from composer.training.session import Session, data_folders, prepare
+from composer.training.session import Session, data_folders, prepare, record_of
 from composer.training.signals import Stopped
-from composer.training.start import last_checkpoint, must_be_same
-from composer.training.trainer import is_first, quieten
+from composer.training.start import beginning, must_be_same
+from composer.training.trainer import quieten
 from composer.training.wandb_log import WandbLog, mode_here, told
 from composer.training.whole import write_whole
 
@@ -50,27 +50,31 @@ def train(
     keep_freed_memory()
     folder = RunFolder(Path(run) if run else RUNS / recipe.name)
     display = Display(quiet=not is_first() or recipe.trainer.get("enable_progress_bar") is False)
-    record: dict[str, Any] = {}
+    record = found(folder, recipe, resume) if is_first() else record_of(folder)
+    if record.get("status") == "finished":
+        display.say(f"{folder.path} is finished already; nothing is left to do")
+        return Outcome(folder.path, record)
+    folders = data_folders(recipe, data, record)
     if is_first():
-        run_folder.refuse(folder, resume)
-        record = {} if folder.is_empty() else folder.read()
-        if record.get("status") == "finished":
-            display.say(f"{folder.path} is finished already; nothing is left to do")
-            return Outcome(folder.path, record)
-        if record:
-            must_be_same(recipe, folder, record)
-        check(recipe, data_folders(recipe, data, record))
+        check(recipe, folders)
     display.say(told(mode_here(recipe.logging["wandb"]), folder.path))
-    session = prepare(
-        recipe, folder, data_folders(recipe, data, record), record, Path(start_from) if start_from else None, display
-    )
-    with held(folder, resume), reported(session):
+    session = prepare(recipe, folder, folders, record, beginning(start_from, record, folder), display)
+    with held(folder, resume, record), reported(session):
         journal = begin(session)
         fit(session, journal)
         outcome = conclude(session, journal)
         if journal:
             journal.close(0)
         return outcome
+
+
+def found(folder: RunFolder, recipe: Recipe, resume: bool) -> dict[str, Any]:
+    """The run.json that is there, empty for a new run. Raises RunError where this recipe may not be trained here."""
+    run_folder.refuse(folder, resume)
+    record = {} if folder.is_empty() else folder.read()
+    if record and record.get("status") != "finished":
+        must_be_same(recipe, folder, record)
+    return record
 
 
 def check(recipe: Recipe, folders: list[Path]) -> None:
@@ -85,13 +89,19 @@ def check(recipe: Recipe, folders: list[Path]) -> None:
 
 
 @contextmanager
-def held(folder: RunFolder, resume: bool) -> Iterator[None]:
-    """Holds the folder against other trainings; only the first process writes there."""
+def held(folder: RunFolder, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
+    """Holds the folder against other trainings; only the first process writes there.
+
+    Raises RunError where another one holds it, or has been at work there since `record` was read.
+    """
     if not is_first():
         yield
         return
     with run_folder.lock(folder):
         run_folder.refuse(folder, resume)
+        if record and folder.read() != record:
+            raise RunError.of("another training has been writing into this folder", "say `--resume` again",
+                              str(folder.path))  # fmt: skip
         yield
 
 
@@ -108,7 +118,7 @@ def begin(session: Session) -> Journal | None:
     if not folder.tokenizer.exists():
         session.data.tokenizers.save(folder.tokenizer)
     settings = recipe.logging["wandb"]
-    wandb = WandbLog(mode_here(settings), settings, folder.path, recipe.name, record["wandb"])
+    wandb = WandbLog(mode_here(settings), settings, folder.path, recipe.name, record["wandb"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     wandb.describe(folder.recipe, recipe.written)
@@ -117,10 +127,8 @@ def begin(session: Session) -> Journal | None:
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
     pairs = f"{len(session.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
     say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
-    checkpoint = last_checkpoint(folder, say)
-    after = int(checkpoint.stem.removeprefix("step-")) if checkpoint else 0
-    judge = Judge(session.data.val, session.data.pairs["val"]) if session.data.val else None
-    return Journal(MetricsLog(folder.metrics, after), wandb, session.display, judge)
+    after = int(session.checkpoint.stem.removeprefix("step-")) if session.checkpoint else 0
+    return Journal(MetricsLog(folder.metrics, after), wandb, session.display)
 
 
 def first_record(session: Session) -> dict[str, Any]:
@@ -140,6 +148,7 @@ def first_record(session: Session) -> dict[str, Any]:
             "pairs": {split: len(pairs) for split, pairs in session.data.pairs.items()},
             "trained_on": len(session.train),
             "sha256": session.data.train.sha256 if session.data.train else None,
+            "val_sha256": session.data.val.sha256 if session.data.val else None,
         },
         "tokenizer": tokenizers.sha256,
         "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
@@ -150,21 +159,22 @@ def first_record(session: Session) -> dict[str, Any]:
 
 def fit(session: Session, journal: Journal | None) -> None:
     """Trains, from the last checkpoint if there is one."""
-    session.course.journal = journal
-    found = last_checkpoint(session.folder, lambda text: None)
-    if found and journal:
-        session.display.say(f"going on from {found}")
+    course, training = session.course, session.recipe.training
+    course.journal = journal
+    if session.checkpoint:
+        session.display.say(f"going on from {session.checkpoint}")
     val = session.data.val
-    budget = session.recipe.training["tokens_per_batch"]
-    orders = ReadingOrder(val, tokens_per_batch=budget) if val else None
-    session.course.reading = orders
-    session.trainer.fit(
-        session.module,
-        loader(session.course.order.order.corpus, session.course.order),
-        loader(val, orders) if val and orders else None,
-        ckpt_path=found,
-        weights_only=True,
-    )
+    course.reading = ReadingOrder(val, tokens_per_batch=training["tokens_per_batch"]) if val else None
+    try:
+        session.trainer.fit(
+            session.module,
+            loader(course.order.order.corpus, course.order, training["workers"]),
+            loader(val, course.reading) if val and course.reading else None,
+            ckpt_path=session.checkpoint,
+            weights_only=True,
+        )
+    finally:
+        course.signals.restore()
 
 
 @contextmanager
@@ -173,6 +183,8 @@ def reported(session: Session) -> Iterator[None]:
     try:
         yield
     except Stopped as stopped:
+        if not is_first():
+            raise SystemExit(0) from None  # the first process says how it ended; this one must not look like a crash
         close(session, "interrupted")
         session.display.say(f"stopped; go on with `--resume --run {session.folder.path}`")
         if stopped.number == signal.SIGINT:

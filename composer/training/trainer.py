@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.strategies import DDPStrategy, Strategy
+from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
 from composer.errors import Fault, RecipeError
 from composer.recipe import Recipe
 from composer.training.checkpoint import SafeCheckpoints
+from composer.training.processes import Launcher, NoSignals, cluster, follow_launcher, launched, launcher
+from composer.training.sharding import sharded
 
 NAMES = {"bf16": "bf16-mixed", "16": "16-mixed"}
 """What a recipe may say for short."""
+PLACES = {
+    "gpu": ("trainer", "accelerator"),
+    "XLA": ("trainer", "accelerator"),
+    "xla": ("trainer", "accelerator"),
+    "recision": ("training", "precision"),
+}
+"""What a complaint of Lightning's speaks of, and where that is said in a recipe, beside the keys of `trainer:`."""
+OURS = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")
+"""What of `trainer:` is not Lightning's to obey."""
 
 
 def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
     """The trainer: `trainer:` handed on, with what `training:` owns and with nothing of Lightning's own beside it."""
-    given = {key: value for key, value in recipe.trainer.items() if value is not None}
-    plugins = given.pop("plugins", None) or []
+    given = {key: value for key, value in recipe.trainer.items() if value is not None and key not in OURS}
     training = recipe.training
     precision = str(training["precision"])
-    quiet: dict[str, Any] = {
-        "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
-        "enable_autolog_hparams": False, "num_sanity_val_steps": 0,
-    }  # fmt: skip
     owned: dict[str, Any] = {
+        "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "num_sanity_val_steps": 0,
+        "enable_autolog_hparams": False,
         "max_epochs": -1,
         "precision": NAMES.get(precision, precision),
         "accumulate_grad_batches": training["accumulate"],
@@ -38,47 +49,91 @@ def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
         "val_check_interval": 1 << 62,
         "use_distributed_sampler": False,
         "callbacks": callbacks,
-        "plugins": [SafeCheckpoints(), *([plugins] if isinstance(plugins, str) else plugins)],
-    }
-    for own in ("enable_progress_bar", "log_every_n_steps"):  # ours to obey, not Lightning's
-        given.pop(own, None)
+    }  # fmt: skip
+    follow_launcher()
     try:
-        return Trainer(**{**quiet, **devices_of(given), **owned})
+        machine = machine_of(recipe)
+        strategy = strategy_of(machine, timedelta(minutes=recipe.trainer["timeout_minutes"]))
+        plugins = [SafeCheckpoints(), cluster()]
+        return launching(Trainer(**{**given, **machine, **owned, "strategy": strategy, "plugins": plugins}))
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise RecipeError([unusable(recipe, error)]) from error
+
+
+def launching(trainer: Trainer) -> Trainer:
+    """The trainer, with this project's ends of processes in place of Lightning's."""
+    strategy = trainer.strategy
+    if strategy.launcher is None or isinstance(strategy.launcher, _SubprocessScriptLauncher):
+        environment = trainer._accelerator_connector.cluster_environment
+        strategy._launcher = Launcher(environment, trainer.num_devices, trainer.num_nodes)
+    trainer._signal_connector = NoSignals(trainer)
+    return trainer
 
 
 def unusable(recipe: Recipe, error: Exception) -> Fault:
     """What Lightning does not accept, told at the place in the recipe that it most likely means."""
     said = " ".join(str(error).split())
-    keys = [("trainer", key) for key in recipe.trainer if key in said]
-    path = keys[0] if keys else ("trainer",) if recipe.trainer else ("training", "precision")
+    places = {key: ("trainer", key) for key in recipe.trainer} | PLACES
+    path = next((path for key, path in places.items() if key in said), ("trainer",))
     return recipe.fault("trainer", path, f"Lightning cannot train so here: {said}", "change it, or remove it")
 
 
-def devices_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The devices where the recipe leaves them open.
+# ------------------------------------------------------------------------------------------- the machine
 
-    Those of the launcher (torchrun) that started this process among others; else, where there is only a CPU, one
-    process, since its threads already use the whole machine.
+
+def machine_of(recipe: Recipe) -> dict[str, Any]:
+    """The accelerator, the devices of each machine, the machines and the strategy, where the recipe leaves them open.
+
+    Devices and machines are those of the launcher (torchrun, srun) that started this process among others. Else, where
+    there is only a CPU, there is one process, since its threads already use the whole machine. Raises RecipeError
+    where the recipe says something else than the launcher has done.
     """
-    if "LOCAL_WORLD_SIZE" in os.environ:
-        local = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes = int(os.environ.get("WORLD_SIZE", local)) // local
-        return {"devices": local, "num_nodes": nodes, **({"strategy": "ddp"} if local * nodes > 1 else {}), **given}
-    wanted = given.get("accelerator", "auto")
-    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
-    on_cpu = wanted == "cpu" or (wanted == "auto" and not accelerated)
-    if given.get("devices", "auto") == "auto" and on_cpu and given.get("strategy", "auto") == "auto":
-        return {**given, "accelerator": "cpu", "devices": 1}
-    return given
+    found = {key: recipe.trainer[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
+    if launcher():
+        for key, there in zip(("devices", "num_nodes"), launched(), strict=True):
+            if found[key] == "auto":
+                found[key] = there
+            elif number(found[key]) != there:
+                raise RecipeError([disagreeing(recipe, key, there)])
+    elif on_cpu(found["accelerator"]) and found["devices"] == "auto":
+        found |= {"accelerator": "cpu", "devices": 1}
+    found["num_nodes"] = 1 if found["num_nodes"] == "auto" else found["num_nodes"]
+    if found["strategy"] == "auto" and is_shared(found):
+        found["strategy"] = "ddp"
+    return found
 
 
-def is_first() -> bool:
-    """Whether this process is the first of those that train together; known before they meet."""
-    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
-        return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0
-    return all(int(os.environ.get(name, "0")) == 0 for name in ("NODE_RANK", "GROUP_RANK", "LOCAL_RANK"))
+def on_cpu(accelerator: str) -> bool:
+    """Whether a CPU is meant, or nothing else is there."""
+    return accelerator == "cpu" or (
+        accelerator == "auto" and not torch.cuda.is_available() and not torch.backends.mps.is_available()
+    )
+
+
+def is_shared(machine: Mapping[str, Any]) -> bool:
+    """Whether several processes share the work; those of a TPU are Lightning's own matter."""
+    if machine["accelerator"] in ("mps", "tpu"):
+        return False
+    return machine["num_nodes"] * (number(machine["devices"]) or torch.cuda.device_count()) > 1
+
+
+def number(devices: Any) -> int:
+    """How many devices are meant; 0 where all are."""
+    return len(devices) if isinstance(devices, list) else 0 if devices == "auto" else devices
+
+
+def disagreeing(recipe: Recipe, key: str, there: int) -> Fault:
+    """What a recipe says of machines and a launcher has not done."""
+    what = "processes on each machine" if key == "devices" else "machines"
+    message = f"{launcher()} has started {there} {what}, and `{key}` is {recipe.trainer[key]}"
+    return recipe.fault("trainer", ("trainer", key), message, f"write `{key}: auto`, or start as many")
+
+
+def strategy_of(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | str:
+    """How the processes work together; one that waits for another longer than `timeout` ends."""
+    if machine["strategy"] == "fsdp":
+        return sharded(timeout)
+    return DDPStrategy(timeout=timeout) if machine["strategy"] == "ddp" else "auto"
 
 
 def quieten() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+DRAFT = re.compile(r"\..+\.\d+(\.part)?")
+"""How a file is called while it is written: hidden, and with the number of the process that writes it."""
 
 
 @contextmanager
@@ -24,6 +28,18 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             draft.unlink(missing_ok=True)
         raise
     flush_folder(path.parent)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file is one that somebody writes, or wrote when he was killed."""
+    return DRAFT.fullmatch(path.name) is not None
+
+
+def remove_drafts(folder: Path) -> None:
+    """Removes what killed processes left half written; only for whoever knows that nobody writes here now."""
+    if folder.is_dir():
+        for path in filter(is_draft, folder.iterdir()):
+            path.unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_full_disk_is_told_once() -> None:
 
 def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    whole = [{"step": 1, "a": 0.5}, {"step": 2, "note": "a\u2028b"}, {"step": 9}]
+    whole = [{"step": 1, "epoch": 0.5}, {"step": 2, "epoch": 1, "note": "a\u2028b"}, {"step": 9, "epoch": 2}]
     log = MetricsLog(path)
     for row in whole:
         log.write(row)
@@ -31,3 +31,13 @@ def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
     MetricsLog(path, after=2).close()
     assert read_rows(path) == whole[:2]
     assert path.read_bytes().count(b"\n") == 2
+
+
+def test_what_was_measured_of_an_end_is_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    for row in ({"step": 2, "epoch": 1, "val/loss": 0.5}, {"step": 2, "test/loss": 0.25}):
+        log.write(row)
+    log.close()
+    MetricsLog(path, after=2).close()
+    assert [row["step"] for row in read_rows(path)] == [2]

@@ -7,6 +7,7 @@ import math
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,9 @@ def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
 def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     class Writes:
         is_global_zero = True
+        optimizers = ()
+        lightning_module = torch.nn.Linear(1, 1)
+        strategy = SimpleNamespace(reduce=lambda value, reduce_op: value)
 
         def save_checkpoint(self, path: Path) -> None:
             SafeCheckpoints().save_checkpoint({}, path)
@@ -196,7 +200,7 @@ def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path)
     for step in (10, 20, 30):
-        log.write({"step": step, "train/loss": float("nan") if step == 20 else 1.5})
+        log.write({"step": step, "epoch": 1.0, "train/loss": float("nan") if step == 20 else 1.5})
     log.close()
     with path.open("a") as file:
         file.write('{"step": 40, "tra')

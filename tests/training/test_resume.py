@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_recipes import Tiny, same_weights
 
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
+from composer.training import checkpoint
+from composer.training.checkpoint import SafeCheckpoints, checkpoint_path, digest, digest_path
 from composer.training.course import Course
 from composer.training.metrics_log import read_rows
 from composer.training.train import train
@@ -92,6 +96,19 @@ def test_another_recipe_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any
         train(tiny("model.width=16"), tmp_path / "run", resume=True)
 
 
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    half = len(content) // 2
+    content[half] ^= 1
+    damaged = {"flipped": content, "half": content[:half], "empty": b""}
+    if how in damaged:
+        path.write_bytes(damaged[how])
+    elif how == "no digest":
+        digest_path(path).unlink()
+    else:
+        digest_path(path).write_bytes(b"\xff")
+
+
 def test_a_damaged_checkpoint_is_passed_over(
     tiny: Tiny, tmp_path: Path, killed_after: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,12 +116,113 @@ def test_a_damaged_checkpoint_is_passed_over(
     killed_after(10)
     with pytest.raises(Killed):
         train(tiny(), tmp_path / "cut")
-    newest = tmp_path / "cut" / "checkpoints" / "step-00000008.ckpt"
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 1
-    newest.write_bytes(content)
+    for how in ("flipped", "half", "empty", "no digest", "a digest that is none"):
+        shutil.copytree(tmp_path / "cut", tmp_path / how)
+        damage(checkpoint_path(tmp_path / how / "checkpoints", 8), how)
+        capsys.readouterr()
+        train(tiny(), tmp_path / how, resume=True)
+        said = capsys.readouterr().out
+        assert "step-00000008.ckpt is damaged and is passed over" in said
+        assert "step-00000004.ckpt" in said.partition("going on from")[2]
+        assert same_weights(tmp_path / "whole", tmp_path / how)
+        assert values(tmp_path / "whole") == values(tmp_path / how)
+
+
+def test_without_any_whole_checkpoint_it_begins_again(
+    tiny: Tiny, tmp_path: Path, killed_after: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tiny(), tmp_path / "whole")
+    killed_after(6)
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path / "cut")
+    damage(checkpoint_path(tmp_path / "cut" / "checkpoints", 4), "half")
     train(tiny(), tmp_path / "cut", resume=True)
-    assert "is damaged and is passed over" in capsys.readouterr().out
+    assert "begins again from its first step" in capsys.readouterr().out
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert values(tmp_path / "whole") == values(tmp_path / "cut")
+
+
+class Harmful:
+    """What would run code where it is read."""
+
+    def __init__(self, sign: Path) -> None:
+        self.sign = sign
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.sign,))
+
+
+@pytest.mark.parametrize("content", ["harmful", "text", "a list", "other keys"])
+def test_what_is_no_checkpoint_is_refused_and_not_executed(
+    tiny: Tiny, tmp_path: Path, killed_after: Any, content: str
+) -> None:
+    """Though its digest is right."""
+    killed_after(6)
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path / "run")
+    path = checkpoint_path(tmp_path / "run" / "checkpoints", 4)
+    whole = checkpoint.read(path)
+    if content == "text":
+        path.write_text("no")
+    else:
+        torch.save(
+            {"harmful": whole | {"x": Harmful(tmp_path / "ran")}, "a list": [1], "other keys": {"a": 1}}[content], path
+        )
+    digest_path(path).write_text(f"{digest(path)}  {path.name}\n")
+    with pytest.raises(RunError, match="no checkpoint of a training") as raised:
+        train(tiny(), tmp_path / "run", resume=True)
+    assert raised.value.faults[0].file == str(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
+    for name, overrides in (("one", ()), ("wide", ("model.width=16",))):
+        killed_after(6)
+        with pytest.raises(Killed):
+            train(tiny(*overrides), tmp_path / name)
+    mine, other = (checkpoint_path(tmp_path / name / "checkpoints", 4) for name in ("one", "wide"))
+    content = checkpoint.read(other)
+    SafeCheckpoints().save_checkpoint(content, mine)
+    with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8") as raised:
+        train(tiny(), tmp_path / "one", resume=True)
+    assert raised.value.faults[0].file == str(mine)
+    texts = content["hyper_parameters"] | {"recipe": tiny().dump()}
+    changed = texts | {"tokenizer": texts["tokenizer"].replace('"lowercase": false', '"lowercase": true')}
+    assert changed != texts
+    SafeCheckpoints().save_checkpoint(content | {"hyper_parameters": changed}, mine)
+    with pytest.raises(RunError, match="made with another tokenizer"):
+        train(tiny(), tmp_path / "one", resume=True)
+
+
+def test_a_half_written_tokenizer_is_refused_and_a_half_written_recipe_mended(
+    tiny: Tiny, tmp_path: Path, killed_after: Any
+) -> None:
+    train(tiny(), tmp_path / "whole")
+    killed_after(6)
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path / "cut")
+    folder = tmp_path / "cut"
+    tokenizer = (folder / "tokenizer.json").read_bytes()
+    (folder / "tokenizer.json").write_bytes(tokenizer[: len(tokenizer) // 2])
+    with pytest.raises(RunError, match="tokenizer cannot be read"):
+        train(tiny(), folder, resume=True)
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    recipe = (folder / "recipe.yaml").read_bytes()
+    (folder / "recipe.yaml").write_bytes(recipe[: len(recipe) // 2])
+    train(tiny(), folder, resume=True)
+    assert (folder / "recipe.yaml").read_bytes() == recipe
+    assert same_weights(tmp_path / "whole", folder)
+
+
+def test_a_run_from_other_weights_that_was_killed_at_once_begins_with_them_again(
+    tiny: Tiny, tmp_path: Path, killed_after: Any
+) -> None:
+    train(tiny("training.max_steps=4"), tmp_path / "other")
+    train(tiny(), tmp_path / "whole", start_from=tmp_path / "other")
+    killed_after(2)
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path / "cut", start_from=tmp_path / "other")
+    train(tiny(), tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
 

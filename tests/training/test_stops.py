@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tiny_recipes import Tiny, same_weights
 from composer.errors import ComposerError, RunError, RunFailed
 from composer.training import checkpoint, run_folder
 from composer.training.module import Seq2Seq
+from composer.training.optimizers import OPTIMIZERS
 from composer.training.run_folder import RunFolder
 from composer.training.train import train
 
@@ -101,6 +103,29 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monke
     assert all(value.isfinite().all() for value in checkpoint.weights(kept).values())
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
+    """In the very step after which a checkpoint is due, when the loss has not told yet, and nothing is validated."""
+    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(90)))
+    data = "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
+    real = Seq2Seq.on_before_optimizer_step
+
+    def bad_at_the_eighth(self: Seq2Seq, optimizer: torch.optim.Optimizer) -> None:
+        real(self, optimizer)
+        if self.global_step == 7:
+            next(p for p in self.parameters() if p.grad is not None).grad.view(-1)[0] = bad  # type: ignore[union-attr]
+
+    monkeypatch.setattr(Seq2Seq, "on_before_optimizer_step", bad_at_the_eighth)
+    with pytest.raises(RunFailed, match="no finite number") as raised:
+        train(tiny(data, "training.clip_norm=null"), tmp_path / "run", data=tmp_path)
+    assert raised.value.status == 1
+    assert RunFolder(tmp_path / "run").read()["status"] == "failed"
+    kept = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
+    assert [path.name for path in kept] == ["step-00000004.ckpt"]
+
+
 def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_too_much(self: Seq2Seq, batch: Any, index: int) -> Any:
         self.seen = batch
@@ -132,6 +157,82 @@ def test_a_folder_that_cannot_be_made_is_told(tiny: Tiny, tmp_path: Path) -> Non
 def test_two_trainings_in_one_folder_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     with run_folder.lock(RunFolder(tmp_path / "run")), pytest.raises(RunError, match="another training"):
         train(tiny(), tmp_path / "run")
+
+
+def test_a_process_that_a_training_has_forked_does_not_hold_its_folder(tmp_path: Path) -> None:
+    heard, says = os.pipe()
+    with run_folder.lock(RunFolder(tmp_path)):
+        process = os.fork()
+        if not process:
+            os.write(says, b"here")
+            time.sleep(60)
+            os._exit(0)
+    try:
+        os.read(heard, 4)
+        run_folder.lock(RunFolder(tmp_path)).close()
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def test_what_a_killed_training_was_writing_is_removed(tiny: Tiny, tmp_path: Path) -> None:
+    inner = tmp_path / "run" / "checkpoints"
+    inner.parent.mkdir()
+    drafts = [
+        tmp_path / "run" / ".run.json.71.part",
+        tmp_path / "run" / ".tokenizer.json.71",
+        inner / ".step-1.71.part",
+    ]
+    for draft in drafts[:2]:
+        draft.write_text("{")
+    mine = tmp_path / "run" / ".gitignore"
+    train(tiny("training.max_steps=2"), tmp_path / "run")  # the folder counts as empty
+    assert not any(draft.exists() for draft in drafts)
+    RunFolder(tmp_path / "run").update(status="interrupted")
+    for path in (drafts[2], mine, inner / "step-00000001.ckpt.sha256"):
+        path.write_text("half")
+    train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
+    assert {path.name for path in inner.iterdir()} == {"step-00000002.ckpt", "step-00000002.ckpt.sha256"}
+    assert mine.exists()
+
+
+def test_a_folder_on_a_read_only_disk_is_told(tiny: Tiny) -> None:
+    """As /proc is, for whoever."""
+    with pytest.raises(RunError, match="cannot be written"):
+        train(tiny(), Path("/proc/run"))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_what_an_optimizer_remembers_is_plain(name: str, tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    optimizer = OPTIMIZERS[name]([weight])
+    weight.grad = torch.ones(2, 3)
+    optimizer.step()
+    checkpoint.SafeCheckpoints().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")
+    assert checkpoint.read(tmp_path / "a")["state"]["param_groups"] == optimizer.state_dict()["param_groups"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "not a JSON object"),
+        ("{}", "has no `status`"),
+        ({"fingerprints": {}}, "has no `fingerprints.run`"),
+        ({"data": None}, "has no `data`"),
+    ],
+)
+def test_a_damaged_record_is_told(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
+    whole = {
+        "status": "failed", "fingerprints": {"run": ""}, "data": {}, "tokenizer": "", "vocabularies": {},
+        "parameters": 1, "wandb": "",
+    }  # fmt: skip
+    (tmp_path / "run").mkdir()
+    text = content if isinstance(content, str) else json.dumps(whole | content)
+    (tmp_path / "run" / "run.json").write_text(text)
+    with pytest.raises(RunError, match=told) as raised:
+        train(tiny(), tmp_path / "run", resume=True)
+    assert raised.value.faults[0].hint
 
 
 def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:

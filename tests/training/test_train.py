@@ -150,7 +150,7 @@ def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) 
     assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
 
 
-@pytest.mark.parametrize("trainer", ["{accelerator: gpoo}", "{strategy: fsdp}", "{devices: x}"])
+@pytest.mark.parametrize("trainer", ["{accelerator: tpu}", "{accelerator: mps}"])
 def test_what_lightning_refuses_is_told_at_its_place(tiny: Tiny, tmp_path: Path, trainer: str) -> None:
     with pytest.raises(RecipeError, match="Lightning cannot train so here") as raised:
         train(tiny(f"trainer={trainer}"), tmp_path / "run")

@@ -1,0 +1,68 @@
+"""What is true of every recipe on several devices: they compute the gradient that one would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_blocks import VARIANTS
+from test_recipes import RECIPES, name
+
+from composer.registry import blocks
+from composer.testing import PLACES, Case
+from composer.testing.bench import COLUMNS
+
+HERE = Path(__file__).parent
+TOLERANCE = 1e-10
+"""The numbers have 64 bits."""
+LONGER = {"dialect/extended": "what saturation costs is a mean over steps, of which a batch with a longer row has more"}
+"""Recipes with a cost that depends on what else is in the batch; small beside the loss."""
+SMALL = 1e-4
+
+
+def said(place: Path) -> dict[str, dict[str, Any]]:
+    """What two processes say of every recipe; they meet at `place`."""
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
+    }
+    both = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "on_two_devices.py"), str(rank), str(place)], env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        lines, errors = both[0].communicate(timeout=900)
+        assert both[0].returncode == 0, errors + both[1].communicate(timeout=100)[1]
+    finally:
+        for each in both:
+            each.kill()
+            each.communicate()
+    return {told["recipe"]: told for told in map(json.loads, lines.splitlines())}
+
+
+def test_every_recipe_has_one_gradient_on_one_device_on_two_and_sharded(tmp_path: Path) -> None:
+    found = said(tmp_path / "place")
+    assert found.keys() == {name(path) for path in RECIPES}
+    for recipe, told in found.items():
+        assert told["one and two"] < (SMALL if recipe in LONGER else TOLERANCE), recipe
+        assert told["whole and sharded"] < TOLERANCE, recipe
+    assert found["multi30k/transformer"]["units"] > 3, "a large model is gathered layer by layer"
+
+
+@pytest.mark.parametrize("word", sorted(VARIANTS))
+def test_no_parameter_is_a_single_number_which_could_not_be_sharded(word: str) -> None:
+    everywhere = [
+        Case(blocks()[word], settings, place, columns=columns)
+        for settings in VARIANTS[word] for place in PLACES for columns in (0, COLUMNS)
+    ]  # fmt: skip
+    built = [case.build() for case in everywhere if case.refusal() is None]
+    assert built
+    assert not [key for block in built for key, each in block.named_parameters() if each.ndim == 0]

@@ -1,0 +1,61 @@
+"""The command `seqcomposer`, in one process of which something happens: FAULT is `what:rank:step`, once per folder.
+
+With `where:rank:0` it happens before the processes have met. `FAULT_ONCE` names a file whose absence says that it has
+not happened yet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from composer.cli import main
+from composer.errors import DataError, Fault
+from composer.training import train as training
+from composer.training.module import Seq2Seq
+
+
+def happen(what: str) -> None:
+    once = Path(os.environ["FAULT_ONCE"])
+    if once.exists():
+        return
+    once.touch()
+    if what.startswith("SIG"):
+        os.kill(os.getpid(), signal.Signals[what])
+    elif what == "memory":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 EiB")
+    elif what == "data":
+        raise DataError([Fault("there.txt", 3, 1, "data", "", "this file has another length here", "look at it")])
+    elif what == "bug":
+        raise ValueError("nobody has thought of this")
+
+
+def arrange(what: str, rank: int, step: int) -> None:
+    real, prepare = Seq2Seq.training_step, training.prepare
+    seen = [0]
+
+    def at_step(self: Seq2Seq, *given: Any) -> Any:
+        seen[0] += 1
+        if seen[0] == step and self.trainer.global_rank == rank:
+            happen(what)
+        return real(self, *given)
+
+    def at_start(*given: Any) -> Any:
+        if int(os.environ.get("LOCAL_RANK", "0")) == rank:
+            happen(what)
+        return prepare(*given)
+
+    Seq2Seq.training_step = at_step  # type: ignore[method-assign]
+    if step == 0:
+        training.prepare = at_start
+
+
+if __name__ == "__main__":
+    if "FAULT" in os.environ:
+        kind, process, when = os.environ["FAULT"].split(":")
+        arrange(kind, int(process), int(when))
+    main()

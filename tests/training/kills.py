@@ -1,0 +1,210 @@
+"""Trainings that kill themselves at a named point, again and again, and are continued: python kills.py PLAN
+
+PLAN is JSON: [{"recipe": FILE, "overrides": [...], "run": FOLDER, "kills": [["step", 3], ["bytes", 40], ...]}, ...].
+Each attempt is a process of its own; a kill is a SIGKILL when its point has been passed so many times in that attempt,
+in the process of rank 0 or of that which a third item names. The last attempt of each run is left alone. Printed is,
+as JSON, how the attempts ended and what they said; every batch that was trained on is told in BESIDE.steps.jsonl, where
+`beside` is FOLDER if it is not given. A `ballast` is a file that fills the disk during the first attempt; the run is
+copied to `kept`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from composer.errors import ComposerError
+from composer.recipe import load
+from composer.training import checkpoint, keeper, outcome, samples
+from composer.training.course import Course
+from composer.training.metrics_log import MetricsLog, line_of
+from composer.training.module import Seq2Seq
+from composer.training.train import train
+
+PATIENCE = 120.0
+"""Seconds after which an attempt has hung."""
+Kill = list[Any]
+Case = dict[str, Any]
+
+BEFORE: dict[str, tuple[Any, str]] = {
+    "step": (Course, "on_train_batch_end"),
+    "update": (Seq2Seq, "on_before_optimizer_step"),
+    "validation": (Seq2Seq, "validation_step"),
+    "decoding": (samples, "decode_all"),
+    "removing": (keeper, "remove"),
+    "measuring": (outcome, "evaluate"),
+}
+"""Points that lie before a function: where it is called by this name."""
+AFTER: dict[str, tuple[Any, str]] = {
+    "digest": (checkpoint, "write_whole"),
+    "kept": (checkpoint.SafeCheckpoints, "save_checkpoint"),
+    "measured": (outcome, "evaluate"),
+}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(point: str, times: int) -> None:
+    """Has this process die when it passes a point for the so many-th time."""
+    left = [times]
+
+    def passed() -> bool:
+        left[0] -= 1
+        return left[0] == 0
+
+    if point in BEFORE or point in AFTER:
+        owner, name = BEFORE.get(point) or AFTER[point]
+        setattr(owner, name, guarded(getattr(owner, name), passed, point in AFTER))
+    elif point == "bytes":
+        checkpoint.Hashing.write = partial_write(checkpoint.Hashing.write, passed)  # type: ignore[method-assign]
+    elif point == "row":
+        MetricsLog.write = partial_row(MetricsLog.write, passed)  # type: ignore[method-assign]
+    else:
+        when, name = point.split()
+        os.replace = replacing(os.replace, passed, name, when)
+
+
+def guarded(real: Callable[..., Any], passed: Callable[[], bool], after: bool) -> Callable[..., Any]:
+    def call(*given: Any, **named: Any) -> Any:
+        if not after and passed():
+            die()
+        found = real(*given, **named)
+        if after and passed():
+            die()
+        return found
+
+    return call
+
+
+def partial_write(real: Callable[..., int], passed: Callable[[], bool]) -> Callable[..., int]:
+    def write(self: checkpoint.Hashing, data: Any) -> int:
+        if passed():
+            self.file.write(bytes(data)[: max(1, len(data) // 2)])
+            self.file.flush()
+            die()
+        return real(self, data)
+
+    return write
+
+
+def partial_row(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[..., None]:
+    def write(self: MetricsLog, row: Any) -> None:
+        if passed():
+            line = line_of(row).encode()
+            self.file.write(line[: len(line) // 2])
+            die()
+        real(self, row)
+
+    return write
+
+
+def replacing(real: Callable[..., None], passed: Callable[[], bool], name: str, when: str) -> Callable[..., None]:
+    def replace(source: Any, target: Any, **named: Any) -> None:
+        hit = Path(target).name == name and passed()
+        if hit and when == "before":
+            die()
+        real(source, target, **named)
+        if hit:
+            die()
+
+    return replace
+
+
+def told(beside: str) -> None:
+    """Has every batch that is trained on written down, with its loss to the last bit."""
+    real, rank = Seq2Seq.training_step, int(os.environ.get("LOCAL_RANK", "0"))
+
+    def step(self: Seq2Seq, batch: Any, index: int) -> Any:
+        order = next(each for each in self.trainer.callbacks if isinstance(each, Course)).order  # type: ignore[attr-defined]
+        loss = real(self, batch, index)
+        line = {"at": [rank, order.epoch, order.done], "rows": batch["rows"].tolist(), "loss": loss.item().hex()}
+        with open(f"{beside}.steps.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+        return loss
+
+    Seq2Seq.training_step = step  # type: ignore[method-assign]
+
+
+def attempt(case: Case, kill: Kill | None) -> int:
+    """One attempt, in this process; its exit status."""
+    torch.set_num_threads(1)
+    told(case.get("beside", case["run"]))
+    if kill and int(os.environ.get("LOCAL_RANK", "0")) == (kill[2] if len(kill) > 2 else 0):
+        arm(kill[0], kill[1])
+    try:
+        train(load(Path(case["recipe"]), case["overrides"]), case["run"], resume=True)
+    except ComposerError as error:
+        sys.stdout.write(error.render())
+        return error.status
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def forked(act: Callable[[], int], said: Path) -> int:
+    """The status of a process that does this, negative where a signal ended it; what it forks is not waited for."""
+    process = os.fork()
+    if not process:
+        os.setsid()
+        handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        status = act()
+        sys.stdout.flush()
+        os._exit(status)
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return 999
+
+
+def attempts(case: Case) -> dict[str, Any]:
+    """All attempts at one run."""
+    ended, said = [], []
+    if "ballast" in case:
+        fill(Path(case["ballast"]))
+    for kill in [*case["kills"], None]:
+        file = Path(f"{case.get('beside', case['run'])}.said")
+        # several processes: Lightning starts the others with the command line that it finds
+        sys.argv = [__file__, "--attempt", json.dumps([case, kill])]
+        ended.append(forked(partial(attempt, case, kill), file))
+        said.append(file.read_text(errors="replace"))
+        if "ballast" in case:
+            Path(case["ballast"]).unlink(missing_ok=True)
+    if "kept" in case:
+        shutil.copytree(case["run"], case["kept"])
+    return {"run": case["run"], "ended": ended, "said": said}
+
+
+def fill(path: Path, left: int = 150_000) -> None:
+    """Fills the disk but for some bytes: so many that a first checkpoint or two have room, and not all of them."""
+    path.write_bytes(bytes(shutil.disk_usage(path.parent).free - left))
+
+
+def main() -> None:
+    if sys.argv[1] == "--attempt":
+        sys.exit(attempt(*json.loads(sys.argv[2])))
+    sys.stdout.write(json.dumps([attempts(case) for case in json.loads(sys.argv[1])]))
+
+
+if __name__ == "__main__":
+    main()

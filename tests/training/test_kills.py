@@ -1,0 +1,143 @@
+"""SIGKILL at every point of a training, with data workers and with two processes: it ends as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_recipes import TINY, same_weights
+
+from composer.training.checkpoint import checkpoints, is_whole
+from composer.training.metrics_log import read_rows
+from composer.training.run_folder import RunFolder
+from composer.training.whole import is_draft
+
+KILLED = -9
+OFTEN = ("training.validate_every=2", "training.average_checkpoints=2", "data.generate.reverse.test=3")
+TWO = ("training.validate_every=2", "trainer={accelerator: cpu, devices: 2, strategy: ddp}")
+EVERYWHERE = [
+    # what a run folder holds from its first moment
+    ["before run.json", 1], ["after run.json", 1], ["before recipe.yaml", 1], ["after recipe.yaml", 1],
+    ["before tokenizer.json", 1], ["after tokenizer.json", 1],
+    # in an epoch, and while a checkpoint is made; an epoch ends with step 9
+    ["step", 1], ["update", 2], ["bytes", 30], ["digest", 1], ["after step-00000002.ckpt", 1], ["step", 1],
+    ["validation", 1], ["decoding", 1], ["row", 1], ["row", 2], ["kept", 1], ["before metrics.jsonl", 1],
+    ["removing", 1], ["step", 3], ["step", 4],
+    # at the very end
+    ["kept", 1], ["after model.safetensors", 1], ["measuring", 1], ["measured", 1], ["before run.json", 2],
+]  # fmt: skip
+ON_ANOTHER_DISK = Path("/dev/shm")
+
+
+def attempts(plan: list[dict[str, Any]], *inside: str) -> list[dict[str, Any]]:
+    """What came of the trainings of a plan, whose temporary folder is on another file system if there is one."""
+    room = {"TMPDIR": str(ON_ANOTHER_DISK)} if ON_ANOTHER_DISK.is_dir() else {}
+    done = subprocess.run(
+        [*inside, sys.executable, str(Path(__file__).with_name("kills.py")), json.dumps(plan)],
+        env=os.environ | room | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    return tmp_path
+
+
+def case(folder: Path, name: str, overrides: Sequence[str], kills: Sequence[Any] = ()) -> dict[str, Any]:
+    """One training of the tiny recipe, as kills.py takes it."""
+    return {
+        "recipe": str(folder / "tiny.yaml"), "overrides": overrides, "run": str(folder / name), "kills": kills,
+    }  # fmt: skip
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """The rows of metrics, without what a clock has told."""
+    clocks = ("minutes", "train/tokens_per_second")
+    return [{key: row[key] for key in row if key not in clocks} for row in read_rows(run / "metrics.jsonl")]
+
+
+def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
+    """Of each process, epoch and batch: what it was trained on and its loss, in however many attempts."""
+    found: dict[tuple[int, ...], set[tuple[str, ...]]] = {}
+    for line in Path(f"{run}.steps.jsonl").read_text().splitlines():
+        told = json.loads(line)
+        found.setdefault(tuple(told["at"]), set()).add((str(told["rows"]), told["loss"]))
+    return found
+
+
+def result(run: Path) -> dict[str, Any]:
+    """What run.json says of the end."""
+    record = RunFolder(run).read()
+    return {key: record[key] for key in ("status", "steps", "epochs", "kept", "scores", "by_length")}
+
+
+def names(run: Path) -> set[str]:
+    return {str(path.relative_to(run)) for path in run.rglob("*")}
+
+
+def must_be_alike(one: Path, other: Path) -> None:
+    assert same_weights(one, other)
+    assert rows(one) == rows(other)
+    assert steps(one) == steps(other)
+    assert all(len(each) == 1 for each in steps(other).values()), "a batch was trained on twice, and differently"
+    assert result(one) == result(other)
+    assert names(one) == names(other)
+    assert not any(is_draft(path) for path in other.rglob("*"))
+    assert all(is_whole(path) for path in checkpoints(other / "checkpoints"))
+
+
+def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
+    """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
+    fetching = [["step", 3], ["bytes", 30], ["validation", 2], ["step", 4]]
+    whole, everywhere, with_workers = attempts([
+        case(folder, "whole", OFTEN),
+        case(folder, "everywhere", OFTEN, EVERYWHERE),
+        case(folder, "with workers", (*OFTEN, "training.workers=2"), fetching),
+    ])  # fmt: skip
+    assert whole["ended"] == [0], whole["said"]
+    assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["said"]
+    assert with_workers["ended"] == [*[KILLED] * len(fetching), 0], with_workers["said"]
+    assert not any("damaged" in said for said in everywhere["said"]), "a checkpoint was there before it was whole"
+    must_be_alike(folder / "whole", folder / "everywhere")
+    must_be_alike(folder / "whole", folder / "with workers")
+
+
+def test_two_processes_of_which_one_is_killed(folder: Path) -> None:
+    kills = [["step", 3], ["update", 3, 1], ["bytes", 30]]
+    whole, cut = attempts([case(folder, "whole", TWO), case(folder, "cut", TWO, kills)])
+    assert whole["ended"] == [0], whole["said"]
+    assert cut["ended"] == [KILLED, 1, KILLED, 0], cut["said"]
+    must_be_alike(folder / "whole", folder / "cut")
+    assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
+
+
+def test_a_disk_that_is_full(folder: Path) -> None:
+    """A real one, without room for all checkpoints; when there is room again, nothing has been lost."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=1m none "$1" && shift && "$@"', "sh", str(disk)]
+    if shutil.which("unshare") is None or subprocess.run([*mount, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    full = case(disk, "run", OFTEN, [["before nothing", 1]]) | {
+        "recipe": str(folder / "tiny.yaml"), "beside": str(folder / "full"), "kept": str(folder / "kept"),
+        "ballast": str(disk / "ballast"),
+    }  # fmt: skip
+    whole, found = attempts([case(folder, "whole", OFTEN), full], *mount)
+    assert whole["ended"] == [0], whole["said"]
+    assert found["ended"] == [1, 0], found["said"]
+    assert "No space left on device" in found["said"][0]
+    assert "Traceback" not in found["said"][0]
+    (folder / "full.steps.jsonl").rename(folder / "kept.steps.jsonl")
+    must_be_alike(folder / "whole", folder / "kept")

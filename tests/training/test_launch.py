@@ -1,0 +1,396 @@
+"""torchrun, SLURM, processes that die, hang or are told to end: all of them end, or go on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
+from tiny_recipes import TINY, Tiny, same_weights
+
+from composer.cli import _terminate
+from composer.errors import RecipeError, RunError, RunFailed
+from composer.recipe import load
+from composer.training import checkpoint, outcome, processes, session
+from composer.training.module import Seq2Seq
+from composer.training.run_folder import RunFolder
+from composer.training.train import train
+from composer.training.trainer import machine_of
+
+LIMIT = 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("launch")
+    (found / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path) -> Path:
+    """A run of two processes in which nothing happens."""
+    command = start(folder, ["train", str(folder / "tiny.yaml"), *SHORT, TWO, "--run", str(folder / "undisturbed")])
+    _, said = command.communicate(timeout=LIMIT)
+    assert (command.returncode, said) == (0, "")
+    return folder / "undisturbed"
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have been launched."""
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID", "SLURM_STEP_ID", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# ------------------------------------------------------------------------------------------- several machines
+
+
+def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path) -> None:
+    told = stubs(folder / "machines") | {"MACHINES": "2", "PROCESSES": "1", "ADDRESS": "127.0.0.1"}
+    told["HEAD"] = f"127.0.0.1:{processes.LightningEnvironment().main_port}"
+    run = folder / "two_machines"
+    words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
+    machines = [subprocess.Popen(words, env=told, text=True, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0]
+    assert "".join(said).count("measuring on the test part") == 1
+    assert same_weights(run, undisturbed)
+
+
+def test_torchrun_starts_all_anew_where_one_is_killed(folder: Path, undisturbed: Path) -> None:
+    told = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
+    run = folder / "restarted_run"
+    words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
+    done = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert Path(told["FAULT_ONCE"]).exists()
+    assert f"going on from {run}/checkpoints/step-00000004.ckpt" in done.stdout
+    assert same_weights(run, undisturbed)
+
+
+def test_a_job_that_is_told_of_its_end_goes_on_in_the_next_one(folder: Path, undisturbed: Path) -> None:
+    log = folder / "requeued"
+    told = stubs(
+        folder / "slurm", srun=SRUN, squeue="#!/bin/sh\necho RUNNING\n", scontrol=f'#!/bin/sh\necho "$@" >> {log}\n'
+    )
+    told |= {"SLURM_JOB_ID": "77", "FAULT": "SIGTERM:0:3"}
+    run = folder / "slurm_run"
+    words = [str(LAUNCH / "slurm.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
+    first = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
+    assert first.returncode == 143, first.stderr
+    assert log.read_text() == "requeue 77\n"
+    assert RunFolder(run).read()["status"] == "interrupted"
+    assert all(checkpoint.is_whole(path) for path in checkpoint.checkpoints(run / "checkpoints"))
+    second = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert log.read_text() == "requeue 77\n"
+    assert not list(run.rglob("hpc_ckpt*"))
+    assert same_weights(run, undisturbed)
+
+
+@pytest.mark.parametrize("name", ["torchrun.sh", "slurm.sh"])
+def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
+    done = subprocess.run([str(LAUNCH / name), "recipe.yaml"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.split(":")[0]) == (2, "usage")
+    words = [str(LAUNCH / "torchrun.sh"), "recipe.yaml", str(tmp_path / "run")]
+    done = subprocess.run(words, env=os.environ | {"MACHINES": "2"}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "HEAD=HOST:PORT" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------- a process that is lost
+
+
+@pytest.mark.parametrize(
+    ("fault", "minutes", "message", "hint"),
+    [
+        ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` goes on"),
+        ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
+        ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
+        ("data:1:0", 2, "process 1 ended with status 2", "look at what it has said"),
+    ],
+)  # fmt: skip
+def test_all_end_with_the_one_that_is_lost(
+    folder: Path, tmp_path: Path, fault: str, minutes: float, message: str, hint: str
+) -> None:
+    two = f"trainer={{accelerator: cpu, devices: 2, strategy: ddp, timeout_minutes: {minutes}}}"
+    run = tmp_path / "run"
+    command = start(tmp_path, ["train", str(folder / "tiny.yaml"), *SHORT, two, "--run", str(run)], fault)
+    _, said = command.communicate(timeout=LIMIT)
+    assert command.returncode == 1, said
+    assert group(command.pid) == []
+    assert message in said
+    assert hint in said
+    assert said.count("the training cannot go on") + said.count("process 1: ") == 1
+    assert "Traceback" not in said
+    # who waits inside a library for one that never came can say nothing more than its error
+    assert RunFolder(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")
+
+
+def test_nobody_outlives_the_first(folder: Path, tmp_path: Path) -> None:
+    words = ["train", str(folder / "tiny.yaml"), *SHORT, TWO, "--run", str(tmp_path / "run")]
+    command = start(tmp_path, words, "SIGKILL:0:6")
+    _, said = command.communicate(timeout=LIMIT)
+    assert command.returncode == -signal.SIGKILL
+    until = time.monotonic() + 60
+    while (left := group(command.pid)) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert left == []
+    assert "Traceback" not in said
+
+
+def test_two_processes_stop_together(folder: Path, tmp_path: Path, undisturbed: Path) -> None:
+    run = tmp_path / "run"
+    words = ["train", str(folder / "tiny.yaml"), *SHORT, TWO, "--run", str(run)]
+    command = start(tmp_path, words, "SIGTERM:0:3")
+    _, said = command.communicate(timeout=LIMIT)
+    assert (command.returncode, said) == (143, "")
+    assert group(command.pid) == []
+    assert RunFolder(run).read()["status"] == "interrupted"
+    assert all(checkpoint.is_whole(path) for path in checkpoint.checkpoints(run / "checkpoints"))
+
+
+class Ended:
+    """A process that has ended with a status."""
+
+    def __init__(self, status: int | None) -> None:
+        self.status = status
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+def test_what_others_are_to_blame_for() -> None:
+    broken = RuntimeError("[/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1")
+    for error in (
+        broken,
+        processes.distributed.DistBackendError("NCCL error"),
+        processes.distributed.DistStoreError("x"),
+    ):
+        assert processes.is_of_others(error)
+    for error in (
+        RuntimeError("shapes"),
+        OSError("gloo"),
+        processes.torch.OutOfMemoryError("NCCL"),
+        RunFailed.of("gloo"),
+    ):
+        assert not processes.is_of_others(error)
+
+
+def test_the_words_for_one_that_is_lost() -> None:
+    def said(text: str, *statuses: int | None) -> str:
+        return processes.lost([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
+
+    assert "process 2 was ended by SIGSEGV" in said("", None, -11)
+    assert "process 1 ended with status 3" in said("", 3, 0)
+    assert "does not answer" in said("Timed out waiting 3000ms", 0)
+    assert "another process has ended" in said("Connection closed by peer")
+
+
+def test_a_death_is_acted_upon_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
+    alive, dead = Ended(None), Ended(None)
+    look = processes.Mourning([alive, dead])  # type: ignore[list-item]
+    assert not look()
+    dead.status = 1
+    assert not look()
+    now[0] += processes.GRACE + 1
+    assert look()
+    left = processes.Mourning([Ended(0)])  # type: ignore[list-item]
+    assert not left()
+    now[0] += processes.GRACE + 1
+    assert not left()
+
+
+# ------------------------------------------------------------------------------------------- signals
+
+
+def test_a_signal_during_the_last_measuring_ends_at_once_and_the_rest_is_done_later(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny(), tmp_path / "whole")
+    real = outcome.evaluate
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        monkeypatch.setattr(outcome, "evaluate", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(SystemExit) as left:
+            train(tiny(), tmp_path / "cut")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == 143
+    assert RunFolder(tmp_path / "cut").read()["status"] == "interrupted"
+    monkeypatch.setattr(outcome, "evaluate", real)
+    done = train(tiny(), tmp_path / "cut", resume=True)
+    assert done.record["status"] == "finished"
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert done.scores == pytest.approx(dict(RunFolder(tmp_path / "whole").read()["scores"]))
+
+
+def test_a_signal_while_the_data_are_read_ends_at_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        monkeypatch.setattr(session, "load_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(SystemExit) as left:
+            train(tiny(), tmp_path / "run")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == 143
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_ends_at_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+) -> None:
+    real = Seq2Seq.training_step
+
+    def twice(self: Seq2Seq, *given: Any) -> Any:
+        if self.trainer.global_step == 5:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+            raise AssertionError("it goes on")
+        return real(self, *given)
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(Seq2Seq, "training_step", twice)
+    with pytest.raises(SystemExit) as left:
+        train(tiny(), tmp_path / "run")
+    assert left.value.code == status
+    assert {each: signal.getsignal(each) for each in before} == before
+    assert RunFolder(tmp_path / "run").read()["status"] == "interrupted"
+    monkeypatch.setattr(Seq2Seq, "training_step", real)
+    train(tiny(), tmp_path / "run", resume=True)
+    train(tiny(), tmp_path / "whole")
+    assert same_weights(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_signal_in_a_validation_waits_for_its_checkpoint(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Seq2Seq.validation_step
+
+    def told(self: Seq2Seq, *given: Any) -> Any:
+        if self.trainer.global_step == 4 and not self.trainer.callbacks[0].signals.received:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *given)
+
+    monkeypatch.setattr(Seq2Seq, "validation_step", told)
+    with pytest.raises(SystemExit) as left:
+        train(tiny(), tmp_path / "run")
+    assert left.value.code == 143
+    (kept,) = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
+    assert kept.name == "step-00000004.ckpt"
+    assert checkpoint.is_whole(kept)
+
+
+# ------------------------------------------------------------------------------------------- who starts what
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("plain")
+def test_torchrun_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, TORCHELASTIC_RUN_ID="a", LOCAL_WORLD_SIZE="2", WORLD_SIZE="6", RANK="3", LOCAL_RANK="1")
+    assert (processes.launcher(), processes.launched(), processes.is_first()) == ("torchrun", (2, 3), False)
+    found = machine_of(tiny("trainer={accelerator: cpu}"))
+    assert (found["devices"], found["num_nodes"], found["strategy"]) == (2, 3, "ddp")
+    assert (
+        machine_of(tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}"))["strategy"] == "fsdp"
+    )
+    with pytest.raises(RecipeError, match="torchrun has started 2 processes on each machine, and `devices` is 4"):
+        machine_of(tiny("trainer={accelerator: cpu, devices: 4}"))
+    with pytest.raises(RecipeError, match="torchrun has started 3 machines, and `num_nodes` is 2"):
+        machine_of(tiny("trainer={accelerator: cpu, num_nodes: 2}"))
+
+
+@pytest.mark.usefixtures("plain")
+def test_slurm_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, SLURM_NTASKS="8", SLURM_NNODES="2", SLURM_PROCID="0", SLURM_JOB_NAME="train", SLURM_LOCALID="0")
+    monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
+    assert processes.launcher() == ""  # inside an allocation, without srun
+    assert machine_of(tiny("trainer={accelerator: cpu}"))["devices"] == 1
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert not processes.is_first()
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    assert (processes.launcher(), processes.launched(), processes.is_first()) == ("srun", (4, 2), True)
+    assert machine_of(tiny("trainer={accelerator: cpu}"))["devices"] == 4
+    found = processes.cluster()
+    assert isinstance(found, processes.SLURMEnvironment)
+    assert not found.auto_requeue
+    monkeypatch.setenv("SLURM_JOB_NAME", "bash")
+    assert processes.launcher() == ""
+
+
+@pytest.mark.usefixtures("plain")
+def test_several_devices_are_ddp_unless_something_else_is_written(tiny: Tiny) -> None:
+    def strategy(trainer: str) -> str:
+        return str(machine_of(tiny(f"trainer={trainer}"))["strategy"])
+
+    assert strategy("{accelerator: cpu}") == "auto"
+    assert strategy("{accelerator: cpu, devices: 2}") == "ddp"
+    assert strategy("{accelerator: cpu, num_nodes: 2}") == "ddp"
+    assert strategy("{accelerator: gpu, devices: [0, 3]}") == "ddp"
+    assert strategy("{accelerator: gpu, devices: [3]}") == "auto"
+    assert strategy("{accelerator: cpu, devices: 2, strategy: fsdp}") == "fsdp"
+    assert strategy("{accelerator: mps, devices: 1}") == "auto"
+
+
+LIES = [
+    ("{devices: 0}", "bound", "`0` is too small", 20),
+    ("{devices: []}", "value", "`devices` is an empty list", 20),
+    ("{devices: [1, 1]}", "value", "`devices` names the device 1 twice", 20),
+    ("{accelerator: cpu, devices: [0, 1]}", "value", "CPUs have no numbers", 38),
+    ("{devices: two}", "value", "`two` is not", 20),
+    ("{devices: true}", "type", "`true` is not a number", 20),
+    ("{devices: 2.0}", "type", "`2.0` is not a whole number", 20),
+    ("{accelerator: gpoo}", "value", "`gpoo` is not", 24),
+    ("{accelerator: mps, strategy: ddp}", "conflict", "has one device", 39),
+    ("{strategy: deepspeed}", "value", "`deepspeed` is not", 21),
+    ("{num_nodes: 0}", "bound", "`0` is too small", 22),
+    ("{timeout_minutes: 0}", "bound", "`0` is too small", 28),
+    ("{timeout_minutes: soon}", "type", "`soon` is text", 28),
+    ("{plugins: [x]}", "refused", "`plugins`", 11),
+    ("{deterministic: perhaps}", "value", "`perhaps` is not", 26),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "code", "message", "column"), LIES, ids=[lie[0] for lie in LIES])
+def test_what_is_said_of_the_machine_is_checked(
+    tmp_path: Path, written: str, code: str, message: str, column: int
+) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(TINY + f"trainer: {written}\n", encoding="utf-8")
+    with pytest.raises(RecipeError) as raised:
+        load(file)
+    (fault,) = raised.value.faults
+    assert (fault.code, fault.line, fault.column) == (code, TINY.count("\n") + 1, column)
+    assert message in fault.message
+    assert fault.hint
+
+
+def test_the_environment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEPT", "1")
+    before = dict(os.environ)
+    told(monkeypatch, LOCAL_RANK="0", KEPT="2")
+    processes.restore(before)
+    assert dict(os.environ) == before
+
+
+def test_a_folder_that_a_process_does_not_see_is_told(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PATIENCE", 0.0)
+    with pytest.raises(RunError, match="share"):
+        session.record_of(RunFolder(tmp_path / "elsewhere"))

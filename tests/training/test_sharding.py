@@ -1,0 +1,130 @@
+"""Where two processes share every parameter, they train as one does, and write what one would."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_recipes import TINY, Tiny
+
+from composer.build import build
+from composer.recipe import Recipe
+from composer.training.checkpoint import checkpoint_path, remove
+from composer.training.metrics_log import read_rows
+from composer.training.optimizers import OPTIMIZERS
+from composer.training.run_folder import RunFolder
+from composer.training.sharding import units
+from composer.training.train import train
+
+HERE = Path(__file__).parent
+# Adam would make a step of the noise in a gradient that is zero
+SAME = (
+    "training.optimizer={sgd: {momentum: 0.9}}", "model.dropout=0", "training.max_steps=6", "training.validate_every=3",
+    "training.gradient_noise={scale: 0.01}",
+)  # fmt: skip
+SHARDED = "trainer={accelerator: cpu, devices: 2, strategy: fsdp}"
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]), "OMP_NUM_THREADS": "1"}
+
+
+def said(folder: Path) -> dict[str, Any]:
+    """What two processes say that have the model whole as well as sharded."""
+    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    command = [sys.executable, str(HERE / "two_sharded.py")]
+    both = [
+        subprocess.Popen([*command, str(rank), str(folder / "tiny.yaml"), str(folder / "place")], env=ENVIRONMENT,
+                         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        told, errors = both[0].communicate(timeout=300)
+        assert both[0].returncode == 0, errors
+    finally:
+        for each in both:
+            each.kill()
+            each.communicate()
+    read: dict[str, Any] = json.loads(told)
+    return read
+
+
+def test_parts_are_trained_written_read_and_copied_as_the_whole_is(tmp_path: Path) -> None:
+    found = said(tmp_path)
+    assert math.isclose(found["share"], 0.5, abs_tol=0.05)
+    assert found["optimizers"].keys() == OPTIMIZERS.keys()
+    for name, told in found["optimizers"].items():
+        assert told["moments apart"] < 1e-6, name
+        assert told["weights apart"] < 1e-6, name
+        assert told["weights lost"] == told["moments lost"] == 0.0, name
+        assert told["groups are the same"], name
+    assert found["copy"] == {"plain": True, "weights": 0.0, "draws nothing": True, "evaluates": True}
+
+
+def test_sharded_processes_train_as_one_does_and_one_goes_on_from_what_they_wrote(tiny: Tiny, tmp_path: Path) -> None:
+    train(tiny(*SAME), tmp_path / "one")
+    command = [sys.executable, "-m", "composer.cli", "train", str(tmp_path / "recipes" / "tiny.yaml"), *SAME, SHARDED]
+    done = subprocess.run(
+        [*command, "--run", str(tmp_path / "two")], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.count("validation at step 3") == 1
+    assert "view tensor" not in done.stderr
+    expect_same(tmp_path / "one", tmp_path / "two")
+    shutil.copytree(tmp_path / "two", tmp_path / "on")
+    remove(checkpoint_path(tmp_path / "on" / "checkpoints", 6))
+    RunFolder(tmp_path / "on").update(status="interrupted")
+    train(tiny(*SAME), tmp_path / "on", resume=True)
+    expect_same(tmp_path / "one", tmp_path / "on")
+
+
+def expect_same(one: Path, two: Path) -> None:
+    """Two runs came to the same weights and the same metrics, but for rounding."""
+    theirs = load_file(two / "model.safetensors")
+    for name, value in load_file(one / "model.safetensors").items():
+        torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=1e-4)
+    rows, others = (read_rows(folder / "metrics.jsonl") for folder in (one, two))
+    for row, other in zip(rows, others, strict=True):
+        for name in ("train/loss", "val/loss", "val/token_accuracy", "epoch"):
+            assert row.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-4)
+
+
+# ------------------------------------------------------------------------------------------- what is gathered as one
+
+
+def paths(recipe: Recipe) -> list[str]:
+    """Where the units of a recipe's model stand in it."""
+    model = build(recipe, {"source": 11, "target": 11})
+    names = {id(each): name for name, each in model.named_modules()}
+    return [names[id(each)].removeprefix("encoders.source.stack.") for each in units(model)]
+
+
+def encoder(text: str) -> tuple[str, ...]:
+    """The changes that give the recipe this encoder, and a decoder without parameters."""
+    return f"model.encoder={text}", "model.decoder=[identity]"
+
+
+def test_blocks_with_parameters_are_units_and_those_of_a_repetition_are_one(tiny: Tiny) -> None:
+    assert paths(tiny(*encoder("[linear, dropout, {rnn: {cell: gru}}]"))) == ["blocks.0", "blocks.2"]
+    repeated = "[{repeat: {times: 2, stack: [linear, norm]}}]"
+    assert paths(tiny(*encoder(repeated))) == ["blocks.0.stacks.0", "blocks.0.stacks.1"]
+
+
+def test_a_loop_is_one_unit(tiny: Tiny) -> None:
+    assert paths(tiny(*encoder("[{repeat: {times: 3, share: true, stack: [linear]}}]"))) == ["blocks.0"]
+    assert paths(tiny(*encoder("[{recurrent: {stack: [linear, norm]}}]"))) == ["blocks.0"]
+
+
+def test_what_is_shared_or_named_inside_is_no_unit(tiny: Tiny) -> None:
+    named = "[{residual: [{linear: {as: inside}}]}, linear, {add: {of: [inside]}}]"
+    assert paths(tiny(*encoder(named))) == ["blocks.1"]
+    assert paths(tiny("model.stacks={s: [linear]}", *encoder("[{use: s}, linear, {residual: [{use: s}]}]"))) == [
+        "blocks.1"
+    ]
