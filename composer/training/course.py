@@ -30,6 +30,8 @@ from composer.training.wandb_log import Sample
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does anybody wait for the device."""
+HEARD_WITHIN = 5.0
+"""Seconds after which a signal to one of several processes is known to all, unless a single step takes longer."""
 NEVER = 1 << 62
 T = TypeVar("T")
 
@@ -76,6 +78,7 @@ class Course(Callback):
         self.tokens = 0.0
         self.ended_epoch = False
         self.since_row = (0, time.monotonic())
+        self.asked, self.apart = (0, time.monotonic()), 1
 
     # ------------------------------------------------------------------------------------------- what is kept
 
@@ -119,6 +122,7 @@ class Course(Callback):
         self.must_agree()
         self.measure()
         self.since_row = (self.since_row[0], time.monotonic())
+        self.asked = (self.now.step, time.monotonic())
         self.go_on(pl_module)
         trainer.val_check_batch = NEVER
         trainer.should_stop = self.is_over()
@@ -216,9 +220,13 @@ class Course(Callback):
         """The signal that has come to any device; asked rarely where devices must agree."""
         if self.trainer.world_size == 1:
             return self.signals.received
-        if self.now.step % ROW_STEPS:
+        (last, then), step, now = self.asked, self.now.step, time.monotonic()
+        if step < last + self.apart:
             return 0
-        return max(self.gather(self.signals.received))
+        told = self.gather((self.signals.received, (now - then) / max(1, step - last)))
+        self.asked = (step, now)
+        self.apart = max(1, min(ROW_STEPS, int(HEARD_WITHIN / max(pace for _, pace in told))))
+        return max(number for number, _ in told)
 
     # ------------------------------------------------------------------------------------------- rows
 
