@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from composer.errors import ComposerError, Fault
+from composer.training.signals import EARLY
 
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -376,7 +377,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(DONE)
 
 
-def _terminate(*_: Any) -> NoReturn:
+def _terminate(number: int, _: Any) -> NoReturn:
+    EARLY.append(number)
     sys.exit(TERMINATED)
 
 

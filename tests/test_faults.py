@@ -97,9 +97,10 @@ FAULTS = {
     "a loss that is no number": f"{STOPS}::test_a_loss_that_is_no_number_ends_the_run",
     "a gradient that is no number": f"{STOPS}::test_a_gradient_that_is_no_number_spoils_no_checkpoint",
     "a process that dies": f"{LAUNCH}::test_all_end_with_the_one_that_is_lost",
+    "a data worker that dies": f"{KILLS}::test_a_data_worker_that_is_killed",
     "a process that dies under torchrun": f"{LAUNCH}::test_torchrun_starts_all_anew_where_one_is_killed",
     "another number of processes": (
-        "training/test_sharding.py::test_sharded_processes_train_as_one_does_and_one_goes_on_from_what_they_wrote"
+        "training/test_sharding.py::test_two_sharded_processes_then_one_then_two_whole_ones_train_as_one_does"
     ),
     "Weights & Biases that cannot be reached": f"{WANDB}::test_trouble_with_the_real_wandb",
     "Weights & Biases that fails": f"{WANDB}::test_whatever_fails_in_the_middle_is_said_once_and_passed_over",

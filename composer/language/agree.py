@@ -220,6 +220,10 @@ def _machine(root: Node) -> Iterator[Fault]:
         message = f"mps has one device, and `{strategy}` is for several"
         yield fault_at(node.mark, "conflict", "trainer.strategy", message, "remove `strategy`")
     precision, sharded = _child(root, "training", "precision"), _child(root, "trainer", "strategy")
-    if sharded is not None and strategy == "fsdp" and precision is not None and precision.value == 64:
-        message = "`fsdp` does not train with 64 bits"
+    if precision is not None and precision.value == "16-mixed" and accelerator == "cpu":
+        message = "a CPU does not train in `16-mixed`"
+        hint = "write `precision: bf16-mixed`, or `32`"
+        yield fault_at(precision.mark, "conflict", "training.precision", message, hint)
+    if sharded is not None and strategy == "fsdp" and precision is not None and precision.value in (64, "16-mixed"):
+        message = f"`fsdp` does not train in `precision: {precision.value}`"
         yield fault_at(sharded.mark, "conflict", "trainer.strategy", message, "write `ddp`, or `precision: 32`")

@@ -174,7 +174,8 @@ class Training:
         curriculum: Which pairs an epoch has, by their length; all of them without it.
         average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
         precision: Of the arithmetic, in bits.
-        compile: Whether the model is compiled first; pays on a GPU, after a minute or more.
+        compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
+            loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
         workers: Processes that prepare batches beside the training; the result is the same.
         seed: Of everything random.
     """

@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.optim import Optimizer
 
 from blocks.core.contract import Block
 from composer.build import build
 from composer.data.tokenizer import Tokenizers
+from composer.errors import RunFailed
 from composer.ids import PAD
 from composer.model import Beside, EncoderDecoder
 from composer.outputs import SigmoidOutput, bits_of
@@ -32,6 +34,10 @@ from composer.training.sharding import is_sharded, shard, whole_state
 
 Batch = Mapping[str, Any]
 """A batch as `composer.data.batches` makes it."""
+UNCOMPILED = (
+    "`training.compile`: the model was compiled anew for too many lengths, as loops over positions are; "
+    "it goes on as it is, and would have been faster without"
+)
 
 
 class Seq2Seq(LightningModule):
@@ -60,14 +66,34 @@ class Seq2Seq(LightningModule):
         return build(self.recipe, {side: self.tokenizers.size(side) for side in self.tokenizers.sides})
 
     def configure_model(self) -> None:
-        """Lightning calls this as soon as the devices have met."""
+        """Lightning calls this as soon as the devices have met, and before it loads a checkpoint."""
+        if self.recipe.training["precision"] == 64:
+            self.double()  # Lightning would do so after it has loaded: half of each number would be lost
         if self.device_mesh is not None and not is_sharded(self.model):
             shard(self.model, self.device_mesh["data_parallel"])
 
-    def compile_model(self) -> None:
-        """Compiles the model for training alone: evaluation has other shapes, and would have it compiled again."""
+    def compile_model(self, say: Callable[[str], None]) -> None:
+        """Compiles the model for training alone: evaluation has other shapes, and would have it compiled again.
+
+        A loop over positions is compiled for each length anew; where that has been too often, the rest goes without.
+        """
         model = self.model
-        self.called = torch.compile(lambda *given: model(*given))
+        compiled = torch.compile(lambda *given: model(*given))
+
+        def called(sources: Mapping[str, Tensor], target: Tensor, beside: Beside) -> Tensor:
+            try:
+                with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+                    return compiled(sources, target, beside)
+            except FailOnRecompileLimitHit:
+                self.called = model.__call__
+                say(UNCOMPILED)
+            except TorchDynamoException as error:
+                raise uncompilable(error) from error
+            if beside.penalties:
+                beside.penalties.clear()  # those of the part that had run
+            return model(sources, target, beside)
+
+        self.called = called
 
     def whole(self) -> EncoderDecoder:
         """The model to decode with: itself, or where it is sharded a plain copy; all devices ask at once."""
@@ -162,6 +188,15 @@ class Seq2Seq(LightningModule):
         )
         if isinstance(self.model.output, SigmoidOutput):
             self.val_sums.add(bits=bits_of(logits, target).sum(), rows=real.any(1).sum())
+
+
+def uncompilable(error: Exception) -> RunFailed:
+    """What the compiler could not do, in words."""
+    cause = getattr(error, "inner_exception", error)
+    told = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+    return RunFailed.of(
+        f"the model cannot be compiled here: {told}", "set `training.compile: false`, or install a C++ compiler"
+    )
 
 
 def advances(block: Block) -> bool:

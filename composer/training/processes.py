@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,7 +129,7 @@ class Launcher(_SubprocessScriptLauncher):
             raise
         except Exception as error:
             over.set()
-            raise_for_all(error, self.procs)
+            raise_for_all(understood(error), self.procs)
         finally:
             over.set()
             part()
@@ -138,11 +139,13 @@ class Launcher(_SubprocessScriptLauncher):
 
     def give_up(self) -> NoReturn:
         """Ends this process where its main thread cannot: it waits inside a library for one that is dead."""
-        sys.stderr.write(lost(self.procs).render() + "\n")
-        sys.stderr.flush()
+        asked = interrupted(self.procs)
+        if not asked:
+            sys.stderr.write(lost(self.procs).render() + "\n")
+            sys.stderr.flush()
         for process in self.procs:
             process.kill()
-        os._exit(RunFailed.status)
+        os._exit(asked or RunFailed.status)
 
 
 class Mourning:
@@ -155,6 +158,15 @@ class Mourning:
         if not self.since and any(process.poll() for process in self.processes):
             self.since = time.monotonic()
         return bool(self.since) and time.monotonic() - self.since > GRACE
+
+
+def understood(error: Exception) -> Exception:
+    """In words that a process which prepares batches has died; any other error as it is."""
+    found = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
+    if not isinstance(error, RuntimeError) or found is None:
+        return error
+    return RunFailed.of(f"the training cannot go on: one of its `training.workers` {found[1]}",
+                        f"give the machine more memory, or set fewer `training.workers`; {GO_ON}")  # fmt: skip
 
 
 def raise_for_all(error: Exception, processes: Sequence[subprocess.Popen[Any]]) -> NoReturn:
@@ -183,6 +195,12 @@ def is_of_others(error: BaseException) -> bool:
     return isinstance(error, distributed.DistError) or (
         isinstance(error, RuntimeError) and any(word in said for word in ("gloo", "NCCL", "by peer", "TCPStore"))
     )
+
+
+def interrupted(processes: Sequence[subprocess.Popen[Any]]) -> int:
+    """The status of one that was asked to end before it could take part, 130 or 143; 0 where there is none."""
+    asked = {128 + signal.SIGINT, 128 + signal.SIGTERM}
+    return next((status for process in processes if (status := process.poll()) in asked), 0)
 
 
 def lost(processes: Sequence[subprocess.Popen[Any]], said: str = "") -> RunFailed:
@@ -234,9 +252,13 @@ def heard() -> RunFailed | None:
         while not (there := meeting().check([ENDED])) and time.monotonic() < until:
             time.sleep(GLANCE / 10)
         told = json.loads(meeting().get(ENDED)) if there else []
-        faults = [Fault(**each | {"hint": f"{each['hint']}; {GO_ON}".removeprefix("; ")}) for each in told]
-        return RunFailed(faults) if faults else None
+        return RunFailed([Fault(**each | {"hint": with_way_on(each["hint"])}) for each in told]) if told else None
     return None
+
+
+def with_way_on(hint: str) -> str:
+    """A hint that also says how to go on."""
+    return hint if GO_ON in hint else f"{hint}; {GO_ON}".removeprefix("; ")
 
 
 def meeting() -> Store:

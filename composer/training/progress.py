@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,11 +23,41 @@ LONGEST = 160
 """Characters of a sentence that are shown."""
 
 
+class Unfailing:
+    """A text file that takes no more, instead of raising, once its reader has left or its disk is full."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self.file.write(text)
+        self.discard()
+        return 0
+
+    def flush(self) -> None:
+        try:
+            self.file.flush()
+        except OSError:
+            self.discard()
+
+    def discard(self) -> None:
+        """What is still in its buffer must go somewhere, or the interpreter fails over it at its end."""
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())
+            os.close(nowhere)
+
+
 class Display:
     """Shows a training. On a terminal a bar, drawn when a row comes and never by a thread; `quiet` shows nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(soft_wrap=True, quiet=quiet)
+        # a training does not end because nobody watches it any more
+        self.console = Console(soft_wrap=True, quiet=quiet, file=cast("IO[str]", Unfailing(sys.stdout)))
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0

@@ -147,7 +147,8 @@ def seeds_of(text: str, first: int) -> list[int]:
 
 def must_be_alone() -> None:
     """Raises RunError in one of several processes that a launcher has started."""
-    if "LOCAL_RANK" in os.environ or "RANK" in os.environ:
+    one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
+    if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
         raise RunError.of(
             "`--seeds` starts each training itself, and this process is one of several that a launcher has started",
             "leave the launcher away and write `trainer: {devices: N}`, or train each seed with `training.seed=N`",

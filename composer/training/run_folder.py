@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import importlib.metadata
 import json
 import os
@@ -27,6 +28,11 @@ NEEDED: Mapping[str, type] = {
     "wandb": str,
 }  # fmt: skip
 """What run.json has from its first moment, and what a training that goes on reads of it."""
+CURES = {
+    errno.EACCES: "ask for the right to write there", errno.EPERM: "ask for the right to write there",
+    errno.EROFS: "have it made writable", errno.ENOENT: "put the folder back where it was",
+}  # fmt: skip
+"""What helps where a file cannot be written; else there is no room."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,10 @@ class RunFolder:
                 "name a folder that `seqcomposer train` has written, or another one with `--run DIR`",
                 str(self.path),
             ) from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            message = f"run.json cannot be read: {error.strerror or error}"
+            raise RunError.of(message, "ask for the right to read it", str(self.record)) from None
+        except ValueError as error:
             raise self.unreadable(f"run.json cannot be read: {error}") from None
         if not isinstance(record, dict):
             raise self.unreadable("run.json is not a JSON object")
@@ -165,7 +174,12 @@ def held(folder: RunFolder) -> IO[str]:
 def unwritable(folder: RunFolder, error: OSError) -> RunError:
     """A folder that is read-only, full, or somebody else's, in words."""
     message = f"this folder cannot be written: {error.strerror or error}"
-    return RunError.of(message, "make room or name another with `--run DIR`", str(folder.path))
+    return RunError.of(message, f"{cure(error)}, or name another with `--run DIR`", str(folder.path))
+
+
+def cure(error: OSError) -> str:
+    """What helps where a file cannot be written."""
+    return CURES.get(error.errno or 0, "make room")
 
 
 def let_go(file: weakref.ref[IO[str]]) -> None:

@@ -83,7 +83,7 @@ def prepare(
     elif checkpoint is None:
         load_weights(module.model, RunFolder(start_from).weights)
     if recipe.training["compile"]:
-        module.compile_model()
+        module.compile_model(display.say)
     train = without_unanswerable(recipe, data.train, data.notes, module.model)
     corpus = corpus_of(recipe, train, data.tokenizers, partial(answerable, module.model))
     course = course_of(recipe, folder, corpus, data)

@@ -8,6 +8,8 @@ from types import FrameType
 from typing import Any
 
 NOTED = (signal.SIGINT, signal.SIGTERM)
+EARLY: list[int] = []
+"""What came before a training listened: a module that is being imported may swallow what a handler raises."""
 
 
 class Stopped(Exception):
@@ -29,6 +31,7 @@ class Signals:
         """Takes the signals over; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self._note) for number in NOTED}
+            self.received = self.received or (EARLY[0] if EARLY else 0)
 
     def restore(self) -> None:
         """Gives the signals back."""

@@ -72,7 +72,7 @@ def found(folder: RunFolder, recipe: Recipe, resume: bool) -> dict[str, Any]:
     """The run.json that is there, empty for a new run. Raises RunError where this recipe may not be trained here."""
     run_folder.refuse(folder, resume)
     record = {} if folder.is_empty() else folder.read()
-    if record and record.get("status") != "finished":
+    if record:
         must_be_same(recipe, folder, record)
     return record
 
@@ -199,7 +199,7 @@ def reported(session: Session) -> Iterator[None]:
     except OSError as error:
         close(session, "failed")
         raise cannot_write(error, session.folder) from error
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         close(session, "failed")
         if is_out_of_memory(error):
             raise out_of_memory(session) from error
@@ -220,11 +220,10 @@ def close(session: Session, status: str) -> None:
             return
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether a device, or this machine, had no memory left."""
-    return (
-        isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error) or "alloc" in str(error).lower()
-    )
+    told = ("not enough memory", "allocate memory", "out of memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in told)
 
 
 def out_of_memory(session: Session) -> RunFailed:
@@ -240,7 +239,5 @@ def out_of_memory(session: Session) -> RunFailed:
 
 def cannot_write(error: OSError, folder: RunFolder) -> RunFailed:
     """A full or read-only disk, in words."""
-    return RunFailed.of(
-        f"{error.strerror or error}", "make room or take another folder with `--run DIR`; `--resume` goes on from the "
-        "last checkpoint", str(error.filename or folder.path),
-    )  # fmt: skip
+    fix = f"{run_folder.cure(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
+    return RunFailed.of(f"{error.strerror or error}", fix, str(error.filename or folder.path))

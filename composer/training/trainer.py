@@ -53,11 +53,21 @@ def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
     follow_launcher()
     try:
         machine = machine_of(recipe)
+        if precision == "16-mixed" and on_cpu(machine["accelerator"]):
+            raise RecipeError([too_narrow(recipe)])
         strategy = strategy_of(machine, timedelta(minutes=recipe.trainer["timeout_minutes"]))
         plugins = [SafeCheckpoints(), cluster()]
         return launching(Trainer(**{**given, **machine, **owned, "strategy": strategy, "plugins": plugins}))
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise RecipeError([unusable(recipe, error)]) from error
+
+
+def too_narrow(recipe: Recipe) -> Fault:
+    """A CPU and 16-mixed: Lightning would train in bf16-mixed, and call it by the other name."""
+    message = "a CPU does not train in `16-mixed`, and there is no GPU"
+    if recipe.trainer["accelerator"] == "cpu":
+        message = "a CPU does not train in `16-mixed`"
+    return recipe.fault("value", ("training", "precision"), message, "write `precision: bf16-mixed`, or `32`")
 
 
 def launching(trainer: Trainer) -> Trainer:

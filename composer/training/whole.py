@@ -23,9 +23,11 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # of the draft, which nobody knows, or of nothing
         raise
     flush_folder(path.parent)
 

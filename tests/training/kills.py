@@ -2,10 +2,11 @@
 
 PLAN is JSON: [{"recipe": FILE, "overrides": [...], "run": FOLDER, "kills": [["step", 3], ["bytes", 40], ...]}, ...].
 Each attempt is a process of its own; a kill is a SIGKILL when its point has been passed so many times in that attempt,
-in the process of rank 0 or of that which a third item names. The last attempt of each run is left alone. Printed is,
-as JSON, how the attempts ended and what they said; every batch that was trained on is told in BESIDE.steps.jsonl, where
-`beside` is FOLDER if it is not given. A `ballast` is a file that fills the disk during the first attempt; the run is
-copied to `kept`.
+in the process of rank 0 or of that which a third item names; a fourth one names another signal. The last attempt of
+each run is left alone. Printed is, as JSON, how the attempts ended, what they said and which processes they have left
+behind; every batch that was trained on is told in BESIDE.steps.jsonl, where `beside` is FOLDER if it is not given.
+`machines` has for each attempt one override more. A `ballast` is a file that fills the disk during the first attempt;
+the run is copied to `kept`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from launched import group
 
 from composer.errors import ComposerError
 from composer.recipe import load
@@ -34,6 +36,8 @@ from composer.training.train import train
 
 PATIENCE = 120.0
 """Seconds after which an attempt has hung."""
+GONE_WITHIN = 30.0
+"""Seconds in which all that an attempt has started has ended by itself."""
 Kill = list[Any]
 Case = dict[str, Any]
 
@@ -53,11 +57,17 @@ AFTER: dict[str, tuple[Any, str]] = {
 }
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def die(how: str = "SIGKILL") -> None:
+    os.kill(os.getpid(), signal.Signals[how])
 
 
-def arm(point: str, times: int) -> None:
+def spoil(module: Seq2Seq) -> None:
+    """Makes one number none, in this process's part of the gradients alone."""
+    gradient: Any = next(p.grad for p in module.parameters() if p.grad is not None)
+    getattr(gradient, "to_local", lambda: gradient)().view(-1)[0] = float("nan")
+
+
+def arm(point: str, times: int, how: str = "SIGKILL") -> None:
     """Has this process die when it passes a point for the so many-th time."""
     left = [times]
 
@@ -67,7 +77,9 @@ def arm(point: str, times: int) -> None:
 
     if point in BEFORE or point in AFTER:
         owner, name = BEFORE.get(point) or AFTER[point]
-        setattr(owner, name, guarded(getattr(owner, name), passed, point in AFTER))
+        setattr(owner, name, guarded(getattr(owner, name), passed, point in AFTER, how))
+    elif point == "spoiling":
+        Seq2Seq.on_before_optimizer_step = spoiling(Seq2Seq.on_before_optimizer_step, passed)  # type: ignore[method-assign]
     elif point == "bytes":
         checkpoint.Hashing.write = partial_write(checkpoint.Hashing.write, passed)  # type: ignore[method-assign]
     elif point == "row":
@@ -77,14 +89,23 @@ def arm(point: str, times: int) -> None:
         os.replace = replacing(os.replace, passed, name, when)
 
 
-def guarded(real: Callable[..., Any], passed: Callable[[], bool], after: bool) -> Callable[..., Any]:
+def guarded(real: Callable[..., Any], passed: Callable[[], bool], after: bool, how: str) -> Callable[..., Any]:
     def call(*given: Any, **named: Any) -> Any:
         if not after and passed():
-            die()
+            die(how)
         found = real(*given, **named)
         if after and passed():
-            die()
+            die(how)
         return found
+
+    return call
+
+
+def spoiling(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[..., None]:
+    def call(self: Seq2Seq, *given: Any) -> None:
+        real(self, *given)
+        if passed():
+            spoil(self)
 
     return call
 
@@ -130,7 +151,10 @@ def told(beside: str) -> None:
     def step(self: Seq2Seq, batch: Any, index: int) -> Any:
         order = next(each for each in self.trainer.callbacks if isinstance(each, Course)).order  # type: ignore[attr-defined]
         loss = real(self, batch, index)
-        line = {"at": [rank, order.epoch, order.done], "rows": batch["rows"].tolist(), "loss": loss.item().hex()}
+        line = {
+            "at": [rank, order.epoch, order.done], "world": self.trainer.world_size, "rows": batch["rows"].tolist(),
+            "loss": loss.item().hex(),
+        }  # fmt: skip
         with open(f"{beside}.steps.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
         return loss
@@ -143,20 +167,22 @@ def attempt(case: Case, kill: Kill | None) -> int:
     torch.set_num_threads(1)
     told(case.get("beside", case["run"]))
     if kill and int(os.environ.get("LOCAL_RANK", "0")) == (kill[2] if len(kill) > 2 else 0):
-        arm(kill[0], kill[1])
+        arm(kill[0], kill[1], *kill[3:])
     try:
         train(load(Path(case["recipe"]), case["overrides"]), case["run"], resume=True)
     except ComposerError as error:
         sys.stdout.write(error.render())
         return error.status
+    except SystemExit as left:
+        return int(left.code or 0)
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
 
 
-def forked(act: Callable[[], int], said: Path) -> int:
-    """The status of a process that does this, negative where a signal ended it; what it forks is not waited for."""
+def forked(act: Callable[[], int], said: Path) -> tuple[int, int]:
+    """A process that does this, and its status, negative where a signal ended it; what it starts is not waited for."""
     process = os.fork()
     if not process:
         os.setsid()
@@ -170,29 +196,43 @@ def forked(act: Callable[[], int], said: Path) -> int:
     while time.monotonic() < until:
         done, status = os.waitpid(process, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            return process, os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
     os.killpg(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    return 999
+    return process, 999
+
+
+def has_left_some(leader: int) -> bool:
+    """Whether processes that an attempt has started do not end by themselves; then this ends them."""
+    until = time.monotonic() + GONE_WITHIN
+    while (there := group(leader)) and time.monotonic() < until:
+        time.sleep(0.2)
+    for process in there:
+        os.kill(process, signal.SIGKILL)
+    return bool(there)
 
 
 def attempts(case: Case) -> dict[str, Any]:
     """All attempts at one run."""
-    ended, said = [], []
+    leaders, ended, said = [], [], []
     if "ballast" in case:
         fill(Path(case["ballast"]))
-    for kill in [*case["kills"], None]:
+    for at, kill in enumerate([*case["kills"], None]):
         file = Path(f"{case.get('beside', case['run'])}.said")
+        here = case | {"overrides": [*case["overrides"], *case.get("machines", [])[at : at + 1]]}
         # several processes: Lightning starts the others with the command line that it finds
-        sys.argv = [__file__, "--attempt", json.dumps([case, kill])]
-        ended.append(forked(partial(attempt, case, kill), file))
+        sys.argv = [__file__, "--attempt", json.dumps([here, kill])]
+        leader, status = forked(partial(attempt, here, kill), file)
+        leaders.append(leader)
+        ended.append(status)
         said.append(file.read_text(errors="replace"))
         if "ballast" in case:
             Path(case["ballast"]).unlink(missing_ok=True)
     if "kept" in case:
         shutil.copytree(case["run"], case["kept"])
-    return {"run": case["run"], "ended": ended, "said": said}
+    left = [at for at, leader in enumerate(leaders) if has_left_some(leader)]
+    return {"run": case["run"], "ended": ended, "said": said, "left": left}
 
 
 def fill(path: Path, left: int = 150_000) -> None:

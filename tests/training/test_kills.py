@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipes import TINY, same_weights
+from tiny_recipes import TINY, Tiny, same_weights
 
+from composer.errors import RunFailed
 from composer.training.checkpoint import checkpoints, is_whole
 from composer.training.metrics_log import read_rows
+from composer.training.module import Seq2Seq
 from composer.training.run_folder import RunFolder
+from composer.training.train import train
 from composer.training.whole import is_draft
 
 KILLED = -9
 OFTEN = ("training.validate_every=2", "training.average_checkpoints=2", "data.generate.reverse.test=3")
-TWO = ("training.validate_every=2", "trainer={accelerator: cpu, devices: 2, strategy: ddp}")
+DDP, FSDP = (f"trainer={{accelerator: cpu, devices: 2, strategy: {name}}}" for name in ("ddp", "fsdp"))
+UNVALIDATED = "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
 EVERYWHERE = [
     # what a run folder holds from its first moment
     ["before run.json", 1], ["after run.json", 1], ["before recipe.yaml", 1], ["after recipe.yaml", 1],
@@ -114,13 +120,61 @@ def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
     must_be_alike(folder / "whole", folder / "with workers")
 
 
-def test_two_processes_of_which_one_is_killed(folder: Path) -> None:
-    kills = [["step", 3], ["update", 3, 1], ["bytes", 30]]
-    whole, cut = attempts([case(folder, "whole", TWO), case(folder, "cut", TWO, kills)])
+def test_two_processes_of_which_one_is_killed_or_told_to_end(folder: Path) -> None:
+    """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
+    two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1], ["bytes", 30]]
+    plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]
+    whole, cut = attempts(plan)
     assert whole["ended"] == [0], whole["said"]
-    assert cut["ended"] == [KILLED, 1, KILLED, 0], cut["said"]
+    assert cut["ended"] == [143, 1, KILLED, 0], cut["said"]
+    assert cut["left"] == []
+    assert one_error(cut["said"][1]), cut["said"]
     must_be_alike(folder / "whole", folder / "cut")
     assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
+
+
+def test_two_sharded_processes_of_which_one_is_killed_or_has_a_bad_gradient(folder: Path) -> None:
+    """Nothing is validated, so that no loss tells of the gradient before a checkpoint is due."""
+    (folder / "a.txt").write_text("".join(f"{number}\n" for number in range(90)), encoding="utf-8")
+    two = ("training.validate_every=2", "training.clip_norm=null", UNVALIDATED, FSDP)
+    whole, cut = attempts([
+        case(folder, "whole", two),
+        case(folder, "cut", two, [["update", 3, 1], ["bytes", 30], ["spoiling", 2, 1]]),
+    ])  # fmt: skip
+    assert whole["ended"] == [0], whole["said"]
+    assert cut["ended"] == [1, KILLED, 1, 0], cut["said"]
+    assert cut["left"] == []
+    assert one_error(cut["said"][0]), cut["said"]
+    assert "after 4 steps a weight" in cut["said"][2]
+    assert "process 1" not in cut["said"][2], "the process whose part is good did not know"
+    assert "going on from" in cut["said"][3]
+    must_be_alike(folder / "whole", folder / "cut")
+    assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
+
+
+def test_a_data_worker_that_is_killed(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Seq2Seq.training_step
+
+    def alone(self: Seq2Seq, *given: Any) -> Any:
+        if self.global_step == 6:
+            multiprocessing.active_children()[0].kill()
+            time.sleep(60)  # until a signal tells of it
+        return real(self, *given)
+
+    train(tiny(), tmp_path / "whole")
+    monkeypatch.setattr(Seq2Seq, "training_step", alone)
+    with pytest.raises(RunFailed, match=r"`training\.workers` is killed"):
+        train(tiny("training.workers=2"), tmp_path / "cut")
+    monkeypatch.setattr(Seq2Seq, "training_step", real)
+    assert RunFolder(tmp_path / "cut").read()["status"] == "failed"
+    train(tiny("training.workers=2"), tmp_path / "cut", resume=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
+
+
+def one_error(said: str) -> bool:
+    """Whether a training whose second process was killed has said so once, and nothing that nobody understands."""
+    return said.count("process 1 was ended by SIGKILL") == said.count("error[") == 1 and "Traceback" not in said
 
 
 def test_a_disk_that_is_full(folder: Path) -> None:

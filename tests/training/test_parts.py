@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -239,6 +241,29 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     display.validated({"step": 20, "val/loss": 2.0, "val/bleu": 12.34}, [Sample("[a]", "b", "c" * 500)])
     display.close()
     return capsys.readouterr().out
+
+
+def a_full_disk() -> IO[str]:
+    return open("/dev/full", "w")
+
+
+def a_closed_pipe() -> IO[str]:
+    reads, writes = os.pipe()
+    os.close(reads)
+    return os.fdopen(writes, "w")
+
+
+@pytest.mark.parametrize("lost", [a_full_disk, a_closed_pipe])
+def test_a_display_that_nobody_can_see_any_more_is_silent(
+    monkeypatch: pytest.MonkeyPatch, lost: Callable[[], IO[str]]
+) -> None:
+    with lost() as file, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file)
+        display = Display()
+        for _ in range(3):
+            display.say("a line")
+        display.row(ROW, 0.25)
+        display.close()
 
 
 def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

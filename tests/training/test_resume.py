@@ -75,6 +75,8 @@ def test_a_finished_run_is_left_alone(tiny: Tiny, tmp_path: Path, capsys: pytest
     before = (tmp_path / "run" / "run.json").read_bytes()
     train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
     assert "finished already" in capsys.readouterr().out
+    with pytest.raises(RunError, match=r"`training.max_steps` was 2 and is 4\n.*\n? *fix: .*`--from`"):
+        train(tiny("training.max_steps=4"), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 

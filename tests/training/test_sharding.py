@@ -5,33 +5,32 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_kills import DDP, FSDP, KILLED, attempts, case
 from tiny_recipes import TINY, Tiny
 
 from composer.build import build
 from composer.recipe import Recipe
-from composer.training.checkpoint import checkpoint_path, remove
 from composer.training.metrics_log import read_rows
 from composer.training.optimizers import OPTIMIZERS
-from composer.training.run_folder import RunFolder
 from composer.training.sharding import units
-from composer.training.train import train
 
 HERE = Path(__file__).parent
 # Adam would make a step of the noise in a gradient that is zero
 SAME = (
-    "training.optimizer={sgd: {momentum: 0.9}}", "model.dropout=0", "training.max_steps=6", "training.validate_every=3",
+    "training.optimizer={sgd: {momentum: 0.9}}", "model.dropout=0", "training.max_steps=6", "training.validate_every=2",
     "training.gradient_noise={scale: 0.01}",
 )  # fmt: skip
-SHARDED = "trainer={accelerator: cpu, devices: 2, strategy: fsdp}"
+ONE = "trainer={accelerator: cpu}"
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]), "OMP_NUM_THREADS": "1"}
 
 
@@ -67,22 +66,44 @@ def test_parts_are_trained_written_read_and_copied_as_the_whole_is(tmp_path: Pat
     assert found["copy"] == {"plain": True, "weights": 0.0, "draws nothing": True, "evaluates": True}
 
 
-def test_sharded_processes_train_as_one_does_and_one_goes_on_from_what_they_wrote(tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(*SAME), tmp_path / "one")
-    command = [sys.executable, "-m", "composer.cli", "train", str(tmp_path / "recipes" / "tiny.yaml"), *SAME, SHARDED]
-    done = subprocess.run(
-        [*command, "--run", str(tmp_path / "two")], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout.count("validation at step 3") == 1
-    assert "view tensor" not in done.stderr
-    expect_same(tmp_path / "one", tmp_path / "two")
-    shutil.copytree(tmp_path / "two", tmp_path / "on")
-    remove(checkpoint_path(tmp_path / "on" / "checkpoints", 6))
-    RunFolder(tmp_path / "on").update(status="interrupted")
-    train(tiny(*SAME), tmp_path / "on", resume=True)
-    expect_same(tmp_path / "one", tmp_path / "on")
+def test_two_sharded_processes_then_one_then_two_whole_ones_train_as_one_does(tmp_path: Path) -> None:
+    """Of one training; each reads what those before it have written."""
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    one = case(tmp_path, "one", SAME)
+    mixed = case(tmp_path, "mixed", SAME, [["step", 3], ["step", 3]]) | {"machines": [FSDP, ONE, DDP]}
+    whole, found = attempts([one, mixed])
+    assert whole["ended"] == [0], whole["said"]
+    assert found["ended"] == [KILLED, KILLED, 0], found["said"]
+    sharded, single, two = found["said"]
+    assert sharded.count("validation at step 2") == 1
+    assert "view tensor" not in sharded
+    assert "1 process in place of 2 processes: the batches are the same" in single
+    assert "2 processes in place of 1 process: the batches are the same" in two
+    expect_same(tmp_path / "one", tmp_path / "mixed")
+    ours, theirs = global_batches(tmp_path / "one"), global_batches(tmp_path / "mixed")
+    assert {at[1:] for at in ours} == {at[1:] for at in theirs}
+    assert {at[0] for at in theirs} == {1, 2}
+    for (_, *at), (numbers, loss) in theirs.items():
+        assert numbers == ours[1, *at][0]
+        assert loss == pytest.approx(ours[1, *at][1], rel=1e-4)
+
+
+def global_batches(run: Path) -> dict[tuple[int, ...], tuple[list[int], float]]:
+    """By number of processes, epoch and batch: the numbers of all rows, and the mean of the processes' losses."""
+    parts: dict[tuple[int, ...], dict[int, Any]] = {}
+    for line in Path(f"{run}.steps.jsonl").read_text().splitlines():
+        told = json.loads(line)
+        rank, *at = told["at"]
+        parts.setdefault((told["world"], *at), {})[rank] = told
+    return {at: (rows_of(each.values()), loss_of(each.values())) for at, each in parts.items()}
+
+
+def rows_of(parts: Iterable[Any]) -> list[int]:
+    return sorted(row for each in parts for row in each["rows"] if row >= 0)
+
+
+def loss_of(parts: Iterable[Any]) -> float:
+    return fmean(float.fromhex(each["loss"]) for each in parts)
 
 
 def expect_same(one: Path, two: Path) -> None:

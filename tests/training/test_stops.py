@@ -136,13 +136,40 @@ def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch:
         train(tiny(), tmp_path / "run")
 
 
+def test_no_memory_left_on_this_machine_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_too_much(self: Seq2Seq, batch: Any, index: int) -> Any:
+        self.seen = batch
+        raise MemoryError
+
+    monkeypatch.setattr(Seq2Seq, "training_step", needs_too_much)
+    with pytest.raises(RunFailed, match="out of memory on a batch"):
+        train(tiny(), tmp_path / "run")
+
+
+def test_a_folder_that_is_not_ones_own_asks_for_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: Path, *mode: str, encoding: str = "") -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(RunError, match="Permission denied") as raised:
+        run_folder.lock(RunFolder(tmp_path))
+    assert "right to write" in raised.value.faults[0].hint
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(RunError, match=r"cannot be read: Permission denied\n") as raised:
+        RunFolder(tmp_path).read()
+    assert "right to read" in raised.value.faults[0].hint
+
+
 def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_full(self: checkpoint.Hashing, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint.Hashing, "write", is_full)
-    with pytest.raises(RunFailed, match="No space left"):
+    with pytest.raises(RunFailed, match="No space left") as raised:
         train(tiny(), tmp_path / "run")
+    (fault,) = raised.value.faults
+    assert fault.file == str(tmp_path / "run" / "checkpoints" / "step-00000004.ckpt")
+    assert "make room" in fault.hint
     assert os.listdir(tmp_path / "run" / "checkpoints") == []
 
 
@@ -241,3 +268,13 @@ def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(RunError):
         train(tiny(), tmp_path / "run", start_from=tmp_path / "nothing")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_that_an_import_has_swallowed_is_not_lost(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("composer.training.signals.EARLY", [signal.SIGTERM])
+    with pytest.raises(SystemExit) as raised:
+        train(tiny(*ENDLESS), tmp_path / "run")
+    assert raised.value.code == 143
+    assert len(checkpoint.checkpoints(tmp_path / "run" / "checkpoints")) == 1

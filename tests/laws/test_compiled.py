@@ -1,0 +1,49 @@
+"""A whole model compiles to one graph, and its loss and gradients are those of the model as it is."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import torch
+from on_two_devices import module_of, pairs_of, share_of
+from test_recipes import HOME
+from torch import Tensor
+from torch._dynamo import lookup_backend
+
+from composer.ids import PAD
+from composer.model import EncoderDecoder
+from composer.training.loss import sum_loss
+
+SAMPLE = ("multi30k/gru_attention", "multi30k/convolutional", "active_memory/neural_gpu", "memory/repeat_copy_ntm")
+"""One of each kind, since compiling takes seconds; `test_precision.py` has a transformer in a whole training."""
+
+
+def gradients(model: EncoderDecoder, called: Any, batch: dict[str, Any]) -> dict[str, Tensor]:
+    """The loss, and the gradient of every parameter by its name."""
+    model.zero_grad()
+    loss = sum_loss(called(batch["sources"], batch["target_in"]), batch["target_out"])
+    loss.backward()
+    found = {name: cast("Tensor", each.grad) for name, each in model.named_parameters() if each.grad is not None}
+    return {"loss": loss.detach()} | {name: each.clone() for name, each in found.items()}
+
+
+@pytest.mark.parametrize("recipe", SAMPLE)
+def test_a_compiled_model_is_one_graph_and_the_same(recipe: str) -> None:
+    module = module_of(HOME / f"{recipe}.yaml")
+    batch = share_of(pairs_of(module), (0, 1, 2, 3), 0, 1)
+    assert (batch["target_out"] == PAD).any(), "without padding this shows less"
+    graphs = []
+
+    def compiled(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    torch.compiler.reset()
+    expected = gradients(module.model, module.model, batch)
+    found = gradients(module.model, torch.compile(module.model, backend=compiled), batch)
+    torch.compiler.reset()
+    assert len(graphs) == 1
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4, msg=lambda said, of=name: f"{of}: {said}")
