@@ -136,6 +136,9 @@ class BenchBuilder(Builder):
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
         raise BlockError("stack", message, code=code, fix=hint)
 
+    def elsewhere(self, site: Site, message: str) -> str:
+        return ""
+
 
 def site(case: Case) -> Site:
     """Where the block stands: `input`, `earlier` and `narrow` can be read, and what an encoder left."""

@@ -31,7 +31,7 @@ class Signals:
         """Takes the signals over; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self._note) for number in NOTED}
-            self.received = self.received or (EARLY[0] if EARLY else 0)
+            self.received = self.received or (EARLY.pop() if EARLY else 0)
 
     def restore(self) -> None:
         """Gives the signals back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,20 @@ import torch
 from tiny_recipes import TINY, Tiny
 
 from composer.recipe import load
+from composer.training.signals import EARLY
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Sums in the same order at every run."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_signal_before() -> Iterator[None]:
+    """A signal that one test has sent is not the next one's."""
+    yield
+    EARLY.clear()
 
 
 @pytest.fixture
