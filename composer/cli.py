@@ -5,7 +5,6 @@ Nothing heavy is imported before a command needs it: `--help`, `blocks` and a ty
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -15,10 +14,23 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from composer import cli_sweeps
+from composer.arguments import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    REFUSED,
+    TERMINATED,
+    AsJson,
+    DataDir,
+    Overrides,
+    Recipe,
+    Run,
+    examples,
+    print_json,
+)
 from composer.errors import ComposerError, Fault
 from composer.training.signals import EARLY
-
-DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 app = typer.Typer(
     name="seqcomposer",
@@ -27,24 +39,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe: a YAML file.", show_default=False)]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="key=value", help="Sets what the recipe can say; lists by index.", show_default=False),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Where data files are looked up first, before beside the recipe."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Prints JSON to stdout, and nothing else.")]
-
-
-def examples(*lines: str) -> str:
-    """The end of a help text; click keeps the lines of a paragraph that starts with a backspace."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
 
 # ------------------------------------------------------------------------------------------- recipes
 
@@ -65,7 +59,7 @@ def check(
     """
     faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, quiet=as_json)]
     if as_json:
-        _print_json([fault.as_dict() for fault in sorted(set(faults))])
+        print_json([fault.as_dict() for fault in sorted(set(faults))])
         raise typer.Exit(REFUSED if faults else DONE)
     if faults:
         raise ComposerError(faults)
@@ -75,6 +69,7 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
     from composer.check import check as check_recipe
 
     try:
+        cli_sweeps.must_be_recipe(path)
         _, plan = check_recipe(path, (), data)
     except ComposerError as error:
         return error.faults
@@ -95,12 +90,13 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     """
     from composer.recipe import load
 
+    cli_sweeps.must_be_recipe(recipe)
     loaded = load(recipe)
     from composer.plan import plan as plan_recipe
 
     planned = plan_recipe(loaded)
     if as_json:
-        _print_json(planned.as_json())
+        print_json(planned.as_json())
     else:
         from composer.show import print_plan
 
@@ -114,6 +110,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
         "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
         "seqcomposer train mine.yaml --run runs/deep --resume",
         "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
+        "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
     ),
 )
 def train(
@@ -137,11 +134,21 @@ def train(
     """Trains a recipe and writes a run folder.
 
     The run folder holds the resolved recipe, the tokenizer, the metrics, checkpoints and the final weights: all that
-    `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without --resume.
+    `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without --resume. Of a sweep it
+    trains one point, which `axis=value` chooses.
     """
     from composer.recipe import load
+    from composer.sweep.reading import is_sweep
 
-    loaded = load(recipe, overrides or (), data)
+    if is_sweep(recipe):
+        from composer.sweep.choice import chosen
+
+        if seeds is not None:
+            raise typer.BadParameter("a point of a sweep is trained with `training.seed=N`", param_hint="--seeds")
+        point = chosen(recipe, overrides or (), data)
+        loaded, run = point.recipe, run or point.folder
+    else:
+        loaded = load(recipe, overrides or (), data)
     if seeds is not None:
         from composer.show import print_seeds
         from composer.training.restarts import Asked, restart
@@ -228,7 +235,7 @@ def evaluate(
 
     result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
         from composer.show import print_evaluation
 
@@ -268,6 +275,9 @@ def report(
 
     file = write_report(run, split, data, sentences or (), output, lambda text: typer.echo(text, err=True))
     typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB)")
+
+
+cli_sweeps.add_to(app)
 
 
 # ------------------------------------------------------------------------------------------- looking up
@@ -317,7 +327,7 @@ def blocks(
 )
 def schema(
     write: Annotated[
-        bool, typer.Option("--write", help="Makes it anew and writes schemas/recipe.schema.json.")
+        bool, typer.Option("--write", help="Makes it, and that of a sweep, anew and writes them into schemas/.")
     ] = False,
 ) -> None:
     """Prints the JSON Schema of a recipe, for editors: completion, hover texts, faults while typing."""
@@ -326,8 +336,11 @@ def schema(
     if not write:
         typer.echo(described.text(described.load()), nl=False)
         return
-    described.home().write_text(described.text(described.generate()), encoding="utf-8")
-    typer.echo(f"wrote {described.home()}")
+    from composer.sweep import schema as of_sweeps
+
+    for each in (described, of_sweeps):
+        each.home().write_text(described.text(each.generate()), encoding="utf-8")
+        typer.echo(f"wrote {each.home()}")
 
 
 def _version(wanted: bool) -> None:
@@ -380,10 +393,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _terminate(number: int, _: Any) -> NoReturn:
     EARLY.append(number)
     sys.exit(TERMINATED)
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, ensure_ascii=False, indent=1))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,17 @@ Steps = tuple[str | int, ...]
 
 def load(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Recipe:
     """The recipe in a file, with `key=value` settings laid over it. Raises RecipeError with every fault."""
-    # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
-    from composer.language.validate import validate
-
     file = Path(path)
     rules = schema.load()
     root = resolve(file, overrides, lambda place: first_setting(rules, place))
+    return of_root(file, root, rules, data_dir)
+
+
+def of_root(file: Path, root: Node, rules: dict[str, Any], data_dir: str | Path | None = None) -> Recipe:
+    """The recipe that a resolved mapping is; `file` is where it stands. Raises RecipeError with every fault."""
+    # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
+    from composer.language.validate import validate
+
     validate(root, rules)
     written = {key: value for key, value in plain(root).items() if key != "vars"}
     written.setdefault("name", default_name(file))

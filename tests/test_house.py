@@ -18,7 +18,10 @@ MAX_LINES = 400
 
 LAYERS = (
     # from the top; a module imports only from its own layer and from those below it
-    "cli check show scaffold",
+    "cli",
+    "cli_sweeps check show scaffold",
+    "arguments",
+    "sweep",
     "testing",
     "restarts train translate report",
     "contents",
@@ -71,14 +74,15 @@ DOORS = {
     "yaml": {"composer.language.source"},
     "jsonschema": {"composer.language.validate"},
     "wandb": {"composer.training.wandb_log"},
-    "sacrebleu": {"composer.scores"},
+    "sacrebleu": {"composer.scores", "composer.sweep.compare"},
     "tokenizers": {"composer.data.tokenizer"},
     "datasets": {"composer.data.pairs"},
     "num2words": {"composer.data.tasks.numbers"},
-    "typer": {"composer.cli"},
-    "rich": {"composer.show", "composer.training.progress"},
+    "typer": {"composer.cli", "composer.cli_sweeps", "composer.arguments"},
+    "rich": {"composer.show", "composer.training.progress", "composer.sweep.progress"},
     "safetensors": {"composer.training.weights", "composer.testing.craft", "composer.testing.whole"},
-    "optuna": set(),
+    "optuna": {"composer.sweep.study"},
+    "ray": {"composer.sweep.ray_workers"},
     "matplotlib": set(),
 }
 """Each library, and the modules that may import it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ from typer.main import get_command
 
 import composer
 from composer.cli import app
+from composer.sweep.listing import listing
+from composer.sweep.space import read_sweep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-RECIPES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+YAML = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+SWEEPS = [text for text in YAML if text.startswith("sweep:")]
+RECIPES = [text for text in YAML if text not in SWEEPS]
 ERRORS = re.findall(r"```\n(\S+\.yaml:\d+:.*?)```", TEXT, re.DOTALL)
 COMMANDS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
@@ -23,6 +28,14 @@ def test_recipes_are_accepted(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     assert composer.load(path).plan().parameters > 0
+
+
+@pytest.mark.parametrize("text", SWEEPS)
+def test_sweeps_are_accepted(text: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert len(listing(read_sweep(path)).rows) > 1
 
 
 def test_the_error_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import composer
 from composer.recipe import Recipe, load, written_path
 
 ROOT = Path(__file__).parents[1]
-RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if "fragments" not in file.parts)
+RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(file.parts))
 
 TEXT = """recipe: 1
 data: {generate: copy}

@@ -24,7 +24,8 @@ from composer.language.schema import Schema
 Path = tuple[str | int, ...]
 
 SINGULAR = {"block": "block", "optimizers": "optimizer", "schedules": "schedule", "tokenizers": "tokenizer",
-            "tasks": "task", "decoders": "way of decoding", "initializations": "initialization"}  # fmt: skip
+            "tasks": "task", "decoders": "way of decoding", "initializations": "initialization",
+            "searches": "search", "prunings": "way of pruning"}  # fmt: skip
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 
 
@@ -44,11 +45,16 @@ class Wrong(NamedTuple):
         return fault_at(mark, code, show_path(path), message, hint)
 
     @property
+    def document(self) -> str:
+        """What is read, by its kind."""
+        return "a sweep" if "sweep" in self.root["properties"] else "a recipe"
+
+    @property
     def subject(self) -> str:
         """What the fault is about, by its name."""
         names = [step for step in self.path if isinstance(step, str)]
         if not names:
-            return "a recipe"
+            return self.document
         first = self.schema.get("x-first")
         if first is not None:
             return f"`{first}` of `{names[-1]}`"
@@ -82,7 +88,7 @@ def _unknown_key(wrong: Wrong) -> Fault:
 
 def _owner(wrong: Wrong) -> str:
     names = [step for step in wrong.path if isinstance(step, str)]
-    return f"`{names[-1]}`" if names else "a recipe"
+    return f"`{names[-1]}`" if names else wrong.document
 
 
 def _is_section(wrong: Wrong) -> bool:

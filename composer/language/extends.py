@@ -31,6 +31,12 @@ def extended(path: Path) -> Node:
     return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
 
 
+def beside(file: Path, named: Node) -> Node:
+    """The recipe that a value of a file names, by the rules of `extends`. Raises RecipeError with the faults of all."""
+    root = _Extender(_ceiling(file)).base(named, str(file), file.parent, (_real(file),))
+    return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
+
+
 def _ceiling(path: Path) -> Path:
     """The folder above which no path may climb: the repository's, or the recipe's own."""
     folder = Path(os.path.realpath(path.parent))
@@ -70,7 +76,7 @@ class _Extender:
         bases, faults = [], []
         for node in _extended(own):
             try:
-                bases.append(self._base(node, shown, path.parent, chain))
+                bases.append(self.base(node, shown, path.parent, chain))
             except RecipeError as error:
                 faults.extend(error.faults)
         if faults:
@@ -80,7 +86,8 @@ class _Extender:
             merged = each if merged is None else merge(merged, each)
         return merged or own
 
-    def _base(self, node: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+    def base(self, node: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+        """What one file extends, by the name that it gives. Raises RecipeError."""
         named = node.value
         target = os.path.realpath(folder / named)
         if os.path.isabs(named) or not Path(target).is_relative_to(self.ceiling):

@@ -43,8 +43,12 @@ def _override(root: Node, setting: str, first: First) -> Node:
     whole = Mark(COMMAND_LINE, 1, 1, max(1, len(key)), setting)
     if not equals:
         raise _refused(whole, "", f"`{setting}` is not KEY=VALUE", "write, for example, `training.max_steps=100`")
+    return lay(root, key, whole, parse_value(setting, len(key) + 1), first)
+
+
+def lay(root: Node, key: str, whole: Mark, value: Node, first: First) -> Node:
+    """The recipe with one value at the path `key`, which stands at `whole`. Raises RecipeError."""
     steps = _steps(key, whole)
-    value = parse_value(setting, len(key) + 1)
     if len(steps) + depth(value) > MAX_DEPTH:
         raise _refused(whole, "", f"this is nested deeper than {MAX_DEPTH} levels", "say it in the recipe")
     _check_target(root, steps)
@@ -61,12 +65,12 @@ def _steps(key: str, whole: Mark) -> list[_Step]:
     while end < len(key):
         found = _STEP.match(key, end)
         if found is None or (end == 0) != (found.group()[0] not in ".["):
-            mark = whole._replace(column=end + 1, length=len(key) - end)
+            mark = whole._replace(column=whole.column + end, length=len(key) - end)
             hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
             raise _refused(mark, "", f"`{key}` is no path to a key", hint)
         name, *index = found.groups()
         begin = end + (found.group()[0] in ".[")
-        mark = whole._replace(column=begin + 1, length=found.end() - begin)
+        mark = whole._replace(column=whole.column + begin, length=found.end() - begin)
         steps.append(_Step(name if name is not None else int(index[0] or index[1]), mark))
         end = found.end()
     if not steps or len(steps) > MAX_DEPTH:

@@ -95,11 +95,11 @@ def generate() -> Schema:
 
     defs: dict[str, Schema] = {"variable": _variable()}
     blocks = registry.blocks()
-    defs |= _choice("block", blocks, "A block: its name, or its name with settings.", named=True)
+    defs |= choice("block", blocks, "A block: its name, or its name with settings.", named=True)
     for table, (module, name) in TABLES.items():
         entries = getattr(importlib.import_module(module), name)
-        defs |= _choice(table, entries, f"One of the {table}: its name, or its name with settings.")
-    root = _mapping(language.Recipe, defs)
+        defs |= choice(table, entries, f"One of the {table}: its name, or its name with settings.")
+    root = mapping(language.Recipe, defs)
     _add_defaults(defs, blocks)
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = language.TRAINER_REFUSES
@@ -161,14 +161,14 @@ def _holds_stack(schema: Any) -> bool:
 # ------------------------------------------------------------------------------------------- choices and sections
 
 
-def _choice(
+def choice(
     table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False
 ) -> dict[str, Schema]:
     """A choice among named constructors: a single-key mapping, or a bare name where no setting is required."""
     defs = {f"{table}.{name}": _described(name, entry, named) for name, entry in sorted(entries.items())}
     bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
     told = [defs[f"{table}.{name}"]["description"] for name in bare]
-    choice = {
+    chosen = {
         "description": description,
         "x-choice": table,
         "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": told}, {"type": "object"}, VARIABLE],
@@ -179,7 +179,7 @@ def _choice(
         "if": {"minProperties": 2},
         "then": {"maxProperties": 1},
     }
-    return {table: choice, **defs}
+    return {table: chosen, **defs}
 
 
 def _described(name: str, constructor: Callable[..., Any], named: bool) -> Schema:
@@ -191,21 +191,19 @@ def _described(name: str, constructor: Callable[..., Any], named: bool) -> Schem
 
 def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
     """One block, optimizer, ...: its settings, or its first setting alone."""
-    mapping = _mapping(constructor, {})
-    first = next(iter(mapping["properties"]), None)
+    whole = mapping(constructor, {})
+    first = next(iter(whole["properties"]), None)
     if named:
         name = {"description": "The name of the output, for later blocks.", "x-open": True, **_text(IDENTIFIER)}
-        mapping["properties"]["as"] = name
-    if first is None or set(mapping["required"]) - {first}:
-        return {"type": "object", **mapping}
-    setting = {
-        key: value for key, value in mapping["properties"][first].items() if key not in ("description", "default")
-    }
+        whole["properties"]["as"] = name
+    if first is None or set(whole["required"]) - {first}:
+        return {"type": "object", **whole}
+    setting = {key: value for key, value in whole["properties"][first].items() if key not in ("description", "default")}
     short = [each for each in setting.get("anyOf", [setting]) if each.get("type") not in ("object", "null")]
-    return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **mapping}])}
+    return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **whole}])}
 
 
-def _mapping(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
+def mapping(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
     """The settings of a constructor: its keyword-only arguments, described in its docstring."""
     what, meanings = _documented(constructor)
     hints = _hints(constructor)
@@ -294,7 +292,7 @@ def _inlined(schema: Schema, defs: dict[str, Schema]) -> Schema:
 def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
-        defs[name] = _mapping(described, defs)
+        defs[name] = mapping(described, defs)
         if described.__name__ in ENCODER_KEYS:
             defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
     return {"type": "object", "$ref": f"#/$defs/{name}"}

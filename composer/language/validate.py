@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import RecipeError, nearest
+from composer.errors import Fault, RecipeError, nearest
 from composer.language.agree import disagreements
 from composer.language.explain import explain
 from composer.language.extends import DATA_SOURCES
@@ -34,18 +34,22 @@ VALUE_KEYWORDS = frozenset({
 def validate(root: Node, schema: Schema) -> None:
     """Raises RecipeError with everything that can be found wrong without a model."""
     _check_version(root)
+    faults = schema_faults(root, schema) or disagreements(root)
+    if faults:
+        raise RecipeError(faults)
+
+
+def schema_faults(root: Node, schema: Schema) -> list[Fault]:
+    """Everything that the schema alone has against a recipe."""
     errors = list(_validator(schema).iter_errors(plain(root)))
     misspelt = {found for error in errors for found in _misspelt(error)}
-    faults = [
+    return [
         explain(
             root, schema, tuple(each.absolute_path), each.validator, each.validator_value, each.instance, each.schema
         )
         for each in errors
         if not any((*each.absolute_path, name) in misspelt for name in _missing(each))
     ]
-    faults = faults or disagreements(root)
-    if faults:
-        raise RecipeError(faults)
 
 
 def _misspelt(error: ValidationError) -> Iterator[tuple[str | int, ...]]:

@@ -8,6 +8,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from num2words import num2words
@@ -18,7 +19,7 @@ from composer.data.tasks.binary import digits, number
 from composer.data.tasks.brackets import CLOSING, OPENING, closing_next
 from composer.data.tasks.dialects import in_dialect, marked, optimum
 from composer.data.tasks.draws import Lines, TaskError, split_of
-from composer.data.tasks.numbers import english, german, number_words
+from composer.data.tasks.numbers import Language, english, german, in_words, number_words
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
 LONG = sorted(set(TASKS) - {"number_words", "counting", "ram_access", "ram_increment", "ram_copy"})
@@ -46,6 +47,16 @@ def test_number_words_are_those_of_num2words():
         assert english(value) == num2words(value)
         assert german(value) == num2words(value, lang="de")
     assert (english(421), german(421)) == ("four hundred and twenty-one", "vierhunderteinundzwanzig")
+
+
+@pytest.mark.parametrize("language", get_args(Language))
+def test_number_words_of_every_language(language):
+    """Each number has words of its own, and the two sides are of the same numbers."""
+    words, english_of = ({in_words(value, each): value for value in range(2000)} for each in (language, "en"))
+    assert len(words) == 2000
+    lines = number_words("test", source=language, target="en", test=40, maximum=1999)
+    assert [words[line] for line in lines.source] == [english_of[line] for line in lines.target]
+    assert lines.target == number_words("test", source="en", target=language, test=40, maximum=1999).source
 
 
 # ------------------------------------------------------------------------------------------- what all have in common

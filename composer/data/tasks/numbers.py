@@ -1,10 +1,10 @@
-"""number_words: numbers in words, from English to German. The one door to num2words."""
+"""number_words: numbers in words, from one language to another. The one door to num2words."""
 
 from __future__ import annotations
 
 import random
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 from num2words import num2words
 
@@ -13,6 +13,7 @@ from composer.data.tasks.draws import Key, Lines, Seed, Size, Split, asked, draw
 
 Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
 """The largest number of a task."""
+Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
 
 
 def number_words(
@@ -20,19 +21,23 @@ def number_words(
     epoch: int = 0,
     *,
     maximum: Maximum = 999_999,
+    source: Language = "en",
+    target: Language = "de",
     train: Size = 30_000,
     val: Size = 500,
     test: Size = 1_000,
     seed: Seed = 1,
     endless: bool = False,
 ) -> Lines:
-    """Number words from English to German: "four hundred and twenty-one" is "vierhunderteinundzwanzig".
+    """Number words, from English to German if not said: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 
     Test and validation numbers are all different and drawn evenly from 0 to `maximum`. One training number in five is
     drawn by its number of digits first, so that short numbers are seen too.
 
     Settings:
         maximum: the largest number, 99 to 999999
+        source: the language that is read: da, de, en, es, fi, fr, hu, it, nl, pl, pt, sv or tr
+        target: the language that is written, one of the same
         train: training pairs of an epoch
         val: validation pairs
         test: test pairs
@@ -52,7 +57,13 @@ def number_words(
 
     ask = asked(split, epoch, endless, seed, train, val, test)
     numbers = [number for (number,) in draw(ask, short_ones_too if split == "train" else evenly)]
-    return Lines([english(number) for number in numbers], [german(number) for number in numbers])
+    return Lines([in_words(number, source) for number in numbers], [in_words(number, target) for number in numbers])
+
+
+def in_words(number: int, language: str) -> str:
+    """A number from 0 to 999,999 as num2words writes it."""
+    by_pieces = {"en": english, "de": german}.get(language)
+    return _words(number, language) if by_pieces is None else by_pieces(number)
 
 
 def english(number: int) -> str:
