@@ -54,9 +54,12 @@ WORDS = words()
 
 
 def mutated(data: bytes, random: Random, other: bytes) -> bytes:
-    """`data` with one change; `other` is what may be taken from."""
+    """`data` with one change, or as it is where the change cannot be written; `other` is what may be taken from."""
     change = random.choice(CHANGES)
-    return change(data, random, other)[: LARGEST if change is not oversized else None]
+    try:
+        return change(data, random, other)[: LARGEST if change is not oversized else None]
+    except RecursionError:  # a tree that was made deeper than PyYAML can write
+        return data
 
 
 # ------------------------------------------------------------------------------------------- bytes

@@ -26,32 +26,47 @@ class Choice:
 
 @dataclass(frozen=True)
 class Contribution:
-    """An axis over the ranked trials in which it is active.
+    """An axis over the ranked trials in which it is active; `beside` it those that take their values with it.
 
     `share`: of the variance of their means, what lies between the choices (eta squared); None where it says nothing:
-    with one choice, with no variance, or where no choice has two trials.
+    with one choice, with no variance, or where no choice has two trials. `chance`: the share that an axis without any
+    effect has on average, (choices - 1) / (trials - 1), where the trials' values are in any order.
     """
 
     axis: str
     choices: Sequence[Choice]
     share: float | None
+    beside: Sequence[str] = ()
 
     @property
     def trials(self) -> int:
         return sum(each.trials for each in self.choices)
 
+    @property
+    def chance(self) -> float | None:
+        return None if self.share is None else (len(self.choices) - 1) / (self.trials - 1)
+
 
 def contributions(board: Board) -> list[Contribution]:
-    """Every axis that some ranked trial has, in the sweep's order."""
+    """Every axis that some ranked trial has, in the sweep's order; zipped ones once, by the name of the first."""
     metric = board.goals[0].metric
     found = []
-    for axis in board.axes:
+    for axis in (each for each in board.axes if each not in board.zipped):
         active = sorted((each for each in board.ranked if axis in each.trial.point), key=lambda each: each.trial.number)
         groups = grouped(axis, active)
         means = {name: [each.measured[metric].mean for each in group] for name, group in groups.items()}
         if means:
-            found.append(Contribution(axis, [choice(name, values) for name, values in means.items()], share(means)))
+            beside = [each for each in board.zipped if leader(board, each) == axis]
+            choices = [choice(name, values) for name, values in means.items()]
+            found.append(Contribution(axis, choices, share(means), beside))
     return found
+
+
+def leader(board: Board, axis: str) -> str:
+    """The axis that says which values a zipped one takes, be it zipped to it through others."""
+    while axis in board.zipped:
+        axis = board.zipped[axis]
+    return axis
 
 
 def choice(name: str, values: Sequence[float]) -> Choice:

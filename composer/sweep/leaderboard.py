@@ -55,12 +55,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Board:
-    """A sweep's trials: the finished ones by rank, then the running, pruned and failed ones by number."""
+    """A sweep's trials: the finished ones by rank, then the running, pruned and failed ones by number.
+
+    `axes`: those that some trial has and that tell something. `zipped`: which axes take their values with another one's;
+    of these, `same` have the very same value in every trial, and are not told again.
+    """
 
     name: str
     folder: Path
     goals: Sequence[Goal]
     axes: Sequence[str]
+    zipped: Mapping[str, str]
+    same: Mapping[str, str]
     watched: str
     entries: Sequence[Entry]
 
@@ -68,18 +74,20 @@ class Board:
     def ranked(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.rank is not None]
 
-    def as_json(self) -> dict[str, Any]:
-        """All of it but the curves, as `leaderboard --json` prints it."""
-        goals = [{goal.metric: goal.direction} for goal in self.goals]
-        return {"name": self.name, "rank": goals, "axes": [*self.axes], "trials": [*map(_plain, self.entries)]}
 
-
-def board(name: str, folder: Path, goals: Sequence[Goal], axes: Sequence[str]) -> Board:
+def board(name: str, folder: Path, goals: Sequence[Goal], axes: Sequence[str], zipped: Mapping[str, str]) -> Board:
     """The trials in a sweep's folder, by the sweep's goals. Raises RunError where a trial cannot be read."""
     watched = watched_of(goals)
     entries = ranked((entry_of(trial, goals, watched) for trial in read_trials(folder)), goals)
     there = dict.fromkeys(axis for entry in entries for axis in entry.trial.point)
-    return Board(name, folder, goals, [*(axis for axis in axes if axis in there)], watched, entries)
+    same = {axis: other for axis, other in zipped.items() if axis in there and are_one(entries, axis, other)}
+    told = [axis for axis in axes if axis in there and axis not in same]
+    return Board(name, folder, goals, told, zipped, same, watched, entries)
+
+
+def are_one(entries: Sequence[Entry], axis: str, other: str) -> bool:
+    """Whether two axes have the same value in every trial."""
+    return all(entry.trial.point.get(axis) == entry.trial.point.get(other) for entry in entries)
 
 
 def watched_of(goals: Sequence[Goal]) -> str:
@@ -116,11 +124,17 @@ def rows_of(trial: Trial, seed: int) -> Rows:
 def measured(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measured:
     """A metric of a trial: of seeds that have finished; where the trial has not, what was last logged of each."""
     if metric in EXACT:
-        return Measured({0: float(getattr(trial, metric))})
+        return Measured({0: exact(trial, metric)})
     done = {seed: told_by(record, metric) for seed, record in sorted(trial.seeds.items()) if is_finished(record)}
     if trial.status != "finished":
         done = {seed: done.get(seed, last(rows, metric)) for seed, rows in logs.items()}
     return Measured({seed: value for seed, value in done.items() if value is not None})
+
+
+def exact(trial: Trial, metric: str) -> float:
+    """What is known before a trial trains; of parameters what was trained, since a plan knows no vocabulary's size."""
+    counted = [record.get("parameters") for record in trial.seeds.values()] if metric == "parameters" else []
+    return next((float(each) for each in counted if number(each) is not None), float(getattr(trial, metric)))
 
 
 def is_finished(record: Mapping[str, Any]) -> bool:
@@ -203,19 +217,3 @@ def are_alike(one: Measured, other: Measured) -> bool:
     """Whether two means differ by no more than the larger of the two standard deviations over seeds."""
     spreads = [each.spread for each in (one, other) if each.spread is not None]
     return bool(spreads) and abs(one.mean - other.mean) <= max(spreads)
-
-
-def _plain(entry: Entry) -> dict[str, Any]:
-    trial = entry.trial
-    measures = {
-        name: {"mean": each.mean, "spread": each.spread, "seeds": {str(seed): x for seed, x in each.values.items()}}
-        for name, each in entry.measured.items()
-        if name not in EXACT
-    }
-    return {
-        "rank": entry.rank, "number": trial.number, "fingerprint": trial.fingerprint, "point": dict(trial.point),
-        "status": trial.status, "pruned_at": trial.pruned_at, "error": trial.error, "alike": entry.is_alike,
-        "parameters": trial.parameters, "flops": trial.flops, "state_bytes": trial.state_bytes,
-        "tokens_per_second": entry.tokens_per_second, "measured": measures,
-        "folder": str(trial.folder),
-    }  # fmt: skip

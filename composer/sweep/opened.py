@@ -25,7 +25,9 @@ def open_board(path: Path) -> Board:
     # the sweep as it was run: what lies beside its file now may be another
     told = plain(read(folder.sweep, str(folder.sweep)))
     goals = [Goal(metric, direction) for each in told.get("rank", RANK) for metric, direction in each.items()]
-    return board(str(read_record(folder)["name"]), folder.path, goals, list(told.get("axes", {})))
+    axes = told.get("axes", {})
+    zipped = {name: axis["zip"] for name, axis in axes.items() if "zip" in axis}
+    return board(str(read_record(folder)["name"]), folder.path, goals, list(axes), zipped)
 
 
 def folder_of(file: Path) -> Path:
