@@ -134,10 +134,12 @@ def leaderboard(
         typer.echo(told(compare_runs(one, other, data)))
         return
     if as_json:
-        print_json(board.as_json())
+        from composer.sweep.plain import as_json as plain
+
+        print_json(plain(board))
         return
     from composer.sweep.page import write_page
-    from composer.sweep.told import text_of
+    from composer.sweep.told import terminal_width, text_of
 
-    typer.echo(text_of(board))
+    typer.echo(text_of(board, terminal_width()))
     typer.echo(f"wrote {write_page(board, output)}")

@@ -115,21 +115,25 @@ def _stopping(root: Node) -> Iterator[Fault]:
     if lacks_val or (hub is not None and "val" in hub.value and _child(hub, "val") is None):
         yield _needs_val(stopping.place)
     metric = _child(stopping, "metric")
-    if metric is not None and metric.value in TRANSLATED and not _sources(root):
-        message = f"`{metric.value}` is never measured: a model without encoders translates nothing"
+    if metric is not None and (never := unmeasured(root, metric.value)) is not None:
         path = "training.early_stopping.metric"
-        yield fault_at(metric.mark, "metric", path, message, "write `val/loss`, or give the model an encoder")
-    kind = _child(root, "model", "output", "kind")
-    if metric is not None and metric.value == BITS and (kind is None or kind.value != "sigmoid"):
-        message = f"`{metric.value}` is never measured: the answers are of words, not of bits"
-        path = "training.early_stopping.metric"
-        yield fault_at(metric.mark, "metric", path, message, "write `val/loss`, or `model: {output: {kind: sigmoid}}`")
+        yield fault_at(metric.mark, "metric", path, f"`{metric.value}` is never measured: {never[0]}", never[1])
     goal = _child(stopping, "goal")
     watched = metric.value if metric is not None else "val/loss"
     if goal is not None and watched in SHARES and goal.value > 1:
         message = f"`{watched}` is a share, so it is never {goal.value:g}"
         path = "training.early_stopping.goal"
         yield fault_at(goal.mark, "value", path, message, "write a number up to 1, 0.99 for 99 in a hundred")
+
+
+def unmeasured(root: Node, metric: str) -> tuple[str, str] | None:
+    """Why a recipe's model never measures what a validation may, and what to write; None where it does."""
+    if metric in TRANSLATED and not _sources(root):
+        return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
+    kind = _child(root, "model", "output", "kind")
+    if metric == BITS and (kind is None or kind.value != "sigmoid"):
+        return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
+    return None
 
 
 def _needs_val(mark: Mark) -> Fault:

@@ -1,7 +1,9 @@
-"""Two runs side by side: what both write for the same test lines, and sacreBLEU's paired bootstrap over these lines."""
+"""Two runs side by side: what both write for the same test lines, sacreBLEU's paired bootstrap over these lines, and
+the sign test of which lines are wholly right, since BLEU says nothing of lines of less than four words."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,11 +29,14 @@ MEANING = (
 
 @dataclass(frozen=True)
 class Side:
-    """One run: its BLEU, and half the width of the interval in which 95 % of the resampled ones lie."""
+    """One run: its BLEU, and half the width of the interval in which 95 % of the resampled ones lie; how many lines are
+    wholly right, and how many of these the other has not."""
 
     run: str
     bleu: float
     interval: float
+    right: int
+    right_alone: int
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Comparison:
     """Two runs on the same lines.
 
     `p_value`: how likely a difference as large as this is by the choice of test lines alone, were the two equally good.
+    `right_p_value`: the same of the lines that are wholly right, by the exact sign test.
     `same_lines`: how many lines both write alike. `signature`: how sacreBLEU computed it, with seed and resamples.
     """
 
@@ -47,6 +53,7 @@ class Comparison:
     lines: int
     same_lines: int
     p_value: float
+    right_p_value: float
     signature: str
 
     def as_json(self) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def test_lines(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]
 
 
 def compared(names: Sequence[str], written: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
-    """What two runs have written for the same references, by BLEU."""
+    """What two runs have written for the same references, by BLEU and by the lines that are wholly right."""
     from sacrebleu.significance import PairedTest
 
     bleu, _ = metrics()
@@ -95,23 +102,41 @@ def compared(names: Sequence[str], written: Sequence[Sequence[str]], references:
     test = PairedTest(systems, {"bleu": bleu}, [list(references)], test_type="bs", n_samples=RESAMPLED)
     signatures, scores = test()
     (found,) = (each for name, each in scores.items() if name != "System")
-    sides = [Side(name, each.score, each.ci) for name, each in zip(names, found, strict=True)]
+    right = [right_lines(lines, references) for lines in written]
+    alone = [len(right[0] - right[1]), len(right[1] - right[0])]
+    sides = [Side(names[at], found[at].score, found[at].ci, len(right[at]), alone[at]) for at in (0, 1)]
     # where no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if sides[0].bleu == sides[1].bleu else found[1].p_value
     same = sum(a == b for a, b in zip(*written, strict=True))
-    return Comparison(sides[0], sides[1], len(references), same, p_value, str(next(iter(signatures.values()))))
+    signature = str(next(iter(signatures.values())))
+    return Comparison(sides[0], sides[1], len(references), same, p_value, sign_test(*alone), signature)
+
+
+def right_lines(written: Sequence[str], references: Sequence[str]) -> set[int]:
+    """Which lines are as their references are, but for blanks at their ends."""
+    return {at for at, (one, other) in enumerate(zip(written, references, strict=True)) if one.strip() == other.strip()}
+
+
+def sign_test(one: int, other: int) -> float:
+    """How likely a fair coin falls as unevenly as this or more so, to either side (McNemar's exact test)."""
+    tosses = one + other
+    rarer = sum(math.comb(tosses, count) for count in range(min(one, other) + 1))
+    return min(1.0, 2 * rarer / 2**tosses)
 
 
 def told(found: Comparison) -> str:
     """A comparison in words."""
     one, other = found.one, found.other
-    sides = [f"{each.bleu:6.2f} ± {each.interval:.2f}  {each.run}" for each in (one, other)]
+    sides = [f"{each.bleu:6.2f} ± {each.interval:.2f}  {each.right:,} right  {each.run}" for each in (one, other)]
+    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
+    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
     few = f" Of {found.lines:,} lines a resampling says little." if found.lines < FEW else ""
     less = other.bleu - one.bleu
     return "\n".join([
         f"BLEU on {SPLIT}, {found.lines:,} lines, {found.same_lines:,} of them written alike",
         *sides,
-        f"{less:+6.2f}: p = {found.p_value:.3f} (paired bootstrap, {RESAMPLED:,} times).{few}",
+        f"{less:+6.2f}: p = {found.p_value:.3f} (paired bootstrap, {RESAMPLED:,} times).{few}{short}",
+        f"{other.right - one.right:+6,} lines right: p = {found.right_p_value:.2g} ({alone}).",
         MEANING,
         found.signature,
     ])  # fmt: skip

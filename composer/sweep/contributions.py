@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, pvariance, stdev
 
-from composer.sweep.leaderboard import Board, Entry
+from composer.sweep.leaderboard import EXACT, Board, Entry
 
 RANGES = 4
 """Into how many ranges, with equally many trials each, an axis of many numbers is cut."""
@@ -60,6 +60,11 @@ def contributions(board: Board) -> list[Contribution]:
             choices = [choice(name, values) for name, values in means.items()]
             found.append(Contribution(axis, choices, share(means), beside))
     return found
+
+
+def telling(board: Board) -> list[Contribution]:
+    """The axes of which there is more to tell than the table of the trials does; none of what is known beforehand."""
+    return [] if board.goals[0].metric in EXACT else [each for each in contributions(board) if each.share is not None]
 
 
 def leader(board: Board, axis: str) -> str:

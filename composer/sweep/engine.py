@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.sweep.axes import Point, Search, Sweep
@@ -59,7 +60,7 @@ def run_sweep(
 @contextmanager
 def held(home: SweepFolder) -> Iterator[None]:
     """Holds the folder against other sweeps. Raises RunError where it is held, RunFailed where it cannot be written."""
-    with run_folder.lock(RunFolder(home.path)):
+    with locked(home):
         for trial in home.trials.glob("*"):
             remove_drafts(trial)
         try:
@@ -70,6 +71,16 @@ def held(home: SweepFolder) -> Iterator[None]:
         except TROUBLE as error:
             message = f"the study cannot be written: {error}"
             raise RunFailed.of(message, "make room; the same command then goes on", str(home.study)) from error
+
+
+def locked(home: SweepFolder) -> IO[str]:
+    """The folder's lock. Raises RunError where another sweep has it."""
+    try:
+        return run_folder.lock(RunFolder(home.path))
+    except RunError as error:
+        raise RunError(
+            [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
+        ) from None
 
 
 def crew_of(workers: int, address: str | None) -> Crew:
@@ -112,6 +123,8 @@ class Engine:
         finally:
             self.display.close()
             self.crew.close()
+        if not self.trials:
+            self.display.say(f"no point was trained, of {self.study.count()} that were drawn: {self.study.why()}")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
     def open(self) -> None:
@@ -119,12 +132,23 @@ class Engine:
         begin(self.home, self.sweep)
         self.study = Study(self.sweep, self.home.study, longest(self.sweep, list(self.ready.values())))
         self.study.restore(self.trials.values())
+        self.reopen()
         ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
-        self.study.enqueue((found.point, name) for name, found in self.ready.items() if name not in ended)
+        begun = {name: trial.point for name, trial in self.trials.items()}
+        points = {**begun, **{name: found.point for name, found in self.ready.items()}}
+        self.study.enqueue((point, name) for name, point in points.items() if name not in ended)
         self.left_over = self.study.unfinished()
         self.display.begin(self.trials.values())
         if ended:
-            self.display.say(f"{self.sweep.name}: {len(ended)} trials have ended before")
+            told = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
+            self.display.say(f"{self.sweep.name}: {told} ended before")
+
+    def reopen(self) -> None:
+        """Takes up again what has finished with fewer seeds than the sweep has now."""
+        for name, trial in self.trials.items():
+            if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):
+                self.trials[name] = replace(trial, status="running", value=None)
+                write_trial(self.trials[name])
 
     # --------------------------------------------------------------------------------------- trials
 

@@ -101,10 +101,26 @@ def read_trial(folder: Path) -> Trial:
     file = folder / "trial.json"
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        return Trial(**{key: kept[key] for key in KEPT}, folder=folder, seeds=records(folder))
+        trial = Trial(**{key: kept[key] for key in KEPT}, folder=folder, seeds=records(folder))
+        if not is_whole(trial):
+            raise ValueError("a value in it is of another type")
+        return trial
     except (OSError, ValueError, KeyError, TypeError) as error:
         fix = f"remove the folder {folder}: the sweep then runs this point again"
         raise RunError.of(f"trial.json cannot be read: {error!r}", fix, str(file)) from None
+
+
+def is_whole(trial: Trial) -> bool:
+    """Whether what was read is what `write_trial` writes, as far as others count on it."""
+    counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
+    maybe = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str))
+    return (
+        all(isinstance(count, int) for count in counts)
+        and isinstance(trial.point, dict)
+        and trial.fingerprint == trial.folder.name
+        and trial.status in ("running", *ENDED)
+        and all(value is None or isinstance(value, kind) for value, kind in maybe)
+    )
 
 
 def records(folder: Path) -> dict[int, dict[str, Any]]:
@@ -145,16 +161,19 @@ def must_fit(folder: SweepFolder, sweep: Sweep) -> None:
         told = "; ".join(differences(known, parts(sweep)))
         fix = "name another folder with `--run DIR`, or write the sweep as it was"
         raise RunError.of(f"this folder is of another sweep: {told}", fix, str(folder.path))
+    if (shrunk := shrinking(known.get("grown", {}), grown(sweep))) is not None:
+        raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", str(folder.path))
 
 
 def begin(folder: SweepFolder, sweep: Sweep) -> None:
-    """Writes what a sweep's folder holds from its first moment; `sweep.json` comes last."""
-    if folder.record.exists():
+    """Writes what a sweep's folder holds from its first moment, and again where it grew; `sweep.json` comes last."""
+    if folder.record.exists() and read_record(folder).get("grown") == grown(sweep):
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
     write_whole(folder.sweep, sweep.file.read_bytes())
     record = {"name": sweep.name, "fingerprint": sweep.fingerprint, "file": str(sweep.file.absolute()),
-              "base": str(sweep.base.absolute()), "parts": parts(sweep)}  # fmt: skip
+              "base": str(sweep.base.absolute()), "parts": parts(sweep),
+              "grown": grown(sweep)}  # fmt: skip
     write_whole(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 
 
@@ -165,8 +184,8 @@ def read_record(folder: SweepFolder) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         fix = "name a folder that `seqcomposer sweep` has written"
         raise RunError.of(f"sweep.json cannot be read: {error}", fix, str(folder.record)) from None
-    if not isinstance(record, dict):
-        raise RunError.of("sweep.json is not a JSON object", "put it back as it was", str(folder.record))
+    if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+        raise RunError.of("sweep.json is not as a sweep has written it", "put it back as it was", str(folder.record))
     return record
 
 
@@ -178,6 +197,24 @@ def parts(sweep: Sweep) -> dict[str, str]:
     told["`seeds`"] = ", ".join(map(str, sweep.seeds))
     told["`rank`"] = ", ".join(f"{goal.metric} {goal.direction}" for goal in sweep.rank)
     return told
+
+
+def grown(sweep: Sweep) -> dict[str, Any]:
+    """What may be more when a sweep goes on: trials, and seeds after those that there were."""
+    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
+
+
+def shrinking(known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What is less than it was, in words."""
+    trials, seeds = known.get("trials"), known.get("seeds", [])
+    if trials is not None and now["trials"] < trials:
+        return f"`search` had {trials} trials here and now has {now['trials']}; there may be more, not fewer"
+    if now["seeds"][: len(seeds)] != seeds:
+        told = " and ".join(
+            f"{word} {', '.join(map(str, each))}" for word, each in (("were", seeds), ("are", now["seeds"]))
+        )
+        return f"`seeds` {told}; others may come after them, and none may go"
+    return None
 
 
 def extent(axis: Axis) -> str:

@@ -57,8 +57,8 @@ class Entry:
 class Board:
     """A sweep's trials: the finished ones by rank, then the running, pruned and failed ones by number.
 
-    `axes`: those that some trial has and that tell something. `zipped`: which axes take their values with another one's;
-    of these, `same` have the very same value in every trial, and are not told again.
+    `axes`: those that some trial has, but for `same`: those that have the very same value in every trial as the axis
+    beside which they stand there. `zipped`: which axes take their values with which.
     """
 
     name: str
@@ -133,8 +133,8 @@ def measured(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measured:
 
 def exact(trial: Trial, metric: str) -> float:
     """What is known before a trial trains; of parameters what was trained, since a plan knows no vocabulary's size."""
-    counted = [record.get("parameters") for record in trial.seeds.values()] if metric == "parameters" else []
-    return next((float(each) for each in counted if number(each) is not None), float(getattr(trial, metric)))
+    counted = [number(record.get("parameters")) for record in trial.seeds.values()] if metric == "parameters" else []
+    return next((each for each in counted if each is not None), float(getattr(trial, metric)))
 
 
 def is_finished(record: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from composer.errors import Fault, meant
 from composer.language import schema as language
+from composer.language.agree import unmeasured
 from composer.language.node import Node, fault_at
 from composer.recipe import first_setting
 from composer.sweep.axes import COSTS, Axis, Sweep, in_order, needs
@@ -119,6 +120,19 @@ def _doubled(sweep: Sweep) -> Iterator[Fault]:
         if metric in metrics[:index]:
             node = _goal_node(sweep.root.value["rank"], metric)
             yield fault_at(node.place, "duplicate", "rank", f"`{metric}` stands twice in `rank`", "keep one")
+
+
+def unmeasured_goals(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
+    """Metrics of `rank` that no recipe of `roots`, which are points of the sweep, would log."""
+    for goal in sweep.rank if "rank" in sweep.root.value else ():
+        never = [unmeasured(root, goal.metric.replace("test/", "val/")) for root in roots]
+        if (first := never[0]) is not None and None not in never:
+            node = _goal_node(sweep.root.value["rank"], goal.metric)
+            message, hint = (
+                f"`{goal.metric}` is never measured: {first[0]}",
+                first[1].replace("val/loss", "{val/loss: min}"),
+            )
+            yield fault_at(node.place, "metric", "rank", message, hint)
 
 
 def _goal_node(written: Node, metric: str) -> Node:

@@ -8,13 +8,24 @@ from pathlib import Path
 from urllib.parse import quote
 
 from composer.errors import RunError
-from composer.report.charts import Bar, bar_chart
 from composer.report.markup import Markup, joined, tag
 from composer.report.page import document
-from composer.sweep.contributions import RANGES, Contribution, contributions
-from composer.sweep.leaderboard import EXACT, Board, Entry
-from composer.sweep.pictures import STYLE, against, costs, curves
-from composer.sweep.told import amount, cells, columns, counts, deviation, failures, rule, share_of, title
+from composer.sweep.contributions import RANGES, Contribution, telling
+from composer.sweep.leaderboard import Board, Entry
+from composer.sweep.pictures import STYLE, TOLD, against, costs, curves, shares
+from composer.sweep.told import (
+    amount,
+    cells,
+    chance_of,
+    columns,
+    counts,
+    deviation,
+    failures,
+    named,
+    rule,
+    share_of,
+    title,
+)
 from composer.training.run_folder import now
 from composer.training.whole import write_whole
 
@@ -87,7 +98,7 @@ def row(board: Board, entry: Entry, home: Path, kinds: Sequence[str | None]) -> 
     """One trial; its last cell leads to its files."""
     *told, name = cells(board, entry)
     shown = [tag("td", {"class": kind}, text) for kind, text in zip(kinds, told, strict=False)]
-    files = [part for link in links(entry, home) for part in (" ", link)]
+    files = [part for kind, found in links(entry, home).items() for part in (f" {kind} ".rstrip(), *found)]
     return tag(
         "tr",
         {"id": f"trial-{entry.trial.fingerprint}"},
@@ -96,14 +107,19 @@ def row(board: Board, entry: Entry, home: Path, kinds: Sequence[str | None]) -> 
     )
 
 
-def links(entry: Entry, home: Path) -> list[Markup]:
+def links(entry: Entry, home: Path) -> dict[str, list[str]]:
     """A trial's recipe, each seed's run folder and report, and the log of what did not finish, as far as there."""
     trial = entry.trial
-    wanted = {"recipe": trial.recipe}
-    for seed in seeds_of(trial.folder):
-        wanted |= {f"run {seed}": trial.run(seed), f"report {seed}": trial.run(seed) / "report.html"}
-        wanted |= {f"log {seed}": trial.log(seed)} if trial.status != "finished" else {}
-    return [tag("a", {"href": href(path, home)}, said) for said, path in wanted.items() if path.exists()]
+    seeds = seeds_of(trial.folder)
+    wanted = {"": {"recipe": trial.recipe}, "run": {str(seed): trial.run(seed) for seed in seeds}}
+    wanted["report"] = {str(seed): trial.run(seed) / "report.html" for seed in seeds}
+    wanted["log"] = {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {}
+    there = {kind: {said: path for said, path in each.items() if path.exists()} for kind, each in wanted.items()}
+    return {
+        kind: [part for said, path in each.items() for part in (" ", tag("a", {"href": href(path, home)}, said))]
+        for kind, each in there.items()
+        if each
+    }
 
 
 def seeds_of(folder: Path) -> list[int]:
@@ -125,33 +141,33 @@ def quality(board: Board) -> Markup:
         return Markup("")
     about = (
         "Each dot is a finished trial and leads to its row. A filled one is on the Pareto front: no other trial is "
-        "better in one of the two and as good in the other. Upright lines are one standard deviation over seeds."
+        "better in one of the two and as good in the other. Upright lines are one standard deviation over seeds; a "
+        "number beside a dot says how many trials share its place."
     )
     return joined([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, *found)])
 
 
 def axes(board: Board) -> Markup:
     """What each axis contributes."""
-    found = contributions(board) if board.goals[0].metric not in EXACT else []
+    found = telling(board)
     if not found:
         return Markup("")
     metric = title(board.goals[0].metric)
     about = (
         f"The mean of {metric} over the finished trials that have a choice, whatever they have on the other axes, and "
         "the standard deviation of these trials. The share is that of the variance between trials which lies between "
-        f"the axis's choices (eta squared); an axis of many numbers is cut into {RANGES} ranges. Where a search tried "
-        "some combinations more than others, or pruned the bad ones, the means of an axis also hold what the others do."
+        f"the axis's choices (eta squared); an axis of many numbers is cut into {RANGES} ranges. Chance alone gives an "
+        "axis without any effect (choices - 1) / (trials - 1) of it. Where a search tried some combinations more than "
+        "others, or pruned the bad ones, the means of an axis also hold what the others do."
     )
-    shares = [Bar(each.axis, 100 * each.share, f"{each.trials} trials") for each in found if each.share is not None]
-    bars = [bar_chart("Share of the variance, in percent", shares)] if shares else []
     tables = (contribution(board, each) for each in found)
-    return joined([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, *bars, *tables)])
+    return joined([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, shares(found), *tables)])
 
 
 def contribution(board: Board, found: Contribution) -> Markup:
     """One axis: its choices."""
     metric = board.goals[0].metric
-    heads = [found.axis, "trials", title(metric), "±"]
+    heads = ["choice", "trials", title(metric), "±"]
     head = tag("tr", {}, *(tag("th", {"class": "number" if at else None}, text) for at, text in enumerate(heads)))
     body = [
         [
@@ -164,7 +180,8 @@ def contribution(board: Board, found: Contribution) -> Markup:
     ]
     rows = (tag("tr", {}, *(tag("td", {"class": "number" if at else None}, text) for at, text in enumerate(row)))
             for row in body)  # fmt: skip
-    caption = tag("figcaption", {}, tag("b", {}, found.axis), f"share of the variance: {share_of(found)}")
+    said = f"share of the variance: {share_of(found)}, by chance {chance_of(found)}"
+    caption = tag("figcaption", {}, tag("b", {}, named(found)), said)
     inner = tag("table", {}, tag("thead", {}, head), tag("tbody", {}, *rows))
     return tag("figure", {"class": "chart"}, caption, tag("div", {"class": "scroll"}, inner))
 
@@ -174,5 +191,5 @@ def drawn(board: Board) -> Markup:
     picture = curves(board)
     if not picture:
         return Markup("")
-    about = f"{board.watched} of each trial's first seed, in the table's order; the first have colours."
+    about = f"{board.watched} of each trial's first seed; the first {TOLD} of the table have colours."
     return joined([tag("p", {"class": "soft"}, about), tag("div", {"class": "wide"}, picture)])

@@ -28,9 +28,10 @@ from composer.report.charts import (
     values_of_scale,
 )  # fmt: skip
 from composer.report.markup import Markup, joined, short, tag
+from composer.sweep.contributions import Contribution
 from composer.sweep.leaderboard import EXACT, Board, Entry, loss
 from composer.sweep.space import Goal
-from composer.sweep.told import average, brief, point_of, title
+from composer.sweep.told import SHARES, average, brief, named, point_of, title
 
 WIDE = 20.0
 """From which ratio of the largest to the smallest an axis is logarithmic."""
@@ -38,26 +39,37 @@ TOLD = 8
 """Curves at most that have a colour and a name."""
 MANY = 60
 """Trials above which only those of the front show their spread."""
+BAR = 36.0
+"""How much room the bar of an axis has."""
 EDGE = 0.05
 """Room around the points, as a share of the field."""
 
 STYLE = """
 .chart a { cursor: pointer; }
 .trials { font-size: 0.875rem; }
-.files { display: block; white-space: nowrap; }
+.trials td { white-space: nowrap; }
+.files { margin-left: 0.75rem; }
 .trials tr:target { background: var(--panel); }
 .trial { fill: var(--panel); stroke: var(--soft); stroke-width: 1.5; }
 .trial.front { fill: var(--c0); stroke: var(--c0); }
 .front-line { fill: none; stroke: var(--c0); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .spread { stroke: var(--soft); }
 .other { stroke: var(--soft); stroke-width: 1; opacity: 0.4; }
-.wide { max-width: 46rem; }
+.wide { max-width: 36rem; }
 .chart .key { white-space: normal; }
-:root { --c2: #15803d; --c3: #9333ea; --c4: #b45309; --c5: #0e7490; --c6: #be185d; --c7: #57534e; }
+.chart svg { overflow: visible; }
+.times { font-size: 10px; fill: var(--soft); }
+.chance { stroke: var(--c1); stroke-width: 2; }
+header, main, footer { max-width: 100rem; }
+:root { --c2: #15803d; --c3: #9333ea; --c4: #1b1e23; --c5: #0891b2; --c6: #db2777; --c7: #8a6d00; }
 @media (prefers-color-scheme: dark) {
-  :root { --c2: #5fd08a; --c3: #c79bff; --c4: #f0c75e; --c5: #5bd0e6; --c6: #ff8fc0; --c7: #b8b2ab; }
+  :root { --c2: #5fd08a; --c3: #c79bff; --c4: #e7e9ed; --c5: #5bd0e6; --c6: #ff8fc0; --c7: #f0c75e; }
 }
 """
+STYLE += "".join(
+    f".curve.c{place} {{ stroke-dasharray: 6 3; }}\n.key.c{place}::before {{ border-top-style: dashed; }}\n"
+    for place in range(TOLD // 2, TOLD)
+)
 STYLE += "".join(
     f".c{place} {{ stroke: var(--c{place}); }}\n.key.c{place}::before {{ border-color: var(--c{place}); }}\n"
     for place in range(2, TOLD)
@@ -124,14 +136,15 @@ def against(board: Board, cost: Goal) -> Markup:
         [value for each in found for value in (each.quality - each.spread, each.quality + each.spread)],
         HEIGHT - BOTTOM, TOP, may_be_logarithmic=False,
     )  # fmt: skip
+    spots = gathered(found, right, up)
     inner = [
         tag("title", {}, f"{quality} against {title(cost.metric)}, {len(found)} trials. {best_of(board, found)}"),
-        *(level(up(mark), number(mark)) for mark in upright),
+        *(level(up(mark), mark_of(board.goals[0].metric, mark)) for mark in upright),
         *(foot(right(mark), mark_of(cost.metric, mark)) for mark in across),
         foot((LEFT + WIDTH - RIGHT) / 2, title(cost.metric), line=1),
-        *(marked(board, cost, each, right, up, len(found) <= MANY) for each in found if not each.is_front),
+        *(marked(board, cost, spot, right, up, len(found) <= MANY) for spot in spots if not spot[0].is_front),
         stairs([(right(each.cost), up(each.quality)) for each in found if each.is_front]),
-        *(marked(board, cost, each, right, up, True) for each in found if each.is_front),
+        *(marked(board, cost, spot, right, up, True) for spot in spots if spot[0].is_front),
     ]
     key = joined([tag("span", {"class": "key c0"}, "Pareto front"), f"{len(found)} finished trials"])
     return frame(f"{quality} against {title(cost.metric)}", key, inner)
@@ -159,7 +172,9 @@ def scale(
 
 
 def mark_of(metric: str, value: float) -> str:
-    """A number at the axis of a cost."""
+    """A number at an axis."""
+    if metric.rpartition("/")[2] in SHARES:
+        return f"{100 * value:.3g}%"
     return brief(value) if metric in EXACT else number(value)
 
 
@@ -170,20 +185,63 @@ def stairs(points: Sequence[Point]) -> Markup:
     return tag("path", {"class": "front-line", "d": path})
 
 
-def marked(board: Board, cost: Goal, each: Place, right: Scale, up: Scale, whiskers: bool) -> Markup:
-    """One trial: a dot, with its spread where there is room for it, which leads to its row of the table."""
-    x, y = right(each.cost), up(each.quality)
+def gathered(found: Sequence[Place], right: Scale, up: Scale) -> list[list[Place]]:
+    """The trials by where their dots are, so that none hides another; those of the front before others."""
+    spots: dict[tuple[int, int], list[Place]] = {}
+    for each in sorted(found, key=lambda each: not each.is_front):
+        spots.setdefault((round(right(each.cost)), round(up(each.quality))), []).append(each)
+    return [*spots.values()]
+
+
+def said_of(board: Board, cost: Goal, each: Place) -> str:
+    """A dot in words."""
     quality = board.goals[0].metric
-    told = (
+    return (
         f"#{each.entry.rank} {point_of(each.entry, board.axes)}: {title(quality)} "
         f"{average(quality, each.entry.measured[quality])}, {title(cost.metric)} "
         f"{average(cost.metric, each.entry.measured[cost.metric])}"
     )
+
+
+def marked(board: Board, cost: Goal, spot: Sequence[Place], right: Scale, up: Scale, whiskers: bool) -> Markup:
+    """A dot, with its spread where there is room for it, which leads to its trial's row of the table; of several trials
+    in one place the first, with their number beside it."""
+    each = spot[0]
+    x, y = right(each.cost), up(each.quality)
+    told = "\n".join(said_of(board, cost, every) for every in spot)
     bar = f"M{short(x)},{short(up(each.quality - each.spread))}V{short(up(each.quality + each.spread))}"
     dot = tag("circle", {"class": "trial front" if each.is_front else "trial", "cx": x, "cy": y, "r": 4.0},
               tag("title", {}, told))  # fmt: skip
     whisker = tag("path", {"class": "spread", "d": bar}) if whiskers and each.spread else Markup("")
-    return tag("a", {"href": f"#trial-{each.entry.trial.fingerprint}"}, whisker, dot)
+    times = [tag("text", {"class": "times", "x": x + 5, "y": y - 5}, f"{len(spot)}")] if spot[1:] else []
+    return tag("a", {"href": f"#trial-{each.entry.trial.fingerprint}"}, whisker, dot, *times)
+
+
+# ------------------------------------------------------------------------------------------- shares
+
+
+def shares(found: Sequence[Contribution]) -> Markup:
+    """The share of the variance of each axis whose share is known, and what chance alone would give it."""
+    known = [(named(each), each.share, each.chance or 0.0) for each in found if each.share is not None]
+    rows = joined(bar(at, *each) for at, each in enumerate(known))
+    told = ", ".join(f"{name} {share:.0%} (by chance {chance:.0%})" for name, share, chance in known)
+    box = f"0 0 {short(WIDTH)} {short(BAR * len(known) + 4)}"
+    drawing = tag("svg", {"viewBox": box, "role": "img"}, tag("title", {}, f"Share of the variance: {told}."), rows)
+    keys = [tag("span", {"class": "key c0"}, "share"), tag("span", {"class": "key c1"}, "by chance")]
+    return tag(
+        "figure", {"class": "chart"}, tag("figcaption", {}, tag("b", {}, "Share of the variance"), *keys), drawing
+    )
+
+
+def bar(at: int, name: str, share: float, chance: float) -> Markup:
+    """One axis: its name and its share above a bar, upon which a line says what chance would give."""
+    top = BAR * at + 18.0
+    return joined([
+        tag("text", {"x": 0, "y": top - 5}, name),
+        tag("text", {"class": "left", "x": WIDTH, "y": top - 5}, f"{share:.0%}"),
+        tag("rect", {"class": "bar", "x": 0.0, "y": top, "width": WIDTH * share, "height": 10.0}),
+        tag("path", {"class": "chance", "d": f"M{short(WIDTH * chance)},{short(top - 2)}v14"}),
+    ])  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------- curves

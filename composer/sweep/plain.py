@@ -39,7 +39,6 @@ def trial_of(entry: Entry) -> dict[str, Any]:
 def contribution_of(found: Contribution) -> dict[str, Any]:
     """What one axis contributes to the first goal."""
     choices = [
-        {"choice": each.name, "trials": each.trials, "mean": each.mean, "spread": each.spread}
-        for each in found.choices
+        {"choice": each.name, "trials": each.trials, "mean": each.mean, "spread": each.spread} for each in found.choices
     ]
     return {"axes": [found.axis, *found.beside], "share": found.share, "chance": found.chance, "choices": choices}

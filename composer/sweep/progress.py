@@ -41,12 +41,12 @@ class SweepDisplay:
     def show(self, trials: Iterable[Trial]) -> None:
         """How far the sweep is; plain lines only where something has changed, or a while has passed."""
         known, now = list(trials), time.monotonic()
-        text = standing(known, self.total, self.goal)
+        text, leader = standing(known, self.total), leading(known, self.goal)
         live = self.console.is_terminal
-        if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS) and text == self.text:
+        if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS) and text + leader == self.text:
             return
-        self.shown, self.text = now, text
-        told = f"{text}; {self.left(known, now)}"
+        self.shown, self.text = now, text + leader
+        told = f"{text}; {self.left(known, now)}{leader}"
         self.draw(told) if live else self.say(told)
 
     def draw(self, text: str) -> None:
@@ -69,15 +69,19 @@ class SweepDisplay:
         return f"{span((now - self.began) / (ended - self.before) * max(0, self.total - ended))} left"
 
 
-def standing(trials: list[Trial], total: int, goal: Goal) -> str:
-    """How many trials there are of each kind, and the best."""
+def standing(trials: list[Trial], total: int) -> str:
+    """How many trials there are of each kind."""
     count = Counter(trial.status for trial in trials)
-    told = (
+    return (
         f"{count['finished']} of {total} done, {count['running']} running, {count['pruned']} pruned, "
         f"{count['failed']} failed"
     )
+
+
+def leading(trials: list[Trial], goal: Goal) -> str:
+    """The best trial so far; last of all, since a narrow terminal cuts the end."""
     found = best(trials, goal)
-    return told if found is None else f"{told}; best {goal.metric} {found.value:.4g} ({describe(found.point)})"
+    return "" if found is None else f"; best {goal.metric} {found.value:.4g} ({describe(found.point)})"
 
 
 def best(trials: Iterable[Trial], goal: Goal) -> Trial | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from composer.errors import Fault, RecipeError
 from composer.language.extends import beside
-from composer.language.node import Node, fault_at, plain
+from composer.language.node import COMMAND_LINE, Mark, Node, fault_at, plain
 from composer.language.source import read
 from composer.recipe import default_name
 from composer.sweep import schema
@@ -21,10 +21,12 @@ from composer.sweep.choices import tried_points, wrong_choices
 from composer.sweep.condition import parse
 from composer.sweep.edit import edited
 from composer.sweep.expression import Expression, Kind, Name
-from composer.sweep.mismatches import RANGES, doubles, mismatches
+from composer.sweep.mismatches import RANGES, doubles, mismatches, unmeasured_goals
 from composer.sweep.replace import selector
 
 MOST_AXES, MOST_LABELS = 64, 300
+UNDECIDING = ("name", "description", "base", "search", "seeds")
+"""Keys whose text decides nothing: the base's own counts instead, the search's order, and no number that may grow."""
 RESERVED = ("recipe", "name", "description", "extends", "vars", "data", "model", "training", "decoding", "trainer",
             "logging", "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS)  # fmt: skip
 
@@ -36,6 +38,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
 
     file = Path(path)
     root = _written(read(file, str(path)))
+    _must_be_sweep(file, root)
     _raise([_with_example(fault) for fault in schema_faults(root, schema.load())])
     faults: list[Fault] = []
     base = _base(file, root, faults)
@@ -45,9 +48,19 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     axes = _with_conditions(forms, faults)
     sweep = _made(file, root, base, axes, tuple(overrides), None if data_dir is None else Path(data_dir))
     sweep = replace(sweep, where=_where(root, axes, faults))
-    _raise([*faults, *mismatches(sweep)])
+    _raise([*faults, *_chosen_ones(sweep), *mismatches(sweep)])
     _raise(sorted(wrong_choices(sweep)))
+    _raise([*unmeasured_goals(sweep, [edited(sweep, point) for point in tried_points(sweep)])])
     return replace(sweep, seeds=_seeds(sweep), fingerprint=_fingerprint(sweep))
+
+
+def _must_be_sweep(file: Path, root: Node) -> None:
+    """Raises RecipeError for a recipe: one fault, and not one for each of its keys."""
+    if "recipe" in root.value and "sweep" not in root.value:
+        fix = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
+        raise RecipeError(
+            [fault_at(root.value["recipe"].place, "sweep", "recipe", "this is a recipe, and no sweep", fix)]
+        )
 
 
 EXAMPLES = {
@@ -93,7 +106,13 @@ def _raise(faults: Sequence[Fault]) -> None:
 
 
 def _base(file: Path, root: Node, faults: list[Fault]) -> Node | None:
-    return _named(file, root.value["base"], "base", faults)
+    node = root.value["base"]
+    base = _named(file, node, "base", faults)
+    if base is not None and "sweep" in base.value:
+        message = f"`{node.value}` is a sweep, and a base is a recipe"
+        faults.append(fault_at(node.mark, "base", "base", message, "name a recipe: the sweep's own base, for instance"))
+        return None
+    return base
 
 
 def _named(file: Path, node: Node, path: str, faults: list[Fault]) -> Node | None:
@@ -237,6 +256,15 @@ def _condition(written: Node | None, path: str, names: Mapping[str, Name], fault
         return None
 
 
+def _chosen_ones(sweep: Sweep) -> Iterator[Fault]:
+    """Settings for all points that choose one instead."""
+    for word in sweep.overrides:
+        name = word.partition("=")[0]
+        if sweep.axis(name) is not None:
+            message, fix = f"`{name}` is an axis of this sweep", f"one point: `seqcomposer train {sweep.file} {word}`"
+            yield fault_at(Mark(COMMAND_LINE, 1, 1, len(name), word), "axis", name, message, fix)
+
+
 # ------------------------------------------------------------------------------------------- the rest
 
 
@@ -290,10 +318,11 @@ def _seeds(sweep: Sweep) -> tuple[int, ...]:
 
 
 def _fingerprint(sweep: Sweep) -> str:
-    """SHA-256 of all that decides what is tried and which is the best."""
-    written = {key: value for key, value in plain(sweep.root).items() if key not in ("name", "description", "base")}
+    """SHA-256 of all that decides what is tried and which is the best, but for what may grow: trials and seeds."""
+    written = {key: value for key, value in plain(sweep.root).items() if key not in UNDECIDING}
     recipes = [{key: value for key, value in plain(each).items() if key not in ("name", "description")}
                for each in (sweep.base_root, *(one for axis in sweep.axes if axis.kind == "extend"
                                                for one in axis.choices))]  # fmt: skip
-    data = json.dumps([written, recipes, sweep.overrides], sort_keys=True, separators=(",", ":"))
+    order = [sweep.search.kind, sweep.search.seed]
+    data = json.dumps([written, order, recipes, sweep.overrides], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(data.encode()).hexdigest()

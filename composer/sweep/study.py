@@ -6,6 +6,7 @@ that pruning is decided once for a trial, however many processes train it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from composer.errors import RunError
+from composer.errors import RunError, RunFailed
 from composer.sweep.axes import Axis, Point, Prune, Sweep, Value, complete, is_active
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ TIMEOUT = 30.0
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 TROUBLE = StorageInternalError
 """What the study's file raises where the disk is full, or somebody has locked it."""
+FULL = ("disk I/O error", "disk is full")
+"""What SQLite says where no more can be written."""
 STRIDE = 1_000_003
 """Between the seeds of two trials, so that no two sweeps of neighbouring seeds draw the same."""
 
@@ -64,8 +67,13 @@ class Study:
             self.study = optuna.create_study(storage=storage, study_name=sweep.fingerprint[:12], direction=goal,
                                              pruner=pruner_of(sweep.prune, longest), load_if_exists=True)  # fmt: skip
         except Exception as error:  # SQLAlchemy's many kinds
+            if any(word in str(error) for word in FULL):
+                message = "the study cannot be written: the disk is full, or does not answer"
+                raise RunFailed.of(message, "make room; the same command then goes on", str(file)) from None
             fix = "remove the file: what the trials came to is in their folders, and is told to a new study"
-            raise RunError.of(f"the study cannot be opened: {error}", fix, str(file)) from None
+            raise RunError.of(
+                f"the study cannot be opened: {getattr(error, 'orig', None) or error}", fix, str(file)
+            ) from None
 
     def known(self) -> dict[str, FrozenTrial]:
         """The latest trial of each fingerprint that the study has been told of."""
@@ -75,6 +83,11 @@ class Study:
     def count(self) -> int:
         """How many points have been asked for, whatever came of them."""
         return len(self.study.get_trials(deepcopy=False))
+
+    def why(self) -> str:
+        """Why most of the points that were left were not trained."""
+        told = Counter(each.user_attrs.get("left", "unknown") for each in self.study.get_trials(deepcopy=False))
+        return told.most_common(1)[0][0] if told else "there was none"
 
     def enqueue(self, points: Iterable[tuple[Point, str]]) -> None:
         """Puts points, each with its fingerprint, at the end of the queue; what already stands in it stays there."""

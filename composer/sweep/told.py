@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from composer.report.markup import clean
-from composer.sweep.contributions import Choice, Contribution, contributions
+from composer.sweep.contributions import Choice, Contribution, telling
 from composer.sweep.leaderboard import EXACT, Board, Entry, Measured
 
 SHARES = ("token_accuracy", "exact_match")
@@ -18,6 +22,9 @@ ALIKE = "≈"
 NO_VALUE = "-"
 """What stands where an axis is not active, or nothing is known."""
 LONGEST_ERROR = 100
+SHARE = "variance: the share of it between an axis's choices; by chance: what an axis without effect has."
+LEFT_OUT = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
+"""Columns that a narrow terminal does without, the first of them first; after them the further goals."""
 TITLES = {"parameters": "parameters", "flops": "FLOPs", "state_bytes": "state bytes", "minutes": "minutes"}
 
 
@@ -31,7 +38,12 @@ def amount(metric: str, value: float) -> str:
     name = metric.rpartition("/")[2]
     if metric in EXACT:
         return brief(value) if metric == "flops" else f"{value:,.0f}"
-    return f"{value:.1%}" if name in SHARES else f"{value:.4g}" if name in PRECISE else f"{value:.2f}"
+    return f"{value:.1%}" if name in SHARES else digits(value, 4) if name in PRECISE else f"{value:.2f}"
+
+
+def digits(value: float, most: int) -> str:
+    """A number by its leading digits: 0.1900, 1.30, 2431; by all of them where it is larger."""
+    return f"{value:.0f}" if abs(value) >= 10**most else f"{value:#.{most}g}".rstrip(".")
 
 
 def brief(value: float) -> str:
@@ -52,16 +64,22 @@ def average(metric: str, found: Measured | None) -> str:
 
 def deviation(metric: str, spread: float) -> str:
     """A standard deviation, which is never known to more than two digits."""
-    return f"{spread:.2g}" if metric.rpartition("/")[2] in PRECISE else amount(metric, spread)
+    return digits(spread, 2) if metric.rpartition("/")[2] in PRECISE else amount(metric, spread)
 
 
 def difference(entry: Entry, best: Entry | None, metric: str) -> str:
-    """How far an entry's mean is from the best's, marked where seeds may make it."""
+    """How far an entry's mean is from the best's."""
     if best is None or entry is best or entry.rank is None:
         return ""
     less = entry.measured[metric].mean - best.measured[metric].mean
-    said = amount(metric, abs(less))
-    return f"{'-' if less < 0 else '+'}{said}{f' {ALIKE}' if entry.is_alike else ''}"
+    return apart(metric, less) if less else "equal"
+
+
+def apart(metric: str, less: float) -> str:
+    """A difference; of shares in points of a hundred, since a percentage of a percentage is something else."""
+    if metric.rpartition("/")[2] in SHARES:
+        return f"{100 * less:+.1f} points"
+    return f"{'-' if less < 0 else '+'}{deviation(metric, abs(less))}"
 
 
 def choice(point: Mapping[str, object], axis: str) -> str:
@@ -116,6 +134,7 @@ def rule(board: Board) -> str:
     order = f"Ranked by {title(metric)} ({'most' if board.goals[0].direction == 'max' else 'least'} first)"
     ties = ", ".join(title(goal.metric) for goal in board.goals[1:])
     order += f"; equal ones by {ties}." if ties else "."
+    order += "".join(f" {clean(axis)} is the same as {clean(other)}." for axis, other in board.same.items())
     if metric in EXACT or not found:
         return order
     if all(spread is None for spread in found):
@@ -139,10 +158,11 @@ class Column(NamedTuple):
 def columns(board: Board) -> list[Column]:
     """The table's columns."""
     first, *others = measures(board)
-    words = [Column(clean(name), True) for name in ("rank", *board.axes)]
-    apart = [] if first in EXACT else [Column("to the best", False)]
+    axes = [Column(clean(name), True) for name in board.axes]
+    away = [] if first in EXACT else [Column("to the best", False)]
     numbers = [Column(title(name), False) for name in (*others, "tokens/s")]
-    return [*words, Column(title(first), False), *apart, *numbers, Column("status", True), Column("trial", True)]
+    ends = [Column("status", True), Column("trial", True)]
+    return [Column("rank", True), Column(title(first), False), *axes, *away, *numbers, *ends]
 
 
 def measures(board: Board) -> list[str]:
@@ -154,54 +174,105 @@ def cells(board: Board, entry: Entry) -> list[str]:
     """One entry's row of the table, as `columns` has it."""
     first, *others = measures(board)
     best = next(iter(board.ranked), None)
-    rank = "" if entry.rank is None else str(entry.rank)
-    apart = [] if first in EXACT else [difference(entry, best, first)]
+    rank = "" if entry.rank is None else f"{entry.rank}{f' {ALIKE}' if entry.is_alike else ''}"
+    away = [] if first in EXACT else [difference(entry, best, first)]
     speed = "" if entry.tokens_per_second is None else f"{entry.tokens_per_second:,.0f}"
     return [
-        rank, *(choice(entry.trial.point, axis) for axis in board.axes),
-        average(first, entry.measured.get(first)), *apart,
+        rank, average(first, entry.measured.get(first)), *(choice(entry.trial.point, axis) for axis in board.axes),
+        *away,
         *(average(name, entry.measured.get(name)) for name in others),
         speed, status_of(entry), entry.trial.fingerprint,
     ]  # fmt: skip
 
 
-def text_of(board: Board) -> str:
-    """The leaderboard for a terminal."""
+def text_of(board: Board, width: int | None = None) -> str:
+    """The leaderboard for a terminal of so many columns; None: of any width."""
+    head = f"{clean(board.name)}: {counts(board)}"
+    if not board.entries:
+        return "\n".join([head, "", rule(board)])
+    lies = f"Each trial lies in {board.folder / 'trials'}, by its name."
+    prose = [folded(text, width) for text in (*failures(board), rule(board))]
+    return "\n".join([head, "", *trials_of(board, width), "", *prose, *axes_of(board, width), "", lies])
+
+
+def terminal_width() -> int | None:
+    """How wide the terminal is that is written to; None where it is no terminal."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if known else None
+
+
+def folded(text: str, width: int | None) -> str:
+    """A paragraph in lines that are not longer; words stay whole."""
+    return text if width is None else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def trials_of(board: Board, width: int | None) -> list[str]:
+    """The table of the trials, as much of it as there is room for, and what there was no room for."""
     heads = columns(board)
-    rows = [[column.head for column in heads], *(cells(board, entry) for entry in board.entries)]
-    table = [*aligned(rows, [column.is_text for column in heads]), "", *failures(board)] if board.entries else []
-    told = [f"{clean(board.name)}: {counts(board)}", "", *table, rule(board), *axes_of(board)]
-    return "\n".join([*told, f"Each trial lies in {board.folder / 'trials'}, by its name."] if rows[1:] else told)
+    table = [[each.head for each in heads], *(cells(board, entry) for entry in board.entries)]
+    sides = [*zip(*table, strict=True)]
+    gone: list[str] = []
+    for name in (*LEFT_OUT, *map(title, reversed(measures(board)[1:])), "to the best", "trial"):
+        if width is None or taken(sides) <= width:
+            break
+        gone += [name] if any(side[0] == name for side in sides) else []
+        sides = [side for side in sides if side[0] != name]
+    is_text = {each.head: each.is_text for each in heads}
+    gap = 2 if width is None or taken(sides) <= width else 1
+    lines = aligned([*zip(*sides, strict=True)], [is_text[side[0]] for side in sides], gap)
+    note = f"No room here for {', '.join(gone)}: a wider terminal, the page and --json have them."
+    return [*lines, *(["", folded(note, width)] if gone else [])]
 
 
-def axes_of(board: Board) -> list[str]:
-    """What each axis contributes, each in a line."""
+def taken(sides: Sequence[Sequence[str]]) -> int:
+    """How many columns of a terminal a table's columns need."""
+    return sum(max(map(room, side)) for side in sides) + 2 * (len(sides) - 1)
+
+
+def axes_of(board: Board, width: int | None) -> list[str]:
+    """What each axis contributes, each choice in a line."""
     metric = board.goals[0].metric
-    found = contributions(board) if metric not in EXACT else []
-    told = [
-        [f"  {clean(each.axis)}", share_of(each), ", ".join(chosen(metric, choice) for choice in each.choices)]
-        for each in found
-    ]
-    heads = ["  axis", "share of the variance", f"{title(metric)} by choice: mean ± deviation over (n) trials"]
-    return ["", *aligned([heads, *told], [True, False, True]), ""] if told else []
+    found = telling(board)
+    if not found:
+        return []
+    told = [line for each in found for line in choices_of(metric, each)]
+    heads = ["axis", "variance", "by chance", "choice", "trials", title(metric)]
+    return ["", *aligned([heads, *told], [True, False, False, True, False, True]), folded(SHARE, width)]
+
+
+def choices_of(metric: str, found: Contribution) -> list[list[str]]:
+    """The lines of one axis; its name and its share stand in the first."""
+    first = [named(found), share_of(found), chance_of(found)]
+    lines = [[clean(each.name), str(each.trials), chosen(metric, each)] for each in found.choices]
+    return [[*(first if at == 0 else [""] * 3), *line] for at, line in enumerate(lines)]
+
+
+def named(found: Contribution) -> str:
+    """An axis, and those that take their values with it."""
+    return ", ".join(map(clean, (found.axis, *found.beside)))
 
 
 def share_of(found: Contribution) -> str:
-    """The share of the variance that an axis has."""
-    return "not known" if found.share is None else f"{found.share:.0%}"
+    """The share of the variance that an axis has; nothing where it is not known."""
+    return "" if found.share is None else f"{found.share:.0%}"
+
+
+def chance_of(found: Contribution) -> str:
+    """The share that an axis would have by chance."""
+    return "" if found.chance is None else f"{found.chance:.0%}"
 
 
 def chosen(metric: str, found: Choice) -> str:
-    """What came of one choice of an axis."""
+    """What came of one choice of an axis: mean and standard deviation over its trials."""
     spread = "" if found.spread is None else f" ± {deviation(metric, found.spread)}"
-    return f"{clean(found.name)} {amount(metric, found.mean)}{spread} ({found.trials})"
+    return f"{amount(metric, found.mean)}{spread}"
 
 
-def aligned(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
     """Rows whose columns stand below each other, the first with a line below it."""
     widths = [max(map(room, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(padded, row, widths, is_text)).rstrip() for row in rows]
-    return [lines[0], "─" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]]
+    lines = [(" " * gap).join(map(padded, row, widths, is_text)).rstrip() for row in rows]
+    return [lines[0], "─" * (sum(widths) + gap * (len(widths) - 1)), *lines[1:]]
 
 
 def padded(text: str, width: int, is_text: bool) -> str:

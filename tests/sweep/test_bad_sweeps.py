@@ -73,6 +73,8 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (WIDTH, "where:\n  - parameters < 2M\n  - depth < 3", 7, "there is no axis or cost `depth`"),
         (WIDTH, "rank: [{val/blue: max}]", 5, "nobody logs `val/blue`; did you mean `val/bleu`?"),
         (WIDTH, "rank: [{val/loss: least}]", 5, "least"),
+        (WIDTH, "rank: [{val/bits_per_sequence: min}]", 5, "never measured: the answers are of words"),
+        (WIDTH, "rank: [{val/loss: min}, {test/bits_per_sequence: min}]", 5, "never measured"),
         (WIDTH, "prune: median\nrank: [{parameters: min}]", 6, "is not known while a trial runs"),
         (WIDTH, "search: tpee", 5, "did you mean `tpe`?"),
         (WIDTH, "search: {tpe: {trails: 3}}", 5, "did you mean `trials`?"),
@@ -96,11 +98,19 @@ def test_faults_stand_at_their_line(tmp_path: Path, axes: str, rest: str, line: 
         ("sweep: 1\n\n", 1, "a sweep needs `base`"),
         ("sweep: 2\nbase: base.yaml\n", 1, "sweep"),
         ("sweep: 1\nbase: tried.yaml\n", 2, "extend each other"),
+        ("sweep: 1\nbase: other.yaml\n", 2, "`other.yaml` is a sweep, and a base is a recipe"),
+        ("recipe: 1\nbase: base.yaml\n", 1, "this is a recipe, and no sweep"),
     ],
 )
 def test_faults_of_the_base(tmp_path: Path, head: str, line: int, said: str) -> None:
+    (tmp_path / "other.yaml").write_text(f"{HEAD}axes:\n{WIDTH}\n", encoding="utf-8")
     found = faults(tmp_path, WIDTH, head=head)
     assert any(said in message and at == line for at, message in found), found
+
+
+def test_a_sweep_runs_all_of_an_axis(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="`width` is an axis of this sweep"):
+        read_sweep(write(tmp_path, WIDTH), ["width=8"])
 
 
 def test_there_are_bounds(tmp_path: Path) -> None:

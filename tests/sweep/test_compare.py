@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from untrained import GRU, LANGUAGE, made
 
 from composer.errors import RunError
 from composer.runs import open_run
-from composer.sweep.compare import RESAMPLED, compare, compared, run_of, told
+from composer.sweep.compare import RESAMPLED, compare, compared, run_of, sign_test, told
 
 WORDS = ["der", "die", "das", "ein", "eine", "haus", "hund", "katze", "läuft", "schläft"]
 
@@ -62,6 +63,26 @@ def test_a_clear_difference_is_clear_and_none_is_none() -> None:
     assert (same.p_value, same.same_lines) == (1.0, 80)
     nothing = compared(["a", "b"], [["x"] * 80, ["y"] * 80], references)
     assert (nothing.one.bleu, nothing.p_value) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("pair", [(0, 0), (1, 0), (3, 3), (5, 1), (2, 9), (40, 20)])
+def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
+    """All outcomes of the tosses that are no likelier than what was seen, each with its probability."""
+    tosses = sum(pair)
+    chances = [math.comb(tosses, heads) / 2**tosses for heads in range(tosses + 1)]
+    wanted = sum(each for each in chances if each <= chances[pair[0]] * (1 + 1e-9))
+    assert sign_test(*pair) == pytest.approx(wanted)
+    assert sign_test(*pair) == sign_test(*reversed(pair))
+
+
+def test_lines_too_short_for_bleu_are_compared_too() -> None:
+    references = [str(number) for number in range(30)]
+    one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
+    found = compared(["a", "b"], [one, other], references)
+    assert (found.one.bleu, found.other.bleu, found.p_value) == (0.0, 0.0, 1.0)
+    assert [(each.right, each.right_alone) for each in (found.one, found.other)] == [(20, 2), (28, 10)]
+    assert found.right_p_value == sign_test(2, 10) < 0.05
+    assert "BLEU needs lines of four words" in told(found)
 
 
 def test_the_order_of_the_two_makes_no_difference() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -255,3 +256,55 @@ def test_one_sweep_is_one_group(tmp_path: Path) -> None:
     assert load(base, grouped()).logging["wandb"]["group"] == "tried"
     base.write_text(told + "logging: {wandb: {group: mine}}\n", encoding="utf-8")
     assert grouped() == []
+
+
+DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
+
+
+@pytest.mark.parametrize("search", ["random", "tpe"])
+def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
+    def asked(count: int) -> Path:
+        return written(home, DRAWN, f"seeds: [1]\nsearch: {{{search}: {{trials: {count}, seed: 2}}}}")
+
+    assert run(asked(2), home) == 0
+    before = [trial.point for trial in read_trials(home / "run")]
+    assert run(asked(4), home) == 0
+    assert [trial.point for trial in read_trials(home / "run")][:2] == before
+    assert len(starts(home)) == 4
+    assert "trials: 4" in SweepFolder(home / "run").sweep.read_text(encoding="utf-8")
+    with pytest.raises(RunError, match="`search` had 4 trials here and now has 3"):
+        run(asked(3), home)
+
+
+@pytest.mark.parametrize("search", ["grid", "{tpe: {trials: 2}}"])
+def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
+    def asked(seeds: list[int]) -> Path:
+        return written(home, rates(0.1, 0.2), f"seeds: {seeds}\nsearch: {search}")
+
+    assert run(asked([1]), home) == 0
+    assert run(asked([1, 4]), home) == 0
+    assert sorted(starts(home)) == [(0.1, 1), (0.1, 4), (0.2, 1), (0.2, 4)]
+    found = trials_by_rate(home / "run")
+    assert found[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
+    assert {trial.status for trial in found.values()} == {"finished"}
+    assert run(asked([1, 4]), home) == 0
+    assert len(starts(home)) == 4
+    for others in ([4, 1], [1], [1, 5]):
+        with pytest.raises(RunError, match="`seeds` were 1, 4 and are"):
+            run(asked(others), home)
+
+
+def test_why_nothing_was_trained_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(home, DRAWN, "search: {tpe: {trials: 2}}\nwhere: rate > 0.6")
+    assert run_sweep(read_sweep(file), home / "run") == 1
+    assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])
+def test_a_damaged_trial_is_told(home: Path, key: str, value: object) -> None:
+    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 0
+    (file,) = (home / "run").glob("trials/*/trial.json")
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
+    with pytest.raises(RunError, match="cannot be read") as caught:
+        read_trials(home / "run")
+    assert "remove the folder" in caught.value.render()

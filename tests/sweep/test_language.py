@@ -162,7 +162,12 @@ def test_settings_of_the_command_line_are_laid_over_every_point(tmp_path: Path) 
 def test_the_fingerprint_is_of_what_decides(tmp_path: Path) -> None:
     first = sweep(tmp_path, ENCODER).fingerprint
     assert sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
-    assert sweep(tmp_path, ENCODER, "seeds: 2").fingerprint != first
+    assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first  # seeds may be added
+    drawn_by = [sweep(tmp_path, ENCODER, f"search: {{random: {told}}}").fingerprint
+                for told in ("{trials: 3}", "{trials: 9, seed: 1}", "{trials: 3, seed: 2}")]  # fmt: skip
+    assert drawn_by[0] == drawn_by[1]
+    assert len({first, *drawn_by}) == 3
+    sweep(tmp_path, ENCODER)
     (tmp_path / "base.yaml").write_text(BASE.replace("symbols: 6", "symbols: 7"), encoding="utf-8")
     assert read_sweep(tmp_path / "tried.yaml").fingerprint != first
 

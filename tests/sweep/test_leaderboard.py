@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import re
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 from boards import begun, numbers, ran, read_board, trial
 
-from composer.sweep.contributions import RANGES, contributions
+from composer.sweep.contributions import RANGES, contributions, share
 from composer.sweep.leaderboard import Measured, are_alike
-from composer.sweep.pictures import costs, front, places
+from composer.sweep.pictures import costs, front, gathered, places
+from composer.sweep.plain import as_json
 from composer.sweep.space import Goal
-from composer.sweep.told import aligned, brief, room, rule, text_of
+from composer.sweep.told import aligned, brief, cells, columns, digits, room, rule, text_of
 
 
 def test_the_best_is_first_and_those_that_have_not_finished_are_last(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_the_mark_stands_beside_what_seeds_may_have_made(tmp_path: Path) -> None
     found = read_board(folder)
     assert [entry.is_alike for entry in found.entries] == [False, True, False]
     lines = text_of(found).splitlines()
-    assert [("≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
+    assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
     assert "larger of their two standard deviations" in rule(found)
 
 
@@ -102,7 +105,7 @@ def test_what_is_no_number_has_no_rank(tmp_path: Path) -> None:
     found = read_board(folder)
     assert numbers(found) == [(2, 1), (0, None), (1, None)]
     assert text_of(found).count("without a number") == 2
-    json.dumps(found.as_json(), allow_nan=False)
+    json.dumps(as_json(found), allow_nan=False)
 
 
 def test_an_axis_that_is_not_active_has_no_value(tmp_path: Path) -> None:
@@ -135,7 +138,7 @@ def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
     assert encoder.share == pytest.approx(0.8)
     assert rate.share == pytest.approx(0.2)
     assert [line.split() for line in text_of(read_board(tmp_path / "s")).splitlines() if "80%" in line] == [
-        ["encoder", "80%", "p", "8.00", "±", "1.41", "(2),", "q", "12.00", "±", "1.41", "(2)"]
+        ["encoder", "80%", "33%", "p", "2", "8.00", "±", "1.41"]
     ]
 
 
@@ -171,6 +174,35 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     assert found.choices[-1].name == "0.0001 to 1"
 
 
+def test_chance_gives_a_share_too(tmp_path: Path) -> None:
+    """Over all orders of the trials' values, an axis of three choices in seven trials has a third of the variance."""
+    folder = begun(tmp_path / "s", axes=["encoder"])
+    groups = ["a", "a", "b", "b", "b", "c", "c"]
+    for number, name in enumerate(groups):
+        trial(folder, number, [float(number)], point={"encoder": name})
+    (found,) = contributions(read_board(folder))
+    orders = [*itertools.permutations([0.0, 1.0, 1.0, 2.0, 5.0, 7.0, 9.0])]
+    shares = [share({name: [x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"})
+              for order in orders]  # fmt: skip
+    assert found.chance == pytest.approx(1 / 3)
+    assert fmean(each for each in shares if each is not None) == pytest.approx(found.chance)
+
+
+def test_axes_that_go_together_are_told_once(tmp_path: Path) -> None:
+    """One zipped axis has the other's values, the next has its own: only the first is left out of the table."""
+    folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "again"}})
+    for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
+        trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
+    found = read_board(folder)
+    assert (found.axes, found.same) == (["encoder", "width"], {"again": "encoder"})
+    assert [(each.axis, each.beside) for each in contributions(found)] == [("encoder", ["again", "width"])]
+    assert "again is the same as encoder" in rule(found)
+    plain = as_json(found)
+    assert plain["axes"] == ["encoder", "width", "again"]
+    assert [each["axes"] for each in plain["contributions"]] == [["encoder", "again", "width"]]
+    assert [each["trials"] for each in plain["contributions"][0]["choices"]] == [2, 1]
+
+
 # ------------------------------------------------------------------------------------------- the front
 
 
@@ -202,7 +234,62 @@ def test_the_pictures_are_of_the_further_goals_and_of_what_a_model_costs(tmp_pat
     assert costs(two) == [Goal("flops", "min")]
 
 
+def test_trials_in_one_place_are_one_dot(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number, (value, parameters) in enumerate([(1.0, 5), (1.0, 5), (1.0, 9), (0.0, 9)]):
+        trial(folder, number, [value], parameters=parameters)
+    found = read_board(folder)
+    spots = gathered(places(found, found.goals[1]), lambda cost: 10 * cost, lambda quality: 100 * quality)
+    assert sorted(sorted(each.entry.trial.number for each in spot) for spot in spots) == [[0, 1], [2], [3]]
+
+
 # ------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, width: int) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
+    trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
+    found = read_board(folder)
+    wide, narrow = text_of(found).splitlines(), text_of(found, width).splitlines()
+    assert max(map(room, wide)) > 120
+    kept = [line for line in narrow if str(tmp_path) not in line]
+    assert max(map(room, kept)) <= width
+    heads = [each.head for each in columns(found)]
+    note = " ".join(narrow).partition("No room here for ")[2].partition(": a wider")[0].split(", ")
+    assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
+    assert any(line.startswith("2 ≈") for line in kept)
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "text"),
+    [(0.19, 4, "0.1900"), (0.2, 2, "0.20"), (0.0, 2, "0.0"), (130.4, 2, "130"), (12.3, 2, "12"), (2431.2, 4, "2431")],
+)
+def test_a_number_has_as_many_digits_as_are_known(value: float, most: int, text: str) -> None:
+    assert digits(value, most) == text
+
+
+def test_differences_of_shares_are_points(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"test/exact_match": "max"}])
+    for number, value in enumerate([0.924, 0.793, 0.924]):
+        trial(folder, number, [value], metric="test/exact_match")
+    found = read_board(folder)
+    heads = [each.head for each in columns(found)]
+    told = [cells(found, entry)[heads.index("to the best")] for entry in found.entries]
+    assert told == ["", "equal", "-13.1 points"]
+
+
+def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
+    """A plan takes every vocabulary to be as large as it may be; the text may have fewer words."""
+    folder = begun(tmp_path / "s")
+    home = trial(folder, 0, [1.0], parameters=1000)
+    trial(folder, 1, [2.0], parameters=1000)
+    record = json.loads((home / "seed-1" / "run.json").read_text(encoding="utf-8"))
+    (home / "seed-1" / "run.json").write_text(json.dumps({**record, "parameters": 990}), encoding="utf-8")
+    found = read_board(folder)
+    assert [entry.measured["parameters"].mean for entry in found.entries] == [1000.0, 990.0]
+    assert [each["parameters"] for each in as_json(found)["trials"]] == [1000, 990]
 
 
 def test_columns_stand_below_each_other() -> None:

@@ -115,6 +115,9 @@ def test_few_trials_make_a_page_too(tmp_path: Path) -> None:
     ran(home / "seed-1", "val/bleu", 0.0, "running")
     assert headings(page(folder)) == ["Trials", "Curves"]
     trial(folder, 1, [0.0], parameters=0, flops=0)
+    assert headings(page(folder)) == ["Trials", "Quality against cost", "Curves"]
+    for number in (2, 3):
+        trial(folder, number, [float(number)], point={"encoder": "same"})
     assert len(headings(page(folder))) == 4
 
 
