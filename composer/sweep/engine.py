@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from composer.errors import RecipeError, RunError, RunFailed
+from composer.data.pairs import check_files
+from composer.errors import DataError, RecipeError, RunError, RunFailed
 from composer.sweep.axes import Point, Search, Sweep
 from composer.sweep.choice import group
 from composer.sweep.folder import ENDED, SweepFolder, Trial, begin, must_fit, read_trials, write_trial
@@ -52,9 +53,21 @@ def run_sweep(
     if points and not ready:
         raise RunError.of("no point of this sweep can be trained", "`--dry-run` tells what is wrong with each",
                           str(sweep.file))  # fmt: skip
+    must_find_data(sweep, ready, data)
     with held(home):
         must_fit(home, sweep)
         return Engine(sweep, home, ready, crew_of(workers, address), workers, data, quiet).run()
+
+
+def must_find_data(sweep: Sweep, ready: list[Costed], data: Path | None) -> None:
+    """Raises DataError where the first point's files are not fit: all others would fail over them one by one."""
+    point = ready[0].point if ready else drawn(any_one(sweep))[0]
+    try:
+        recipe = recipe_of(sweep, point)
+    except RecipeError:
+        return
+    if faults := check_files(recipe, recipe.folders(data)):
+        raise DataError(faults)
 
 
 @contextmanager
@@ -252,10 +265,14 @@ class Engine:
             self.display.say("stopped; the same command goes on")
 
 
+def any_one(sweep: Sweep) -> Sweep:
+    """The same space, of which one point is drawn by chance."""
+    return replace(sweep, search=Search("random", 1, sweep.search.seed))
+
+
 def longest(sweep: Sweep, ready: list[Costed]) -> int | None:
     """How many steps a training of this sweep has at most, if its first or any point says so."""
-    chance = replace(sweep, search=Search("random", 1, sweep.search.seed))
-    point = ready[0].point if ready else drawn(chance)[0]
+    point = ready[0].point if ready else drawn(any_one(sweep))[0]
     try:
         most: int | None = recipe_of(sweep, point).training["max_steps"]
     except RecipeError:

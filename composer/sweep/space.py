@@ -86,7 +86,7 @@ def recipe_of(sweep: Sweep, point: Mapping[str, Value], seed: int | None = None)
     if faults:
         raise RecipeError(faults)
     root = edited(sweep, complete(sweep, point), () if seed is None else [f"training.seed={seed}"])
-    recipe = of_root(sweep.file, root, schema.load(), sweep.data_dir)
+    recipe = of_root(sweep.base, root, schema.load(), sweep.data_dir)  # data are looked up where the base's are
     name = f"{sweep.name[:MOST_NAME]}-{fingerprint_of(recipe)}"
     written = {"recipe": 1, "name": name, **{key: value for key, value in recipe.written.items() if key != "name"}}
     return replace(recipe, written=written, frozen={**recipe.frozen, "name": name})

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import optuna
 import pytest
-from sweeping import RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+from sweeping import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
-from composer.errors import RunError
+from composer.errors import DataError, RunError
 from composer.recipe import load
 from composer.sweep import runner
 from composer.sweep.choice import group
@@ -60,6 +60,26 @@ def test_points_with_the_same_fingerprint_run_once(home: Path) -> None:
     assert run(file, home) == 0
     assert [rate for rate, _ in starts(home)] == [0.1, 0.2]
     assert len(read_trials(home / "run")) == 2
+
+
+def test_data_are_looked_up_where_the_base_looks_and_are_missed_at_once(home: Path) -> None:
+    file = written(home / "sweeps", rates(0.1))
+    (home / "bases").mkdir()
+    (home / ".git").mkdir()
+    (home / "sweeps" / "base.yaml").unlink()
+    text = BASE.replace(
+        "generate: {reverse: {symbols: 6, min_length: 2, max_length: 6, train: 90, val: 12, test: 8}}",
+        "parallel: {train: {source: a.txt, target: b.txt}, val: {source: a.txt, target: b.txt}}",
+    )
+    (home / "bases" / "base.yaml").write_text(text, encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8").replace("base: base", "base: ../bases/base"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"no file `a\.txt`"):
+        run(file, home)
+    assert not starts(home)
+    for name in ("a.txt", "b.txt"):
+        (home / "bases" / name).write_text("a b\nb a\n", encoding="utf-8")
+    assert run(file, home) == 0
+    assert [rate for rate, _ in starts(home)] == [0.1]
 
 
 @pytest.mark.parametrize("status", [1, 2])
