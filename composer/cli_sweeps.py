@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from composer.arguments import AsJson, DataDir, Overrides, examples, print_json
-from composer.errors import Fault, RecipeError
+from composer.errors import Fault, RecipeError, RunError
 
 if TYPE_CHECKING:
     from composer.sweep.space import Sweep
@@ -79,7 +79,11 @@ def sweep(
         _list(read, as_json)
     if wandb is not None or dry_run:
         return
-    from composer.sweep.engine import run_sweep
+    try:
+        from composer.sweep.engine import run_sweep
+    except ModuleNotFoundError as error:
+        message = f"the package `{error.name}` is not installed, and sweeps need it"
+        raise RunError.of(message, f"pip install {error.name}", str(file)) from None
 
     raise typer.Exit(run_sweep(read, run or Path("runs") / read.name, workers, data, ray))
 

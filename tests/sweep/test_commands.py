@@ -208,3 +208,13 @@ def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
     assert (status, err) == (0, "")
     assert "val/loss" in out
     assert "<html" in Path("two.html").read_text(encoding="utf-8")
+
+
+def test_without_optuna_a_sweep_says_so(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("engine", "runner", "study"):
+        monkeypatch.delitem(sys.modules, f"composer.sweep.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    status, _, err = run("sweep", "tiny.yaml")
+    assert status == 2
+    assert "the package `optuna` is not installed" in err
+    assert not (tmp_path / "runs").exists()
