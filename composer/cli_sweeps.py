@@ -142,8 +142,8 @@ def leaderboard(
 
         print_json(plain(board))
         return
-    from composer.sweep.page import write_page
+    from composer.sweep.page import write_leaderboard
     from composer.sweep.told import terminal_width, text_of
 
     typer.echo(text_of(board, terminal_width()))
-    typer.echo(f"wrote {write_page(board, output)}")
+    typer.echo(f"wrote {write_leaderboard(board, output)}")

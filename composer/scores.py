@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 FALLING = ("loss", "perplexity", "bits_per_sequence")
 """How the names of metrics end that get better by falling."""
@@ -23,6 +23,28 @@ def text_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[st
         "bleu": bleu.corpus_score(hypotheses, [references]).score,
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
     }
+
+
+class Resampled(NamedTuple):
+    """BLEU of one of two systems, half the interval of 95 % of its resampled ones, and for the second the p-value."""
+
+    bleu: float
+    interval: float
+    p_value: float
+
+
+def paired_bootstrap(
+    written: Sequence[Sequence[str]], references: Sequence[str], resampled: int
+) -> tuple[list[Resampled], str]:
+    """sacreBLEU's paired bootstrap between two systems (Koehn 2004), and its signature with seed and resamples."""
+    from sacrebleu.significance import PairedTest
+
+    systems = [(name, list(lines)) for name, lines in zip(("one", "other"), written, strict=True)]
+    test = PairedTest(systems, {"bleu": metrics()[0]}, [list(references)], test_type="bs", n_samples=resampled)
+    told, scores = test()
+    (found,) = (each for name, each in scores.items() if name != "System")
+    sides = [Resampled(each.score, each.ci, 1.0 if each.p_value is None else each.p_value) for each in found]
+    return sides, str(next(iter(told.values())))
 
 
 def signatures() -> dict[str, str]:

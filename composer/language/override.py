@@ -25,6 +25,29 @@ class _Step(NamedTuple):
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-])|\[([0-9]{1,6})\]")
 
 
+class Part(NamedTuple):
+    """One step of a path, and from where to where it stands in the text."""
+
+    name: str | int
+    begin: int
+    end: int
+
+
+def steps_in(text: str) -> tuple[list[Part], int]:
+    """The steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and how far the text is one."""
+    parts: list[Part] = []
+    end = 0
+    while end < len(text):
+        found = _STEP.match(text, end)
+        if found is None or (end == 0) != (found.group()[0] not in ".["):
+            break
+        name, *index = found.groups()
+        begin = end + (found.group()[0] in ".[")
+        parts.append(Part(name if name is not None else int(index[0] or index[1]), begin, found.end()))
+        end = found.end()
+    return parts, end
+
+
 def override(root: Node, settings: Sequence[str], first: First) -> Node:
     """The recipe with `key=value` settings laid over it, in their order. Raises RecipeError with all faults."""
     faults: list[Fault] = []
@@ -60,19 +83,15 @@ def _refused(mark: Mark, path: str, message: str, hint: str) -> RecipeError:
 
 
 def _steps(key: str, whole: Mark) -> list[_Step]:
-    steps: list[_Step] = []
-    end = 0
-    while end < len(key):
-        found = _STEP.match(key, end)
-        if found is None or (end == 0) != (found.group()[0] not in ".["):
-            mark = whole._replace(column=whole.column + end, length=len(key) - end)
-            hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
-            raise _refused(mark, "", f"`{key}` is no path to a key", hint)
-        name, *index = found.groups()
-        begin = end + (found.group()[0] in ".[")
-        mark = whole._replace(column=whole.column + begin, length=found.end() - begin)
-        steps.append(_Step(name if name is not None else int(index[0] or index[1]), mark))
-        end = found.end()
+    found, end = steps_in(key)
+    if end < len(key):
+        mark = whole._replace(column=whole.column + end, length=len(key) - end)
+        hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
+        raise _refused(mark, "", f"`{key}` is no path to a key", hint)
+    steps = [
+        _Step(each.name, whole._replace(column=whole.column + each.begin, length=each.end - each.begin))
+        for each in found
+    ]
     if not steps or len(steps) > MAX_DEPTH:
         raise _refused(whole, "", "there is no such key", "write, for example, `training.max_steps=100`")
     return steps

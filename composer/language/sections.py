@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal
 from blocks.core.contract import Blocks, Bounds, Count, Kind, Positive, Rate
 from composer.language.dataset import Data, Text
 
-VERSION = 1
-
 Whole = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
 Workers = Annotated[int, Bounds(minimum=0, maximum=256)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]

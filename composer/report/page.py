@@ -4,17 +4,49 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from pathlib import Path
 
+from composer.errors import RunError
 from composer.report.alignments import Alignment
 from composer.report.maps import sentence
 from composer.report.markup import Markup, joined, tag
 from composer.report.strips import strips
 from composer.report.style import SCRIPT, STYLE
 from composer.report.weightings import weightings
+from composer.training.whole import write_whole
+
+BEGINNING = b"<!DOCTYPE html>"
 
 
-def document(title: str, *body: str) -> str:
-    """A whole page."""
+def write_page(file: Path, what: str, content: str) -> Path:
+    """Writes a page where only a page may be lost; the file. `what` it is called. Raises RunError."""
+    must_be_free(file, what)
+    try:
+        write_whole(file, content.encode())
+    except OSError as error:
+        raise cannot_write(file, what, error.strerror or str(error)) from None
+    return file
+
+
+def must_be_free(file: Path, what: str) -> None:
+    """Raises RunError where a page cannot be written; what is there may only be a page."""
+    if not file.parent.is_dir():
+        raise cannot_write(file, what, "its folder is not there")
+    try:
+        is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(BEGINNING))
+    except OSError as error:
+        raise cannot_write(file, what, error.strerror or str(error)) from None
+    if not is_page:
+        raise cannot_write(file, what, f"what is there is no {what}, and would be lost")
+
+
+def cannot_write(file: Path, what: str, why: str) -> RunError:
+    """That a page cannot be written, in words."""
+    return RunError.of(f"the {what} cannot be written: {why}", "name another file with `--output FILE`", str(file))
+
+
+def document(title: str, *body: str, style: str = "") -> str:
+    """A whole page. style: what it needs beside the look of all pages."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     head = tag(
@@ -24,7 +56,7 @@ def document(title: str, *body: str) -> str:
         tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         tag("meta", {"name": "color-scheme", "content": "light dark"}),
         tag("title", {}, title),
-        tag("style", {}, Markup(STYLE)),
+        tag("style", {}, Markup(STYLE + style)),
     )  # fmt: skip
     inner = tag("body", {}, *body, tag("script", {}, Markup(SCRIPT)))
     return f"<!DOCTYPE html>\n{tag('html', {'lang': 'en'}, head, inner)}\n"

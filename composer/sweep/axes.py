@@ -24,6 +24,10 @@ class Goal:
     direction: Literal["min", "max"]
 
 
+RANK = (Goal("val/loss", "min"),)
+"""What trials are ranked by where a sweep does not say."""
+
+
 @dataclass(frozen=True)
 class Search:
     """In what order points are tried; `trials` is None for a grid."""

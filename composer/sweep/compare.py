@@ -13,7 +13,7 @@ from composer.data.load import load_data
 from composer.data.pairs import sources, splits
 from composer.errors import RunError
 from composer.runs import Run, open_run
-from composer.scores import metrics
+from composer.scores import paired_bootstrap
 from composer.sweep.leaderboard import Board, Entry, is_finished
 
 RESAMPLED = 1000
@@ -95,20 +95,13 @@ def test_lines(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]
 
 def compared(names: Sequence[str], written: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
     """What two runs have written for the same references, by BLEU and by the lines that are wholly right."""
-    from sacrebleu.significance import PairedTest
-
-    bleu, _ = metrics()
-    systems = [("one", list(written[0])), ("other", list(written[1]))]
-    test = PairedTest(systems, {"bleu": bleu}, [list(references)], test_type="bs", n_samples=RESAMPLED)
-    signatures, scores = test()
-    (found,) = (each for name, each in scores.items() if name != "System")
+    found, signature = paired_bootstrap(written, references, RESAMPLED)
     right = [right_lines(lines, references) for lines in written]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    sides = [Side(names[at], found[at].score, found[at].ci, len(right[at]), alone[at]) for at in (0, 1)]
+    sides = [Side(names[at], found[at].bleu, found[at].interval, len(right[at]), alone[at]) for at in (0, 1)]
     # where no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if sides[0].bleu == sides[1].bleu else found[1].p_value
     same = sum(a == b for a, b in zip(*written, strict=True))
-    signature = str(next(iter(signatures.values())))
     return Comparison(sides[0], sides[1], len(references), same, p_value, sign_test(*alone), signature)
 
 

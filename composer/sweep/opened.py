@@ -8,12 +8,10 @@ from composer.errors import RunError
 from composer.language.node import plain
 from composer.language.source import read
 from composer.recipe import default_name
+from composer.sweep.axes import RANK
 from composer.sweep.folder import SweepFolder, read_record
 from composer.sweep.leaderboard import Board, board
 from composer.sweep.space import Goal
-
-RANK = [{"val/loss": "min"}]
-"""What trials are ranked by where a sweep does not say."""
 
 
 def open_board(path: Path) -> Board:
@@ -24,10 +22,10 @@ def open_board(path: Path) -> Board:
         raise RunError.of("no sweep has run here", fix, str(folder.path))
     # the sweep as it was run: what lies beside its file now may be another
     told = plain(read(folder.sweep, str(folder.sweep)))
-    goals = [Goal(metric, direction) for each in told.get("rank", RANK) for metric, direction in each.items()]
+    goals = [Goal(metric, direction) for each in told.get("rank", ()) for metric, direction in each.items()]
     axes = told.get("axes", {})
     zipped = {name: axis["zip"] for name, axis in axes.items() if "zip" in axis}
-    return board(str(read_record(folder)["name"]), folder.path, goals, list(axes), zipped)
+    return board(str(read_record(folder)["name"]), folder.path, goals or RANK, list(axes), zipped)
 
 
 def folder_of(file: Path) -> Path:

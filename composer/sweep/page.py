@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from composer.errors import RunError
 from composer.report.markup import Markup, joined, tag
-from composer.report.page import document
+from composer.report.page import document, write_page
 from composer.sweep.contributions import RANGES, Contribution, telling
 from composer.sweep.leaderboard import Board, Entry
 from composer.sweep.pictures import STYLE, TOLD, against, costs, curves, shares
@@ -27,38 +26,14 @@ from composer.sweep.told import (
     title,
 )
 from composer.training.run_folder import now
-from composer.training.whole import write_whole
 
 NAME = "leaderboard.html"
-BEGINNING = b"<!DOCTYPE html>"
 
 
-def write_page(board: Board, output: str | Path | None = None) -> Path:
+def write_leaderboard(board: Board, output: str | Path | None = None) -> Path:
     """Writes the page, FOLDER/leaderboard.html if `output` is None; the file. Raises RunError."""
     file = Path(output) if output is not None else board.folder / NAME
-    must_be_free(file)
-    try:
-        write_whole(file, contents(board, file.parent).encode())
-    except OSError as error:
-        raise cannot_write(file, error.strerror or str(error)) from None
-    return file
-
-
-def must_be_free(file: Path) -> None:
-    """Raises RunError where a page cannot be written; what is there may only be a page."""
-    if not file.parent.is_dir():
-        raise cannot_write(file, "its folder is not there")
-    try:
-        is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(BEGINNING))
-    except OSError as error:
-        raise cannot_write(file, error.strerror or str(error)) from None
-    if not is_page:
-        raise cannot_write(file, "what is there is no page, and would be lost")
-
-
-def cannot_write(file: Path, why: str) -> RunError:
-    """That a page cannot be written, in words."""
-    return RunError.of(f"the leaderboard cannot be written: {why}", "name another file with `--output FILE`", str(file))
+    return write_page(file, "leaderboard", contents(board, file.parent))
 
 
 # ------------------------------------------------------------------------------------------- parts
@@ -74,11 +49,10 @@ def contents(board: Board, home: Path) -> str:
     }
     there = {name: part for name, part in parts.items() if part[1]}
     links = (tag("a", {"href": f"#{name}"}, said) for name, (said, _) in there.items())
-    look = tag("svg", {"class": "none", "aria-hidden": "true"}, tag("style", {}, Markup(STYLE)))
     head = tag("header", {}, tag("h1", {}, board.name), tag("p", {}, f"{counts(board)}."), tag("nav", {}, *links))
     sections = (tag("section", {"id": name}, tag("h2", {}, said), inner) for name, (said, inner) in there.items())
     foot = tag("footer", {}, f"Written {now()[:16].replace('T', ' ')} UTC by seqcomposer leaderboard.")
-    return document(f"{board.name}: leaderboard", look, head, tag("main", {}, *sections), foot)
+    return document(f"{board.name}: leaderboard", head, tag("main", {}, *sections), foot, style=STYLE)
 
 
 def table(board: Board, home: Path) -> Markup:

@@ -6,13 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from composer.sweep.axes import Goal, Point
 from composer.sweep.folder import ENDED, Trial
-from composer.training.progress import span
+from composer.training.progress import Display, span
 
 PLAIN_SECONDS = 60.0
 """Seconds between two plain lines that nothing but time has brought."""
@@ -23,10 +19,9 @@ class SweepDisplay:
     """Shows a sweep of `total` trials, of which those in `known` had ended before."""
 
     def __init__(self, goal: Goal, total: int, quiet: bool = False) -> None:
-        self.console = Console(soft_wrap=True, quiet=quiet)
+        self.display = Display(quiet)
         self.goal, self.total = goal, total
         self.began, self.before = time.monotonic(), 0
-        self.live: Live | None = None
         self.shown, self.text = 0.0, ""
 
     def begin(self, trials: Iterable[Trial]) -> None:
@@ -36,30 +31,23 @@ class SweepDisplay:
 
     def say(self, text: str) -> None:
         """Whole lines, above the live one."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.display.say(text)
 
     def show(self, trials: Iterable[Trial]) -> None:
         """How far the sweep is; plain lines only where something has changed, or a while has passed."""
         known, now = list(trials), time.monotonic()
         text, leader = standing(known, self.total), leading(known, self.goal)
-        live = self.console.is_terminal
+        live = self.display.is_live
         if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS) and text + leader == self.text:
             return
         self.shown, self.text = now, text + leader
         told = f"{text}; {self.left(known, now)}{leader}"
-        self.draw(told) if live else self.say(told)
-
-    def draw(self, text: str) -> None:
-        if self.live is None:
-            self.live = Live(console=self.console, auto_refresh=False, transient=True)
-            self.live.start()
-        self.live.update(Text(text, overflow="ellipsis", no_wrap=True), refresh=True)
+        ended = sum(each.status in ENDED for each in known)
+        self.display.draw(told, ended / max(1, self.total)) if live else self.say(told)
 
     def close(self) -> None:
         """Takes the live line away."""
-        if self.live is not None:
-            self.live.stop()
-            self.live = None
+        self.display.close()
 
     def left(self, trials: list[Trial], now: float) -> str:
         """The time left, from the pace of the trials that have ended since the sweep began or went on."""

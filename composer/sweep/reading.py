@@ -16,7 +16,7 @@ from composer.language.node import COMMAND_LINE, Mark, Node, fault_at, plain
 from composer.language.source import read
 from composer.recipe import default_name
 from composer.sweep import schema
-from composer.sweep.axes import COSTS, Axis, Goal, Prune, Search, Sweep, Value
+from composer.sweep.axes import COSTS, RANK, Axis, Goal, Prune, Search, Sweep, Value
 from composer.sweep.choices import tried_points, wrong_choices
 from composer.sweep.condition import parse
 from composer.sweep.edit import edited
@@ -301,7 +301,7 @@ def _prune(root: Node) -> Prune | None:
 def _rank(root: Node) -> tuple[Goal, ...]:
     written = root.value.get("rank")
     if written is None or written.value is None:
-        return (Goal("val/loss", "min"),)
+        return RANK
     nodes = written.value if isinstance(written.value, list) else [written]
     return tuple(Goal(metric, each.value) for node in nodes for metric, each in node.value.items())
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from composer.errors import show_path
 from composer.language.node import Node
+from composer.language.override import steps_in
 
 Steps = tuple[str | int, ...]
 Rules = Mapping[str, Any]
 
 TAKEN_OUT = "identity"
-_STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-])|\[([0-9]{1,6})\]")
 
 
 class Selector(NamedTuple):
@@ -39,23 +39,12 @@ class Found(NamedTuple):
 def selector(text: str) -> Selector | None:
     """What a text selects; None where it is no selector."""
     head, *words = text.split("..")
-    path = _steps(head)
-    if path is None or path[0] != "model" or not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words):
+    parts, end = steps_in(head)
+    path = tuple(part.name for part in parts)
+    named = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
+    if end < len(head) or path[:1] != ("model",) or not named:
         return None
     return Selector(path, tuple(words))
-
-
-def _steps(text: str) -> Steps | None:
-    steps: list[str | int] = []
-    end = 0
-    while end < len(text):
-        found = _STEP.match(text, end)
-        if found is None or (end == 0) != (found.group()[0] not in ".["):
-            return None
-        name, *index = found.groups()
-        steps.append(name if name is not None else int(index[0] or index[1]))
-        end = found.end()
-    return tuple(steps) or None
 
 
 # ------------------------------------------------------------------------------------------- finding

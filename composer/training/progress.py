@@ -63,6 +63,11 @@ class Display:
         self.shown = 0.0
         self.began = (time.monotonic(), 0.0)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self.console.is_terminal
+
     def say(self, text: str) -> None:
         """One line, above the bar."""
         self.console.print(escape(text), highlight=False, soft_wrap=True)
@@ -75,7 +80,7 @@ class Display:
     def row(self, row: Mapping[str, float], spent: float) -> None:
         """A row of training metrics, with the share of the budget that is spent."""
         now = time.monotonic()
-        live = self.console.is_terminal
+        live = self.is_live
         if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS):
             return
         self.shown = now

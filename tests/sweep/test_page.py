@@ -11,14 +11,14 @@ from boards import begun, ran, read_board, trial
 from pages import having, headings, read
 
 from composer.errors import RunError
-from composer.sweep.page import write_page
+from composer.sweep.page import write_leaderboard
 from composer.sweep.pictures import TOLD
 
 SVG = ("path", "circle", "a")
 
 
 def page(folder: Path, output: Path | None = None) -> ElementTree.Element:
-    return read(write_page(read_board(folder), output))
+    return read(write_leaderboard(read_board(folder), output))
 
 
 def small(folder: Path) -> Path:
@@ -126,6 +126,6 @@ def test_a_file_that_is_no_page_stays(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     for output in (tmp_path / "mine.txt", tmp_path, tmp_path / "nowhere" / "page.html"):
         with pytest.raises(RunError, match="cannot be written"):
-            write_page(read_board(folder), output)
+            write_leaderboard(read_board(folder), output)
     assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
-    assert write_page(read_board(folder)) == write_page(read_board(folder)) == folder / "leaderboard.html"
+    assert write_leaderboard(read_board(folder)) == write_leaderboard(read_board(folder)) == folder / "leaderboard.html"
