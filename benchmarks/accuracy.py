@@ -123,7 +123,7 @@ def known(folder: RunFolder) -> dict[str, Any]:
 
 
 def measured(run: Path, task: str, length: int, lines: int) -> Share:
-    from composer.evaluate import evaluate
+    from composer.evaluator import evaluate
 
     print(f"{named(run)}: {lines} lines of length {length}", file=sys.stderr)
     place = f"data.generate.{task}"

@@ -87,7 +87,7 @@ def known(folder: RunFolder, record: Mapping[str, Any], data: Path | None) -> di
 
 def measured(path: Path, data: Path | None) -> dict[str, Any]:
     """The errors of a run, as `evaluate` finds them."""
-    from composer.evaluate import evaluate
+    from composer.evaluator import evaluate
     from composer.runs import open_run
 
     print(f"measuring {path}", file=sys.stderr)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from composer.data.tasks import TASKS
 from composer.data.tasks.dialects import Reads, optimum
 from composer.model import EncoderDecoder
-from composer.plan import remembers
+from composer.planner import remembers
 from composer.recipe import load
 from composer.runs import opened
 from composer.training.run_folder import RunFolder

@@ -139,7 +139,7 @@ def measured(run: Path, record: dict[str, Any], found: Translated | None, data: 
 def perplexity(run: Path, data: Path | None) -> float:
     """On the test set, a token, each given the true tokens before it."""
     from composer.data.load import load_data
-    from composer.evaluate import token_scores
+    from composer.evaluator import token_scores
     from composer.runs import open_run
 
     opened = open_run(run)

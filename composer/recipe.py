@@ -17,7 +17,7 @@ from composer.language.source import dump
 
 if TYPE_CHECKING:
     from composer.model import EncoderDecoder
-    from composer.plan import Plan
+    from composer.planner import Plan
 
 Steps = tuple[str | int, ...]
 
@@ -133,14 +133,14 @@ class Recipe:
 
     def plan(self) -> Plan:
         """What the model will cost. Raises RecipeError with every fault."""
-        from composer.plan import plan
+        from composer.planner import plan
 
         return plan(self)
 
     def build(self) -> EncoderDecoder:
         """The model, with the vocabularies' upper bounds for sizes. Raises RecipeError with every fault."""
-        from composer.build import build
-        from composer.plan import vocabulary_bounds
+        from composer.builder import build
+        from composer.planner import vocabulary_bounds
 
         return build(self, vocabulary_bounds(self))
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from composer.build import build
+from composer.builder import build
 from composer.data.pairs import TARGET, sources
 from composer.data.stories import encode_side, shape_of, unreadable
 from composer.data.tokenizer import Tokenizers

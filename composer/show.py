@@ -20,7 +20,7 @@ from composer.language.describe import describe, scalar_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from composer.plan import Plan, Row
+    from composer.planner import Plan, Row
     from composer.training.restarts import Attempts
 
 PREFIX = "block."

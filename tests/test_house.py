@@ -19,16 +19,16 @@ MAX_LINES = 400
 LAYERS = (
     # from the top; a module imports only from its own layer and from those below it
     "cli",
-    "cli_sweeps check show scaffold",
-    "arguments",
-    "sweep",
+    "commands checker show scaffold",
+    "sweeps",
+    "sharing exports differences",
     "testing",
-    "restarts train translate report",
+    "restarts train translator report",
     "contents",
     "findings",
     "session course outcome start keeper position module trainer progress journal samples metrics_log wandb_log",
     "curriculum",
-    "evaluate page",
+    "evaluator page drawings",
     "strips weightings",
     "maps",
     "alignments",
@@ -38,9 +38,10 @@ LAYERS = (
     "processes run_folder checkpoint whole weights signals randomness budget allocator",
     "scores decode charts style",
     "markup",
+    "identity",
     "data",
-    "plan",
-    "build",
+    "planner",
+    "builder",
     "initialization scheduled_sampling gradient_noise sharding",
     "model optimizers schedules loss",
     "embeddings outputs vocabulary limits",
@@ -59,12 +60,12 @@ LAYERS = (
     "core",
 )
 
-FOLDERS = ("language", "training", "report")
+FOLDERS = ("language", "training", "reports")
 """Folders whose modules have layers of their own; the other folders are one layer each."""
 
 LATE = {
-    ("composer.recipe", "composer.plan"): "`recipe.plan()` is a promise to Python's users",
-    ("composer.recipe", "composer.build"): "`recipe.build()` is a promise to Python's users",
+    ("composer.recipe", "composer.planner"): "`recipe.plan()` is a promise to Python's users",
+    ("composer.recipe", "composer.builder"): "`recipe.build()` is a promise to Python's users",
     ("composer.language.schema", "composer.language.sections"): "the generator reads what it describes",
     ("composer.language.schema", "composer.registry"): "the generator reads what it describes",
 }
@@ -78,11 +79,11 @@ DOORS = {
     "tokenizers": {"composer.data.tokenizer"},
     "datasets": {"composer.data.pairs"},
     "num2words": {"composer.data.tasks.numbers"},
-    "typer": {"composer.cli", "composer.cli_sweeps", "composer.arguments"},
+    "typer": {"composer.cli", *(f"composer.commands.{path.stem}" for path in ROOT.glob("composer/commands/*.py"))},
     "rich": {"composer.show", "composer.training.progress"},
     "safetensors": {"composer.training.weights", "composer.testing.craft", "composer.testing.whole"},
-    "optuna": {"composer.sweep.study"},
-    "ray": {"composer.sweep.ray_workers"},
+    "optuna": {"composer.sweeps.study"},
+    "ray": {"composer.sweeps.ray_workers"},
     "matplotlib": set(),
 }
 """Each library, and the modules that may import it."""

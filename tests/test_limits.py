@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_recipes import SMALL, loaded, places
 
-from composer import build, limits
+from composer import limits
 from composer.errors import RecipeError
 
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
@@ -33,7 +33,7 @@ TOO_LARGE = {
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_BLOCKS", 500)
     monkeypatch.setattr(limits, "MOST_PARAMETERS", 2000)
-    monkeypatch.setattr("composer.plan.MOST_CALLS", 3000)
+    monkeypatch.setattr("composer.planner.MOST_CALLS", 3000)
 
 
 @pytest.mark.parametrize("case", TOO_LARGE)
@@ -58,10 +58,10 @@ def test_parameters_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.Mon
     needed, sizes = 4 * recipe.plan().parameters, recipe.plan().vocabularies
     once_more = 4 * (64 * 64 + 64)  # a use builds its stack before it takes the other's parameters
     monkeypatch.setattr(limits, "memory", lambda: needed + once_more)
-    assert build.build(recipe, sizes)
+    assert builder.build(recipe, sizes)
     monkeypatch.setattr(limits, "memory", lambda: needed - 1)
     with pytest.raises(RecipeError) as raised:
-        build.build(recipe, sizes)
+        builder.build(recipe, sizes)
     assert [fault.code for fault in raised.value.faults] == ["size"]
     assert "parameters take more than the" in raised.value.faults[0].message
     assert recipe.plan().parameters, "what is too large for this machine may be planned for another"
@@ -77,7 +77,7 @@ def test_a_matrix_that_no_memory_holds(blocks: str, width: int, place: str, tmp_
     """Four terabytes, in one matrix: of the vocabulary, or of a block."""
     recipe = loaded(tmp_path, SMALL.replace("norm", blocks).replace("64", str(width)))
     with pytest.raises(RecipeError) as raised:
-        build.build(recipe, {"target": width})
+        builder.build(recipe, {"target": width})
     assert places(raised.value.faults) == [place]
     assert "takes more memory than there is" in raised.value.faults[0].message
 

@@ -11,8 +11,8 @@ from typer.main import get_command
 
 import composer
 from composer.cli import app
-from composer.sweep.listing import listing
-from composer.sweep.space import read_sweep
+from composer.sweeps.listing import listing
+from composer.sweeps.space import read_sweep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from blocks.core.contract import Output, State
-from composer.plan import leaves
+from composer.planner import leaves
 
 Unchanged = Mapping[int, Tensor]
 """Leaves that no step has changed since the rows of one sequence were equal, by their `id`; it keeps them alive."""

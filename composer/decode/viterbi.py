@@ -11,7 +11,7 @@ from blocks.core.contract import Count, Positive
 from composer.decode.search import Hypothesis, Position, Search, advance, begin
 from composer.errors import RunError
 from composer.ids import EOS
-from composer.plan import remembers
+from composer.planner import remembers
 
 CELLS = 1 << 22
 """Scores that are computed at once, for each row of every word after every other."""

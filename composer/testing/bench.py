@@ -17,7 +17,7 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
 from blocks.core.names import Names
-from composer.build import Builder, given_names, python_name
+from composer.builder import Builder, given_names, python_name
 from composer.recipe import Recipe
 
 Place = Literal["decoder", "encoder"]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from blocks.core.contract import Block, BlockError, Bounds, Kind
-from composer.build import python_name
+from composer.builder import python_name
 from composer.testing.bench import Case, Given, context_of, distance, draw, positions, run, start
 from composer.testing.flow import seeded
 

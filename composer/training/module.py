@@ -18,7 +18,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.optim import Optimizer
 
 from blocks.core.contract import Block
-from composer.build import build
+from composer.builder import build
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.ids import PAD

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer.build import build
+from composer.builder import build
 from composer.data.pairs import TARGET, Pairs, sources
-from composer.evaluate import evaluate, token_scores
-from composer.report.alignments import alignments
-from composer.report.page import picture as page_of
+from composer.evaluator import evaluate, token_scores
+from composer.reports.alignments import alignments
+from composer.reports.page import picture as page_of
 from composer.runs import Run, device_for
 from composer.scores import by_length
 from composer.training import checkpoint

@@ -14,7 +14,7 @@ import torch
 from composer.data.batches import ReadingOrder, loader
 from composer.data.pairs import check_files, is_endless
 from composer.errors import ComposerError, RunError, RunFailed
-from composer.plan import parameters_of, plan
+from composer.planner import parameters_of, plan
 from composer.recipe import Recipe
 from composer.training import run_folder
 from composer.training.allocator import keep_freed_memory

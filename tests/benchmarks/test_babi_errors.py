@@ -9,7 +9,7 @@ import babi
 import pytest
 from babi import PUBLISHED, Run
 
-from composer.evaluate import evaluate
+from composer.evaluator import evaluate
 from composer.recipe import load
 from composer.training.train import train
 

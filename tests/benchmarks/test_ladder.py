@@ -8,7 +8,7 @@ import ladder
 import pytest
 import torch
 
-from composer.build import build
+from composer.builder import build
 from composer.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes" / "ladder"

@@ -6,7 +6,7 @@ import torch
 from small_recipes import loaded
 
 from blocks.blank import Blank
-from composer.build import build
+from composer.builder import build
 from composer.testing import check_block
 
 TEXT = """recipe: 1

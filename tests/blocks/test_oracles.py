@@ -20,7 +20,7 @@ from blocks.positions import Positions
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
 from blocks.self_attention import SelfAttention
-from composer.build import build
+from composer.builder import build
 from composer.model import EncoderDecoder
 from composer.recipe import load
 

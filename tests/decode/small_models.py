@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from composer.build import build
+from composer.builder import build
 from composer.model import EncoderDecoder
 
 SOURCE, TARGET = 12, 7

@@ -15,7 +15,7 @@ from small_models import CROSS, DECODERS, PLACES, SIZED, forward_score, model_of
 from composer.decode import decode_all
 from composer.errors import ComposerError, RunError
 from composer.model import EncoderDecoder
-from composer.plan import remembers
+from composer.planner import remembers
 from composer.recipe import load
 
 FIRST_ORDER: list[Any] = [PLACES, CROSS, {"feed_forward": {"hidden": 8}}, {"norm": {}}]

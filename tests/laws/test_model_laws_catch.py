@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Output, State
-from composer.build import build
+from composer.builder import build
 from composer.ids import PAD, UNK
 from composer.model import NOTHING, Beside, EncoderDecoder
 from composer.recipe import load

@@ -37,7 +37,7 @@ model:
 
 CHECKED = """\
 import json, sys, torch, composer
-from composer.build import build
+from composer.builder import build
 from composer.testing import LawError, check_block, check_model
 from outside import decaying
 

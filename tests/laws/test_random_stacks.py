@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 from random_stacks import recipes
 from random_stories import continued, stories
 
-from composer.build import build
+from composer.builder import build
 from composer.errors import RecipeError
 from composer.recipe import Recipe, load
 from composer.testing import check_model

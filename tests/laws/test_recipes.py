@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.build import build
+from composer.builder import build
 from composer.language.node import plain
 from composer.recipe import Recipe, load
 from composer.testing import check_model

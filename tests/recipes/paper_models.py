@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block
-from composer.build import build
+from composer.builder import build
 from composer.model import EncoderDecoder
 from composer.recipe import load
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from composer.build import build
+from composer.builder import build
 from composer.ids import EOS, SPECIAL
 from composer.model import EncoderDecoder
 from composer.recipe import load

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from composer.build import build
+from composer.builder import build
 from composer.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes" / "domhan"

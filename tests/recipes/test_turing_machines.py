@@ -10,7 +10,7 @@ from paper_models import PAPERS, all_of, expect
 from torch import Tensor
 
 from blocks.core.contract import Context
-from composer.build import build
+from composer.builder import build
 from composer.decode import decode
 from composer.ids import EOS
 from composer.model import EncoderDecoder

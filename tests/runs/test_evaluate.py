@@ -12,7 +12,7 @@ import torch
 from untrained import LANGUAGE, TWO, made
 
 from composer.errors import DataError, RunError
-from composer.evaluate import evaluate
+from composer.evaluator import evaluate
 from composer.ids import EOS
 from composer.recipe import load
 from composer.runs import open_run

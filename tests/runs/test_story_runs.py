@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from composer.build import build
+from composer.builder import build
 from composer.data.load import load_data
 from composer.data.stories import encode_side
 from composer.decode import decode_all
 from composer.errors import DataError, RunError
-from composer.evaluate import evaluate
+from composer.evaluator import evaluate
 from composer.ids import BOS, EOS, PAD
 from composer.recipe import load
-from composer.report.alignments import alignments
+from composer.reports.alignments import alignments
 from composer.runs import Run, open_run, translations
 from composer.training.run_folder import RunFolder
 from composer.training.train import train

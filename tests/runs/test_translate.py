@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from composer.errors import DataError, RunError, RunFailed
-from composer.translate import TOGETHER, chunks, translate
+from composer.translator import TOGETHER, chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
 

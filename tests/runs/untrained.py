@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from composer.build import build
+from composer.builder import build
 from composer.data.load import load_data
 from composer.recipe import load
 from composer.training.run_folder import RunFolder

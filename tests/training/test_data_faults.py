@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_recipes import Tiny, same_weights
 
-from composer.check import check
+from composer.checker import check
 from composer.errors import ComposerError, DataError, RunError
 from composer.recipe import Recipe
 from composer.training.course import Course

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from test_kills import DDP, FSDP, KILLED, attempts, case
 from tiny_recipes import TINY, Tiny
 
-from composer.build import build
+from composer.builder import build
 from composer.recipe import Recipe
 from composer.training.metrics_log import read_rows
 from composer.training.optimizers import OPTIMIZERS

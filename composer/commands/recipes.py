@@ -1,0 +1,133 @@
+"""The commands about a recipe: `check`, `plan`, `train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from composer.commands.arguments import DONE, REFUSED, AsJson, DataDir, Overrides, Recipe, examples, print_json
+from composer.commands.sweeps import must_be_recipe
+from composer.errors import ComposerError, Fault
+
+commands = typer.Typer()
+
+
+@commands.command(
+    short_help="Tells every fault of recipes.",
+    epilog=examples("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml"),
+)
+def check(
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes: YAML files.", show_default=False)],
+    data: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tells every fault of recipes, with its place and what to write instead.
+
+    Reads and validates the text, builds the model without memory, and looks at the data files. What `check` accepts
+    trains, decodes and resumes. Writes nothing. Exit status 2 where there is a fault.
+    """
+    faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, quiet=as_json)]
+    if as_json:
+        print_json([fault.as_dict() for fault in sorted(set(faults))])
+        raise typer.Exit(REFUSED if faults else DONE)
+    if faults:
+        raise ComposerError(faults)
+
+
+def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
+    from composer.checker import check as check_recipe
+
+    try:
+        must_be_recipe(path)
+        _, plan = check_recipe(path, (), data)
+    except ComposerError as error:
+        return error.faults
+    if not quiet:
+        typer.echo(f"{path}: no faults; at most {plan.parameters:,} parameters")
+    return []
+
+
+@commands.command(
+    short_help="Tells what a recipe will cost, block by block.",
+    epilog=examples("seqcomposer plan recipes/quickstart.yaml", "seqcomposer plan --json mine.yaml | jq .parameters"),
+)
+def plan(recipe: Recipe, as_json: AsJson = False) -> None:
+    """Tells what a recipe will cost: width, parameters, FLOPs and decoding state of every block.
+
+    The model is built by the same code as for training, without memory for its numbers. FLOPs and state are those of
+    one pair of 32 source and 32 target tokens.
+    """
+    from composer.recipe import load
+
+    must_be_recipe(recipe)
+    loaded = load(recipe)
+    from composer.planner import plan as plan_recipe
+
+    planned = plan_recipe(loaded)
+    if as_json:
+        print_json(planned.as_json())
+    else:
+        from composer.show import print_plan
+
+        print_plan(planned)
+
+
+@commands.command(
+    short_help="Trains a recipe and writes a run folder.",
+    epilog=examples(
+        "seqcomposer train recipes/quickstart.yaml",
+        "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
+        "seqcomposer train mine.yaml --run runs/deep --resume",
+        "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
+        "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
+    ),
+)
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    data: DataDir = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]", show_default=False),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Goes on where a killed run stopped; else starts.")] = False,
+    from_run: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="Starts from the weights of another run.")
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", metavar="N|A,B,...", help="Trains with so many seeds, or with these, one after another;"
+                     " each is a run RUN/seed-N, and RUN/seeds.json tells of all.", show_default=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Trains a recipe and writes a run folder.
+
+    The run folder holds the resolved recipe, the tokenizer, the metrics, checkpoints and the final weights: all that
+    `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without --resume. Of a sweep it
+    trains one point, which `axis=value` chooses.
+    """
+    from composer.recipe import load
+    from composer.sweeps.reading import is_sweep
+
+    if is_sweep(recipe):
+        from composer.sweeps.choice import chosen
+
+        if seeds is not None:
+            raise typer.BadParameter("a point of a sweep is trained with `training.seed=N`", param_hint="--seeds")
+        point = chosen(recipe, overrides or (), data)
+        loaded, run = point.recipe, run or point.folder
+    else:
+        loaded = load(recipe, overrides or (), data)
+    if seeds is not None:
+        from composer.show import print_seeds
+        from composer.training.restarts import Asked, restart
+
+        folder = run or Path("runs") / loaded.name
+        found, status = restart(Asked(recipe, overrides or (), data, folder, resume, from_run), seeds, typer.echo)
+        print_seeds(found, folder)
+        raise typer.Exit(status)
+    from composer.training.train import train as train_recipe
+
+    train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)

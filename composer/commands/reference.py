@@ -1,0 +1,72 @@
+"""The commands that look things up, or write a first recipe: `new`, `blocks`, `schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from composer.commands.arguments import examples
+
+commands = typer.Typer()
+
+
+@commands.command(
+    short_help="Writes a commented recipe for your own text.",
+    epilog=examples(
+        "seqcomposer new --source train.en --target train.de",
+        "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
+    ),
+)
+def new(
+    source: Annotated[
+        Path, typer.Option("--source", metavar="F", help="Source text, one sentence a line.", show_default=False)
+    ],
+    target: Annotated[
+        Path, typer.Option("--target", metavar="F", help="Its translation, line by line.", show_default=False)
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="F", help="The recipe's file.", show_default=False)
+    ] = None,
+) -> None:
+    """Writes a commented recipe for your own text, with sizes that suit its length. Never overwrites a file."""
+    from composer.scaffold import write
+
+    written = write(source, target, output)
+    typer.echo(f"wrote {written}\nnext: seqcomposer check {written} && seqcomposer train {written}")
+
+
+@commands.command(
+    short_help="Lists the blocks, or tells all about one.",
+    epilog=examples("seqcomposer blocks", "seqcomposer blocks self_attention"),
+)
+def blocks(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.", show_default=False)] = None,
+) -> None:
+    """Lists the blocks that a recipe can use, or tells all about one."""
+    from composer.show import print_block, print_blocks
+
+    print_blocks() if name is None else print_block(name)
+
+
+@commands.command(
+    short_help="Prints the JSON Schema of a recipe, for editors.",
+    epilog=examples("seqcomposer schema > recipe.schema.json"),
+)
+def schema(
+    write: Annotated[
+        bool, typer.Option("--write", help="Makes it, and that of a sweep, anew and writes them into schemas/.")
+    ] = False,
+) -> None:
+    """Prints the JSON Schema of a recipe, for editors: completion, hover texts, faults while typing."""
+    from composer.language import schema as described
+
+    if not write:
+        typer.echo(described.text(described.load()), nl=False)
+        return
+    from composer.sweeps import schema as of_sweeps
+
+    for each in (described, of_sweeps):
+        each.home().write_text(described.text(each.generate()), encoding="utf-8")
+        typer.echo(f"wrote {each.home()}")

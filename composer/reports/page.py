@@ -1,0 +1,74 @@
+"""A page that needs nothing but itself: no font, picture or script from elsewhere, and no way to ask for one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+from composer.errors import RunError
+from composer.reports.alignments import Alignment
+from composer.reports.maps import sentence
+from composer.reports.markup import Markup, joined, tag
+from composer.reports.strips import strips
+from composer.reports.style import SCRIPT, STYLE
+from composer.reports.weightings import weightings
+from composer.training.whole import write_whole
+
+BEGINNING = b"<!DOCTYPE html>"
+
+
+def write_page(file: Path, what: str, content: str) -> Path:
+    """Writes a page where only a page may be lost; the file. `what` it is called. Raises RunError."""
+    must_be_free(file, what)
+    try:
+        write_whole(file, content.encode())
+    except OSError as error:
+        raise cannot_write(file, what, error.strerror or str(error)) from None
+    return file
+
+
+def must_be_free(file: Path, what: str) -> None:
+    """Raises RunError where a page cannot be written; what is there may only be a page."""
+    if not file.parent.is_dir():
+        raise cannot_write(file, what, "its folder is not there")
+    try:
+        is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(BEGINNING))
+    except OSError as error:
+        raise cannot_write(file, what, error.strerror or str(error)) from None
+    if not is_page:
+        raise cannot_write(file, what, f"what is there is no {what}, and would be lost")
+
+
+def cannot_write(file: Path, what: str, why: str) -> RunError:
+    """That a page cannot be written, in words."""
+    return RunError.of(f"the {what} cannot be written: {why}", "name another file with `--output FILE`", str(file))
+
+
+def document(title: str, *body: str, style: str = "") -> str:
+    """A whole page. style: what it needs beside the look of all pages."""
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    head = tag(
+        "head", {},
+        tag("meta", {"charset": "utf-8"}),
+        tag("meta", {"http-equiv": "Content-Security-Policy", "content": policy}),
+        tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+        tag("meta", {"name": "color-scheme", "content": "light dark"}),
+        tag("title", {}, title),
+        tag("style", {}, Markup(STYLE + style)),
+    )  # fmt: skip
+    inner = tag("body", {}, *body, tag("script", {}, Markup(SCRIPT)))
+    return f"<!DOCTYPE html>\n{tag('html', {'lang': 'en'}, head, inner)}\n"
+
+
+def picture(alignment: Alignment) -> str:
+    """A page of one sentence's maps and film strips, and of what the memories held."""
+    drawn = [sentence(alignment, 1), strips(alignment.films), weightings(alignment.memories, 1)]
+    return document("alignment", tag("main", {}, tag("h3", {}, heading(alignment)), *drawn))
+
+
+def heading(alignment: Alignment) -> Markup:
+    """What was read and what was written; of a model without encoders, what was read."""
+    texts = [tag("bdi", {}, text) for text in (*alignment.texts.values(), alignment.written)]
+    return joined(part for at, text in enumerate(texts) for part in ((" → ", text) if at else (text,)))

@@ -1,0 +1,68 @@
+"""Folders of sweeps as an engine leaves them: trials, their seeds' run.json and metrics.jsonl, and no training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from composer.sweeps.folder import Trial, write_trial
+from composer.sweeps.leaderboard import Board
+from composer.sweeps.opened import open_board
+
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("report", "runs")]
+
+
+BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})
+
+
+def begun(folder: Path, rank: Sequence[Mapping[str, str]] = BEST_AND_SMALL,
+          axes: Sequence[str] | Mapping[str, Mapping[str, str]] = ("encoder", "rate")) -> Path:  # fmt: skip
+    """A sweep's folder without trials; axes by their names, or with what the sweep says of them."""
+    (folder / "trials").mkdir(parents=True)
+    sweep = {"sweep": 1, "axes": axes if isinstance(axes, Mapping) else {axis: {} for axis in axes}, "rank": [*rank]}
+    (folder / "sweep.yaml").write_text(json.dumps(sweep), encoding="utf-8")
+    (folder / "sweep.json").write_text(json.dumps({"name": "mixes"}), encoding="utf-8")
+    return folder
+
+
+def read_board(folder: Path) -> Board:
+    """The leaderboard of a folder."""
+    return open_board(folder)
+
+
+def trial(folder: Path, number: int, scores: Mapping[int, float | None] | Sequence[float] = (),
+          status: str = "finished", metric: str = "val/bleu", parameters: int = 1000, flops: int = 5000,
+          point: Mapping[str, Any] | None = None, pruned_at: int | None = None,
+          error: str | None = None) -> Path:  # fmt: skip
+    """A trial whose seeds, counted from 1 where no number is given, have come to these scores."""
+    seeds = dict(scores) if isinstance(scores, Mapping) else dict(enumerate(scores, start=1))
+    fingerprint = f"{number:012x}"
+    home = folder / "trials" / fingerprint
+    chosen = {"encoder": f"e{number}"} if point is None else dict(point)
+    write_trial(Trial(number, chosen, fingerprint, parameters, flops, 64, status, None, pruned_at, error, home))
+    (home / "recipe.yaml").write_text("recipe: 1\n", encoding="utf-8")
+    for seed, value in seeds.items():
+        ran(home / f"seed-{seed}", metric, value, status)
+    return home
+
+
+def ran(run: Path, metric: str, value: float | None, status: str) -> None:
+    """A run folder: two validations, the second with the score."""
+    run.mkdir()
+    record = {"status": status, "minutes": 2.0, **({"scores": {metric: value}} if status == "finished" else {})}
+    (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    rows = [
+        {"step": 10, "train/tokens_per_second": 100.0},
+        {"step": 10, "minutes": 1.0, metric: 1.0, "val/loss": 4.0},
+        {"step": 20, "train/tokens_per_second": 300.0},
+        {"step": 20, "minutes": 2.0, metric: value, "val/loss": 3.0},
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def numbers(found: Board) -> list[tuple[int, int | None]]:
+    """Each entry's number and rank, in order."""
+    return [(entry.trial.number, entry.rank) for entry in found.entries]

@@ -1,0 +1,255 @@
+"""What is said of a sweep's file that means nothing, and at which line."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_sweeps import BASE, ENCODER, HEAD, sweep, write
+
+from composer.errors import ComposerError, RecipeError
+from composer.sweeps.listing import listing
+from composer.sweeps.space import (
+    Sweep,
+    complete,
+    drawn,
+    grid,
+    points_of,
+    read_sweep,
+    recipe_of,
+)
+
+
+def faults(folder: Path, axes: str, rest: str = "", head: str = HEAD) -> list[tuple[int, str]]:
+    """The line and the message of every fault of reading it."""
+    with pytest.raises(ComposerError) as caught:
+        read_sweep(write(folder, axes, rest, head))
+    assert all(fault.hint for fault in caught.value.faults)
+    assert {fault.file for fault in caught.value.faults} == {str(folder / "tried.yaml")}
+    return [(fault.line, fault.message) for fault in caught.value.faults]
+
+
+WIDTH = "  width: {set: vars.width, values: [8, 16]}"
+
+
+@pytest.mark.parametrize(
+    ("axes", "rest", "line", "said"),
+    [
+        ("  e: {replace: model.encoder..self_atention, with: {a: rnn}}", "", 4, "did you mean `self_attention`?"),
+        ("  e: {replace: model.encoder..read, with: {a: rnn}}", "", 4, "matches nothing in the base"),
+        ("  e: {replace: \"model.encoder[7]\", with: {a: rnn}}", "", 4, "matches nothing in the base"),
+        ("  e: {replace: training.seed, with: {a: rnn}}", "", 4, "no path of a block or a stack"),
+        (f"{WIDTH}\n{WIDTH}", "", 5, "`width` stands here a second time"),
+        ("  w: {set: vars.width, values: [8, 16, 8]}", "", 4, "`8` stands here a second time"),
+        ("  w: {set: vars.widht, values: [8]}", "", 4, "there is no variable `widht`; did you mean `width`?"),
+        ("  w: {set: training.optimiser, values: [adam]}", "", 4, "did you mean `optimizer`?"),
+        ("  w: {set: training.max_steps, values: [1, many]}", "", 4, "`max_steps`"),
+        ("  w: {set: training.max_steps, int: [0, 5]}", "search: random", 4, "`max_steps`"),
+        ("  e: {replace: model.encoder..self_attention, with: {a: rnn, b: rn}}", "", 4, "no block called `rn`"),
+        ("  e: {replace: model.encoder..self_attention, with: {a: {rnn: {sell: lstm}}}}", "", 4, "no setting `sell`"),
+        ("  e: {set: vars.width, with: {a: rnn}}", "", 4, "`with` does not belong to an axis with `set`"),
+        ("  e: {replace: model.encoder}", "", 4, "`replace` needs one of `with`"),
+        ("  e: {set: vars.width, values: [1], int: [1, 2]}", "", 4, "here is int and values"),
+        ("  e: {values: [1]}", "", 4, "an axis has one of"),
+        ("  e: {set: vars.width, replace: model.encoder}", "", 4, "replace and set"),
+        ("  e: {set: vars.width, vales: [1]}", "", 4, "did you mean `values`?"),
+        ("  e: {set: vars.width, int: [5, 1]}", "", 4, "5 is not below 1"),
+        ("  e: {set: vars.width, log_uniform: [0, 1]}", "search: random", 4, "0 has no logarithm"),
+        ("  e: {set: vars.width, uniform: [0, 1]}", "", 4, "a grid has no place for all numbers from 0 to 1"),
+        ("  flops: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `flops`"),
+        ("  a-b: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `a-b`"),
+        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], zip: width}}", "", 5, "`h` has 1 values, and `width` 2"),
+        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1, 2], zip: widht}}", "", 5, "did you mean `width`?"),
+        (f"{WIDTH}\n  h: {{set: vars.heads, int: [1, 2], zip: width}}", "", 5, "has a range"),
+        ("  h: {set: vars.heads, values: [1, 2], zip: h}", "", 4, "there is no other axis `h`"),
+        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: width > 9 and}}", "", 5, "missing at the end"),
+        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: with > 9}}", "", 5, "did you mean `width`?"),
+        (WIDTH, "where: parameters < 20Q", 5, "`Q` is no unit"),
+        (WIDTH, "where:\n  - parameters < 2M\n  - depth < 3", 7, "there is no axis or cost `depth`"),
+        (WIDTH, "rank: [{val/blue: max}]", 5, "nobody logs `val/blue`; did you mean `val/bleu`?"),
+        (WIDTH, "rank: [{val/loss: least}]", 5, "least"),
+        (WIDTH, "rank: [{val/bits_per_sequence: min}]", 5, "never measured: the answers are of words"),
+        (WIDTH, "rank: [{val/loss: min}, {test/bits_per_sequence: min}]", 5, "never measured"),
+        (WIDTH, "prune: median\nrank: [{parameters: min}]", 6, "is not known while a trial runs"),
+        (WIDTH, "search: tpee", 5, "did you mean `tpe`?"),
+        (WIDTH, "search: {tpe: {trails: 3}}", 5, "did you mean `trials`?"),
+        (WIDTH, "seeds: 0", 5, "`seeds`"),
+        (WIDTH, "seeds: [1, 1]", 5, "`1` stands here a second time"),
+        (WIDTH, "set: {training.max_step: 3}", 5, "did you mean `max_steps`?"),
+        (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` stands twice"),
+        (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
+    ],
+)  # fmt: skip
+def test_faults_stand_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
+    found = faults(tmp_path, axes, rest)
+    assert any(said in message and at == line for at, message in found), found
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "said"),
+    [
+        ("sweep: 1\nbase: bsae.yaml\n", 2, "does not exist; did you mean `base.yaml`?"),
+        ("sweep: 1\nbase: ../../../etc/passwd\n", 2, "leads out of"),
+        ("sweep: 1\n\n", 1, "a sweep needs `base`"),
+        ("sweep: 2\nbase: base.yaml\n", 1, "sweep"),
+        ("sweep: 1\nbase: tried.yaml\n", 2, "extend each other"),
+        ("sweep: 1\nbase: other.yaml\n", 2, "`other.yaml` is a sweep, and a base is a recipe"),
+        ("recipe: 1\nbase: base.yaml\n", 1, "this is a recipe, and no sweep"),
+    ],
+)
+def test_faults_of_the_base(tmp_path: Path, head: str, line: int, said: str) -> None:
+    (tmp_path / "other.yaml").write_text(f"{HEAD}axes:\n{WIDTH}\n", encoding="utf-8")
+    found = faults(tmp_path, WIDTH, head=head)
+    assert any(said in message and at == line for at, message in found), found
+
+
+def test_a_sweep_runs_all_of_an_axis(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="`width` is an axis of this sweep"):
+        read_sweep(write(tmp_path, WIDTH), ["width=8"])
+
+
+def test_there_are_bounds(tmp_path: Path) -> None:
+    many = ", ".join(map(str, range(1, 302)))
+    assert "at most" in faults(tmp_path, f"  w: {{set: vars.width, values: [{many}]}}")[0][1]
+    few = ", ".join(map(str, range(1, 31)))
+    axes = "\n".join(f"  a{index}: {{set: vars.width, values: [{few}]}}" for index in range(5))
+    with pytest.raises(RecipeError, match="make 24300000 points"):
+        grid(sweep(tmp_path, axes))
+
+
+def test_a_circle_of_conditions(tmp_path: Path) -> None:
+    axes = """
+  one: {set: vars.width, values: [8], when: two == 1}
+  two: {set: vars.heads, values: [1], when: three == 2}
+  three: {set: training.max_steps, values: [2], when: one == 8}"""
+    assert faults(tmp_path, axes) == [(5, "these axes wait for each other: one, two, three")]
+
+
+def test_a_condition_that_never_holds(tmp_path: Path) -> None:
+    axes = f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "rnn" and encoder == "same"}}'
+    assert faults(tmp_path, axes) == [(5, "this condition never holds")]
+
+
+def test_a_value_is_judged_where_its_axis_is_active(tmp_path: Path) -> None:
+    axes = f"""{ENCODER}
+  cell: {{set: "model.encoder.0.residual.stack.0.rnn.cell", values: [lstm, gru], when: encoder == "rnn"}}"""
+    read = sweep(tmp_path, axes)
+    cells = [recipe_of(read, point).model["encoder"][0] for point in grid(read)[1:3]]
+    assert [each["residual"]["stack"][0]["rnn"]["cell"] for each in cells] == ["lstm", "gru"]
+    ((line, message),) = faults(tmp_path, axes.replace("gru", "grue"))
+    assert line == 5
+    assert "grue" in message
+
+
+def test_what_is_wrong_at_every_point_is_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, ENCODER)
+    with pytest.raises(RecipeError, match="did you mean `max_steps`"):
+        read_sweep(file, ["training.max_step=3"])
+    (tmp_path / "base.yaml").write_text(BASE.replace("char:", "chars:"), encoding="utf-8")
+    with pytest.raises(RecipeError) as caught:
+        read_sweep(file)
+    assert [(Path(fault.file).name, fault.line) for fault in caught.value.faults] == [("base.yaml", 5)]
+
+
+def test_a_where_that_excludes_everything(tmp_path: Path) -> None:
+    read = sweep(tmp_path, WIDTH, "where: parameters < 1")
+    for told in (points_of, listing):
+        with pytest.raises(RecipeError) as caught:
+            told(read)
+        (fault,) = caught.value.faults
+        assert (fault.line, fault.path) == (5, "where")
+        assert "excludes all 2 points" in fault.message
+
+
+def test_two_axes_that_replace_the_same(tmp_path: Path) -> None:
+    whole = f"{ENCODER}\n  whole: {{replace: model.encoder, with: {{a: [norm]}}"
+    ((line, message),) = faults(tmp_path, f"{whole}}}")
+    assert (line, message) == (5, "`whole` and `encoder` both replace `model.encoder[0].residual[0]`")
+    apart = f"""
+  steps: {{set: training.max_steps, values: [1, 2]}}
+{ENCODER.removesuffix("}")}, when: steps == 1}}
+  whole: {{replace: model.encoder, with: {{a: [norm]}}, when: steps == 2}}"""
+    assert [each.runs for each in points_of(sweep(tmp_path, apart))] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("point", "said"),
+    [
+        ({"encoder": "rn", "heads": 1}, "`encoder` is never `rn`; did you mean `rnn`?"),
+        ({"encodr": "rnn", "encoder": "rnn"}, "there is no axis `encodr`; did you mean `encoder`?"),
+        ({"encoder": "same"}, "the point has no `heads`"),
+        ({"heads": 1}, "the point has no `encoder`"),
+        ({"encoder": "same", "heads": True}, "`heads` is never `True`"),
+    ],
+)
+def test_points_that_are_none(tmp_path: Path, point: dict[str, Any], said: str) -> None:
+    read = sweep(tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}')
+    with pytest.raises(RecipeError) as caught:
+        recipe_of(read, point)
+    assert said in caught.value.render()
+    assert "heads" not in complete(read, {"encoder": "rnn", "heads": 1})
+    assert recipe_of(read, {"encoder": "rnn", "heads": 1}).training["seed"] == 7
+
+
+def test_a_point_outside_a_range(tmp_path: Path) -> None:
+    read = sweep(tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, uniform: [0.1, 1]}", "search: random")
+    for value in (-0.1, 1.1, math.nan, "0.5", True):
+        with pytest.raises(RecipeError, match=r"it is a number from 0\.1 to 1"):
+            recipe_of(read, {"rate": value})
+
+
+def test_a_fault_of_a_block_is_told_where_the_sweep_writes_it(tmp_path: Path) -> None:
+    axes = "  e: {replace: model.encoder..self_attention, with: {bad: {self_attention: {heads: 3}}, good: rnn}}"
+    bad, good = points_of(sweep(tmp_path, axes))
+    assert good.runs
+    assert {(fault.file, fault.line) for fault in bad.faults} == {(str(tmp_path / "tried.yaml"), 4)}
+
+
+# ------------------------------------------------------------------------------------------- what nobody would write
+
+WHOLE = f"""{HEAD}name: all
+set: {{training.max_minutes: 8}}
+axes:
+{ENCODER}
+  whole: {{replace: model.decoder, with: {{a: [norm], b: [rnn, norm]}}, when: encoder == "rnn"}}
+  rate: {{set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder == "rnn"}}
+  width: {{set: vars.width, values: [8, 16, 32]}}
+  heads: {{set: vars.heads, values: [1, 2, 2], zip: width}}
+  other: {{extend: {{a: base.yaml}}}}
+where: [parameters < 20M, flops < 2G]
+search: {{random: {{trials: 4, seed: 3}}}}
+rank: [{{val/bleu: max}}, {{parameters: min}}]
+"""
+PIECES = re.findall(r"[A-Za-z_0-9.-]+|\s+|.", WHOLE)
+ODD = ("null", "[]", "{}", "-1", "1e400", ".nan", "true", "${width}", "identity", "[rnn]", "{a: b}", "..", "model",
+       "model.encoder[0]", "model..rnn", "vars", "''", ": ", ", ", "\n", "  ", "none", "extends", "name")  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_file_is_a_sweep_or_has_faults_with_places(tmp_path: Path, data: st.DataObject) -> None:
+    pieces = list(PIECES)
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(pieces) - 1))
+        pieces[at] = data.draw(st.sampled_from([*ODD, *PIECES, ""]))
+    file = write(tmp_path, "")
+    file.write_text("".join(pieces), encoding="utf-8")
+    try:
+        read = read_sweep(file)
+    except ComposerError as error:
+        told = error.faults
+    else:
+        told = []
+        check_points(read)
+    assert all(fault.line and fault.message for fault in told)
+
+
+def check_points(read: Sweep) -> None:
+    for point in drawn(read) if read.search.kind == "random" else []:
+        assert set(point) <= {axis.name for axis in read.axes}
+        assert complete(read, point) == point

@@ -1,0 +1,220 @@
+"""The commands of sweeps: one point by `axis=value`, the listing, and what is said where a sweep is no recipe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_sweep import SWEEP, write_sweep
+
+from composer import cli
+from composer.errors import RecipeError
+from composer.sweeps.choice import chosen, first_point, group
+from composer.sweeps.space import read_sweep
+
+Runner = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Runs a command in the folder of the sweep, in this process."""
+    monkeypatch.chdir(tmp_path)
+    write_sweep(tmp_path)
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            cli.main(arguments)
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return running
+
+
+def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
+    """What is wrong with words."""
+    with pytest.raises(RecipeError) as refused:
+        chosen(write_sweep(folder, text), words, None)
+    return [fault.message for fault in refused.value.faults]
+
+
+# ------------------------------------------------------------------------------------------- a point by its words
+
+
+def test_words_are_a_point(tmp_path: Path) -> None:
+    words = ["attention=none", "encoder=recurrent", "rate=5e-3", "width=16", "training.max_steps=3"]
+    found = chosen(write_sweep(tmp_path), words, None)
+    assert found.point == {"encoder": "recurrent", "attention": "none", "rate": 0.005, "width": 16, "hidden": 48}
+    assert found.recipe.training["optimizer"]["adam"]["learning_rate"] == 0.005
+    assert found.recipe.training["max_steps"] == 3
+    assert found.recipe.model["width"] == 16
+    assert [next(iter(block)) for block in found.recipe.model["decoder"]] == ["rnn", "residual"]
+    assert found.folder == Path("runs") / found.recipe.name
+
+
+def test_what_is_not_active_is_passed_over(tmp_path: Path) -> None:
+    file = write_sweep(tmp_path)
+    one = chosen(file, ["attention=dot", "encoder=convolution", "rate=5e-3", "width=8"], None)
+    other = chosen(file, ["attention=dot", "encoder=convolution", "width=8"], None)
+    assert "rate" not in one.point
+    assert one.point == other.point
+    assert one.recipe.fingerprints == other.recipe.fingerprints
+    assert one.recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
+
+
+def test_each_seed_has_its_folder(tmp_path: Path) -> None:
+    words = ["attention=dot", "encoder=convolution", "width=8"]
+    file = write_sweep(tmp_path)
+    seeds = [chosen(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
+    assert [each.recipe.training["seed"] for each in seeds] == [1, 2]
+    assert [each.folder.name for each in seeds] == ["seed-1", "seed-2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["encoder=recurent"], "`encoder` is never `recurent`; did you mean `recurrent`?"),
+        (["encoder="], "`encoder` is never ``"),
+        (["rate=1"], "`rate` is never `1`"),
+        (["rate=fast"], "`rate` is never `fast`"),
+        (["width=9"], "`width` is never `9`"),
+        (["hidden=24", "width=16"], "`hidden` is tied to `width`, and is `48` there"),
+        (["encodr=recurrent"], "the sweep has no axis `encodr`; did you mean `encoder`?"),
+    ],
+)
+def test_words_that_are_not_of_the_sweep(words: list[str], message: str, tmp_path: Path) -> None:
+    given = {"encoder": "recurrent", "attention": "dot", "rate": "1e-3", "width": "8"}
+    kept = [
+        f"{axis}={value}" for axis, value in given.items() if not any(word.startswith(f"{axis}=") for word in words)
+    ]
+    assert told(tmp_path, *kept, *words) == [message]
+
+
+def test_what_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    missing = told(tmp_path, "encoder=recurrent")
+    assert missing == [f"`{axis}` of the sweep `tiny` has no value" for axis in ("attention", "rate", "width")]
+
+
+def test_an_excluded_point_is_refused(tmp_path: Path) -> None:
+    (message,) = told(tmp_path, "encoder=convolution", "attention=dot", "width=512")
+    assert message.startswith("the sweep excludes this point by `parameters < 100K`: it has ")
+
+
+def test_an_impossible_point_is_refused_with_the_recipes_own_error(tmp_path: Path) -> None:
+    text = SWEEP.replace("[8, 16, 512]", "[8, 9, 16]").replace("score: dot", "heads: 2")
+    (message,) = told(tmp_path, "encoder=convolution", "attention=dot", "width=9", text=text)
+    assert message == "2 does not divide the width 9"
+
+
+def test_labels_are_told_apart_by_type(tmp_path: Path) -> None:
+    axes = "axes:\n  norm: {set: model.decoder.1.residual.norm, values: [none, pre]}\n"
+    axes += "  joint: {set: data.tokenizer.word.joint, values: [true, false]}\n"
+    text = f"sweep: 1\nbase: base.yaml\n{axes}"
+    file = write_sweep(tmp_path, text)
+    base = (tmp_path / "base.yaml").read_text()
+    (tmp_path / "base.yaml").write_text(base.replace("[{cross_attention", "{stack: [{cross_attention").replace(
+        "{heads: 2}}]", "{heads: 2}}]}"))  # fmt: skip
+    assert chosen(file, ["norm=pre", "joint=True"], None).point == {"norm": "pre", "joint": True}
+
+
+def test_the_first_point_is_one(tmp_path: Path) -> None:
+    sweep = read_sweep(write_sweep(tmp_path))
+    assert first_point(sweep) == {"encoder": "recurrent", "attention": "dot", "rate": 1e-4, "width": 8, "hidden": 24}
+
+
+@pytest.mark.parametrize(
+    ("wandb", "environment", "words"),
+    [
+        (None, {}, ["logging.wandb.group=g", "logging.wandb.mode=offline"]),
+        (None, {"WANDB_SWEEP_ID": "x"}, ["logging.wandb.group=g"]),
+        (False, {"WANDB_SWEEP_ID": "x"}, []),
+        ({"project": "p", "group": None}, {}, ["logging.wandb.group=g"]),
+        ({"project": "p", "group": "mine"}, {}, []),
+    ],
+)
+def test_runs_of_a_sweep_are_a_group(wandb: object, environment: dict[str, str], words: list[str]) -> None:
+    """What a recipe says of W&B stays, and one that says nothing is not sent anywhere for it."""
+    assert group(wandb, "g", environment) == words
+
+
+# ------------------------------------------------------------------------------------------- commands
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_a_sweep_is_no_recipe(run: Runner, command: str) -> None:
+    status, out, err = run(command, "tiny.yaml")
+    assert status == 2
+    assert out == ""
+    assert err.startswith("tiny.yaml:1:1: error[sweep]: this is a sweep")
+    assert "seqcomposer sweep tiny.yaml --dry-run" in err
+
+
+def test_a_point_is_trained(run: Runner, tmp_path: Path) -> None:
+    words = ("encoder=convolution", "attention=none", "width=8", "training.max_steps=1", "training.seed=3")
+    status, _, err = run("train", "tiny.yaml", *words, "--run", "one")
+    assert (status, json.loads(Path("one/run.json").read_text())["status"]) == (0, "finished"), err
+    told = (tmp_path / "one/recipe.yaml").read_text()
+    assert "conv" in told
+    assert "cross_attention" not in told
+    assert "group: tiny" in told
+    assert "sweep:" not in told  # an ordinary recipe: it needs neither the sweep nor its base
+
+
+def test_a_point_has_no_list_of_seeds(run: Runner) -> None:
+    status, _, err = run("train", "tiny.yaml", "encoder=convolution", "--seeds", "3")
+    assert status == 2
+    assert "training.seed=N" in err
+
+
+def test_a_dry_run_lists_and_writes_nothing(run: Runner, tmp_path: Path) -> None:
+    before = set(tmp_path.rglob("*"))
+    status, out, err = run("sweep", "tiny.yaml", "--dry-run")
+    assert status == 0, err
+    assert "attention" in out
+    status, out, err = run("sweep", "tiny.yaml", "--dry-run", "--json")
+    assert status == 0, err
+    assert json.loads(out)
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_no_sweep_has_run_here(run: Runner) -> None:
+    for told in ("tiny.yaml", "runs/tiny", "."):
+        status, _, err = run("leaderboard", told)
+        assert status == 2
+        assert "error[" in err
+
+
+def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
+    """From the file to the page, with real trainings, each a process; run again, nothing is trained twice."""
+    axes = "axes:\n  decoder: {replace: model.decoder..cross_attention, with: {dot: {cross_attention: {score: dot}}, "
+    (tmp_path / "tiny.yaml").write_text(
+        f"sweep: 1\nname: two\nbase: base.yaml\n{axes}none: identity}}}}\nrank: [{{val/loss: min}}]\n", encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "composer.cli", "sweep", "tiny.yaml", "training.max_steps=2", "--workers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    records = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/two/trials/*/seed-7/run.json")}
+    assert [json.loads(file.read_text())["steps"] for file in records] == [2, 2]
+    assert subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0
+    assert records == {file: file.stat().st_mtime_ns for file in records}
+    for named in ("tiny.yaml", "runs/two"):
+        status, out, err = run("leaderboard", named, "--json")
+        assert status == 0, err
+        assert [each["rank"] for each in json.loads(out)["trials"]] == [1, 2]
+    status, out, err = run("leaderboard", "runs/two", "--output", "two.html")
+    assert (status, err) == (0, "")
+    assert "val/loss" in out
+    assert "<html" in Path("two.html").read_text(encoding="utf-8")
+
+
+def test_without_optuna_a_sweep_says_so(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("engine", "runner", "study"):
+        monkeypatch.delitem(sys.modules, f"composer.sweeps.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    status, _, err = run("sweep", "tiny.yaml")
+    assert status == 2
+    assert "the package `optuna` is not installed" in err
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,305 @@
+"""The leaderboard: who is first, what seeds may have made, and what an axis contributes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from boards import begun, numbers, ran, read_board, trial
+
+from composer.sweeps.contributions import RANGES, contributions, share
+from composer.sweeps.leaderboard import Measured, are_alike
+from composer.sweeps.pictures import costs, front, gathered, places
+from composer.sweeps.plain import as_json
+from composer.sweeps.space import Goal
+from composer.sweeps.told import aligned, brief, cells, columns, digits, room, rule, text_of
+
+
+def test_the_best_is_first_and_those_that_have_not_finished_are_last(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [20.0])
+    trial(folder, 1, [30.0])
+    trial(folder, 2, [90.0], status="failed", error="boom\nmore")
+    trial(folder, 3, [80.0], status="pruned", pruned_at=20)
+    trial(folder, 4, [70.0], status="running")
+    found = read_board(folder)
+    assert numbers(found) == [(1, 1), (0, 2), (4, None), (3, None), (2, None)]
+    text = text_of(found)
+    assert "5 trials: 2 finished, 1 running, 1 pruned, 1 failed" in text
+    assert "pruned at step 20" in text
+    assert "000000000002 failed (encoder e2): boom\n" in text
+    assert "more" not in text
+
+
+def test_a_loss_falls_and_ties_go_to_the_next_goal(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"val/loss": "min"}, {"parameters": "min"}])
+    trial(folder, 0, [2.0], metric="val/loss", parameters=9)
+    trial(folder, 1, [1.0], metric="val/loss", parameters=5)
+    trial(folder, 2, [1.0], metric="val/loss", parameters=3)
+    trial(folder, 3, [1.0], metric="val/loss", parameters=5)
+    assert numbers(read_board(folder)) == [(2, 1), (1, 2), (3, 2), (0, 4)]
+
+
+def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    home = trial(folder, 0, {4: 10.0, 7: 12.0, 9: 14.0})
+    ran(home / "seed-11", "val/bleu", 99.0, "failed")
+    (entry,) = read_board(folder).entries
+    assert dict(entry.measured["val/bleu"].values) == {4: 10.0, 7: 12.0, 9: 14.0}
+    assert entry.measured["val/bleu"].mean == 12.0
+    assert entry.measured["val/bleu"].spread == 2.0
+    assert entry.tokens_per_second == 200.0
+    assert entry.measured["minutes"].mean == 2.0
+    assert list(entry.curve) == [(10.0, 1.0), (20.0, 10.0)]
+    assert "12.00 ± 2.00" in text_of(read_board(folder))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ([10.0, 12.0], [11.0, 13.0], True),
+        ([10.0, 10.2], [12.0, 12.2], False),
+        ([10.0], [11.0, 13.0], False),  # one seed: the other's spread, 1.41, is what is known; the means differ by 2
+        ([11.0], [11.0, 13.0], True),
+        ([10.0], [10.0], False),  # nothing is known of the spread
+        ([10.0, 10.0], [10.0, 10.0], True),
+    ],
+)
+def test_alike_is_no_further_apart_than_the_larger_spread(one: list[float], other: list[float], alike: bool) -> None:
+    a, b = (Measured(dict(enumerate(each))) for each in (one, other))
+    assert are_alike(a, b) is alike
+    assert are_alike(b, a) is alike
+
+
+def test_the_mark_stands_beside_what_seeds_may_have_made(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [30.0, 34.0])
+    trial(folder, 1, [29.0, 33.0])
+    trial(folder, 2, [10.0, 11.0])
+    found = read_board(folder)
+    assert [entry.is_alike for entry in found.entries] == [False, True, False]
+    lines = text_of(found).splitlines()
+    assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
+    assert "larger of their two standard deviations" in rule(found)
+
+
+def test_one_seed_is_said_to_tell_nothing_of_the_spread(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [30.0])
+    trial(folder, 1, [29.0])
+    text = text_of(read_board(folder))
+    assert "is not known" in text
+    assert "≈" not in text
+
+
+def test_what_is_no_number_has_no_rank(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, {1: None})
+    trial(folder, 1, {1: float("nan")})
+    trial(folder, 2, [1.0])
+    found = read_board(folder)
+    assert numbers(found) == [(2, 1), (0, None), (1, None)]
+    assert text_of(found).count("without a number") == 2
+    json.dumps(as_json(found), allow_nan=False)
+
+
+def test_an_axis_that_is_not_active_has_no_value(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [3.0], point={"encoder": "rnn", "rate": 0.00123456})
+    trial(folder, 1, [2.0], point={"encoder": "none"})
+    text = text_of(read_board(folder))
+    assert "rnn      0.001235" in text
+    assert "none     -" in text
+
+
+def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
+    assert "no trials yet" in text_of(read_board(begun(tmp_path / "s")))
+
+
+# ------------------------------------------------------------------------------------------- contributions
+
+
+def grid(folder: Path, effect: dict[str, float], other: dict[str, float]) -> None:
+    cells = [(a, b) for a in effect for b in other]
+    for number, (a, b) in enumerate(cells):
+        trial(folder, number, [10.0 + effect[a] + other[b]], point={"encoder": a, "rate": b})
+
+
+def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
+    """In a full grid of x_ab = m + a + b the shares are var(a) and var(b) over their sum, 4 : 1 for effects 2 : 1."""
+    grid(begun(tmp_path / "s"), {"p": -2.0, "q": 2.0}, {"low": -1.0, "high": 1.0})
+    encoder, rate = contributions(read_board(tmp_path / "s"))
+    assert {each.name: (each.mean, each.trials) for each in encoder.choices} == {"p": (8.0, 2), "q": (12.0, 2)}
+    assert encoder.share == pytest.approx(0.8)
+    assert rate.share == pytest.approx(0.2)
+    assert [line.split() for line in text_of(read_board(tmp_path / "s")).splitlines() if "80%" in line] == [
+        ["encoder", "80%", "33%", "p", "2", "8.00", "±", "1.41"]
+    ]
+
+
+def test_a_share_of_nothing_is_not_told(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [1.0], point={"encoder": "a", "rate": 1})
+    trial(folder, 1, [2.0], point={"encoder": "b", "rate": 1})
+    encoder, rate = contributions(read_board(folder))
+    assert encoder.share is None  # each choice once: the share would be 1 whatever the axis does
+    assert rate.share is None  # one choice
+    assert [choice.name for choice in rate.choices] == ["1"]
+
+
+def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [1.0], point={"encoder": "a", "rate": 5})
+    trial(folder, 1, [2.0], point={"encoder": "a"})
+    trial(folder, 2, [9.0], point={"encoder": "a", "rate": 6}, status="pruned")
+    found = {each.axis: [choice.trials for choice in each.choices] for each in contributions(read_board(folder))}
+    assert found == {"encoder": [2], "rate": [1]}
+
+
+def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    rates = [10.0**-at for at in range(20)]
+    random.Random(1).shuffle(rates)
+    for number, rate in enumerate(rates):
+        trial(folder, number, [rate], point={"rate": rate})
+    (found,) = contributions(read_board(folder))
+    assert [choice.trials for choice in found.choices] == [20 // RANGES] * RANGES
+    assert [choice.mean for choice in found.choices] == sorted(choice.mean for choice in found.choices)
+    assert found.choices[-1].mean == pytest.approx(fmean([1.0, 0.1, 0.01, 0.001, 0.0001]))
+    assert found.choices[-1].name == "0.0001 to 1"
+
+
+def test_chance_gives_a_share_too(tmp_path: Path) -> None:
+    """Over all orders of the trials' values, an axis of three choices in seven trials has a third of the variance."""
+    folder = begun(tmp_path / "s", axes=["encoder"])
+    groups = ["a", "a", "b", "b", "b", "c", "c"]
+    for number, name in enumerate(groups):
+        trial(folder, number, [float(number)], point={"encoder": name})
+    (found,) = contributions(read_board(folder))
+    orders = [*itertools.permutations([0.0, 1.0, 1.0, 2.0, 5.0, 7.0, 9.0])]
+    shares = [share({name: [x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"})
+              for order in orders]  # fmt: skip
+    assert found.chance == pytest.approx(1 / 3)
+    assert fmean(each for each in shares if each is not None) == pytest.approx(found.chance)
+
+
+def test_axes_that_go_together_are_told_once(tmp_path: Path) -> None:
+    """One zipped axis has the other's values, the next has its own: only the first is left out of the table."""
+    folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "again"}})
+    for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
+        trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
+    found = read_board(folder)
+    assert (found.axes, found.same) == (["encoder", "width"], {"again": "encoder"})
+    assert [(each.axis, each.beside) for each in contributions(found)] == [("encoder", ["again", "width"])]
+    assert "again is the same as encoder" in rule(found)
+    plain = as_json(found)
+    assert plain["axes"] == ["encoder", "width", "again"]
+    assert [each["axes"] for each in plain["contributions"]] == [["encoder", "again", "width"]]
+    assert [each["trials"] for each in plain["contributions"][0]["choices"]] == [2, 1]
+
+
+# ------------------------------------------------------------------------------------------- the front
+
+
+def test_the_front_is_what_nothing_dominates(tmp_path: Path) -> None:
+    """Beside the definition: nobody is as good in both and better in one."""
+    folder = begun(tmp_path / "s")
+    dice = random.Random(3)
+    for number in range(60):
+        trial(folder, number, [float(dice.randrange(12))], parameters=dice.randrange(1, 12))
+    found = read_board(folder)
+    pairs = {
+        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters) for entry in found.entries
+    }
+    free = {
+        name
+        for name, one in pairs.items()
+        if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in pairs.values())
+    }
+    got = front(found.ranked, found.goals[0], found.goals[1])
+    assert got == free
+    assert 1 < len(got) < 60
+    assert {each.entry.trial.fingerprint for each in places(found, found.goals[1]) if each.is_front} == free
+
+
+def test_the_pictures_are_of_the_further_goals_and_of_what_a_model_costs(tmp_path: Path) -> None:
+    one = read_board(begun(tmp_path / "a", rank=[{"val/bleu": "max"}, {"minutes": "min"}]))
+    assert costs(one) == [Goal("minutes", "min"), Goal("parameters", "min"), Goal("flops", "min")]
+    two = read_board(begun(tmp_path / "b", rank=[{"parameters": "min"}]))
+    assert costs(two) == [Goal("flops", "min")]
+
+
+def test_trials_in_one_place_are_one_dot(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number, (value, parameters) in enumerate([(1.0, 5), (1.0, 5), (1.0, 9), (0.0, 9)]):
+        trial(folder, number, [value], parameters=parameters)
+    found = read_board(folder)
+    spots = gathered(places(found, found.goals[1]), lambda cost: 10 * cost, lambda quality: 100 * quality)
+    assert sorted(sorted(each.entry.trial.number for each in spot) for spot in spots) == [[0, 1], [2], [3]]
+
+
+# ------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, width: int) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
+    trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
+    found = read_board(folder)
+    wide, narrow = text_of(found).splitlines(), text_of(found, width).splitlines()
+    assert max(map(room, wide)) > 120
+    kept = [line for line in narrow if str(tmp_path) not in line]
+    assert max(map(room, kept)) <= width
+    heads = [each.head for each in columns(found)]
+    note = " ".join(narrow).partition("No room here for ")[2].partition(": a wider")[0].split(", ")
+    assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
+    assert any(line.startswith("2 ≈") for line in kept)
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "text"),
+    [(0.19, 4, "0.1900"), (0.2, 2, "0.20"), (0.0, 2, "0.0"), (130.4, 2, "130"), (12.3, 2, "12"), (2431.2, 4, "2431")],
+)
+def test_a_number_has_as_many_digits_as_are_known(value: float, most: int, text: str) -> None:
+    assert digits(value, most) == text
+
+
+def test_differences_of_shares_are_points(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"test/exact_match": "max"}])
+    for number, value in enumerate([0.924, 0.793, 0.924]):
+        trial(folder, number, [value], metric="test/exact_match")
+    found = read_board(folder)
+    heads = [each.head for each in columns(found)]
+    told = [cells(found, entry)[heads.index("to the best")] for entry in found.entries]
+    assert told == ["", "equal", "-13.1 points"]
+
+
+def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
+    """A plan takes every vocabulary to be as large as it may be; the text may have fewer words."""
+    folder = begun(tmp_path / "s")
+    home = trial(folder, 0, [1.0], parameters=1000)
+    trial(folder, 1, [2.0], parameters=1000)
+    record = json.loads((home / "seed-1" / "run.json").read_text(encoding="utf-8"))
+    (home / "seed-1" / "run.json").write_text(json.dumps({**record, "parameters": 990}), encoding="utf-8")
+    found = read_board(folder)
+    assert [entry.measured["parameters"].mean for entry in found.entries] == [1000.0, 990.0]
+    assert [each["parameters"] for each in as_json(found)["trials"]] == [1000, 990]
+
+
+def test_columns_stand_below_each_other() -> None:
+    lines = aligned([["名", "n"], ["a", "1,000"], ["e\u0301", "5"]], [True, False])
+    assert lines == ["名      n", "─────────", "a   1,000", "e\u0301       5"]
+    assert {room(line) for line in lines} == {9}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (999, "999"), (999.6, "1k"), (1000, "1k"), (1.234e9, "1.23G"), (999_900, "1M")]
+)
+def test_large_numbers_have_three_digits(value: float, text: str) -> None:
+    assert brief(value) == text

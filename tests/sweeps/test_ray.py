@@ -1,0 +1,72 @@
+"""The same sweep on a Ray cluster of this machine: the same trials and folders, retried and stopped as anywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sweeping import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+
+from composer.errors import RunError
+from composer.sweeps import runner
+from composer.sweeps.engine import run_sweep
+from composer.sweeps.ray_workers import RayCrew, share
+from composer.sweeps.space import read_sweep
+
+
+def test_processors_and_cards_are_parted() -> None:
+    assert share(16.0, 4.0, 2) == (8, 2)
+    assert share(2.0, 0.0, 4) == (1, 0.0)
+    assert share(8.0, 1.0, 4) == (2, 0.25)
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(RunError, match=r"seqcomposer\[ray\]"):
+        RayCrew("local", 1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in which the stub trains, and Ray."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setattr(runner, "training", stub)
+    plan(tmp_path)
+    yield tmp_path
+    ray.shutdown()
+
+
+def test_a_sweep_on_a_cluster(home: Path) -> None:
+    plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
+    rest = "seeds: [1]\nprune: {median: {min_steps: 200, trials: 2}}"
+    file = written(home, rates(0.1, 0.2, 0.3, 0.9), rest)
+    assert run_sweep(read_sweep(file), home / "run", workers=1, address="local", quiet=True) == 0
+    found = trials_by_rate(home / "run")
+    assert [found[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
+    assert "the loss is NaN" in (found[0.2].error or "")
+    assert found[0.9].seeds[1]["status"] == "interrupted"
+    assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.3, 0.9]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # Ray's own is not left behind
+
+
+def test_a_killed_parent_leaves_nothing_behind_and_goes_on_without_a_cluster(home: Path) -> None:
+    plan(home, **{"0.1": {"pause": 120.0}, "0.2": {"pause": 120.0}})
+    file = written(home, rates(0.1, 0.2), "seeds: [1]")
+    child = parent(file, home / "run", "ray=local")
+    wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 2, 120.0)
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    plan(home)
+    assert run_sweep(read_sweep(file), home / "run", workers=2, quiet=True) == 0  # once the workers there have ended
+    assert {trial.status for trial in trials_by_rate(home / "run").values()} == {"finished"}
+    assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.1, 0.2, 0.2]
+
+
+def test_no_cluster_at_an_address(home: Path) -> None:
+    with pytest.raises(RunError, match="no Ray cluster answers"):
+        RayCrew("127.0.0.1:1", 1)

@@ -1,0 +1,182 @@
+"""The study asks for points that the sweep has, goes on where it was, and prunes as it was told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+from sweeping import RATE, rates, written
+
+from composer.errors import RunError
+from composer.sweeps.folder import Status, Trial
+from composer.sweeps.space import Point, Sweep, grid, points_of, read_sweep
+from composer.sweeps.study import Asked, Study
+
+KINDS = (
+    'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: identity}}'
+)
+CONDITIONAL = f"""{KINDS}
+  rate: {{{RATE}, log_uniform: [1e-4, 1e-2], when: kind != "none"}}
+  steps: {{set: training.max_steps, int: [10, 20], when: rate < 1e-3}}
+  width: {{set: model.width, values: [8, 16]}}
+  hidden: {{set: training.tokens_per_batch, values: [100, 200], zip: width}}"""
+TPE = "search: {tpe: {trials: 30, seed: 4}}"
+
+
+def sweep_of(folder: Path, axes: str, rest: str = "") -> Sweep:
+    return read_sweep(written(folder, axes, rest))
+
+
+def ended(asked: Asked, value: float | None, status: Status = "finished") -> Trial:
+    name = f"{asked.number:012}"
+    return Trial(asked.number, asked.point, name, 1, 1, 1, status, value, None, None, Path(name))
+
+
+def loss(point: Point) -> float:
+    return float(point.get("rate", 0.5)) + {"gru": 0.0, "lstm": 1.0, "none": 2.0}[str(point["kind"])]
+
+
+def asked_points(study: Study, count: int, anywhere: bool = False) -> list[Point]:
+    points = []
+    for _ in range(count):
+        asked = study.ask(anywhere)
+        study.tell(asked.number, ended(asked, loss(asked.point)))
+        points.append(asked.point)
+    return points
+
+
+def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
+    study = Study(sweep_of(tmp_path, CONDITIONAL, TPE), tmp_path / "study.db")
+    points = asked_points(study, 30)
+    for point in points:
+        assert ("rate" in point) == (point["kind"] != "none")
+        assert ("steps" in point) == (float(point.get("rate", 1.0)) < 1e-3)
+        assert point["hidden"] == {8: 100, 16: 200}[int(point["width"])]
+        assert 1e-4 <= float(point.get("rate", 1e-3)) <= 1e-2
+        assert int(point.get("steps", 10)) in range(10, 21)
+    assert {point["kind"] for point in points} == {"gru", "lstm", "none"}
+    assert len({"steps" in point for point in points}) == 2
+    assert all("hidden" not in each.params for each in study.study.trials)  # what is tied is not drawn
+
+
+def test_a_search_that_was_stopped_draws_as_it_would_have(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    whole = asked_points(Study(sweep, tmp_path / "whole.db"), 16)
+    parts = [point for _ in range(4) for point in asked_points(Study(sweep, tmp_path / "parts.db"), 4)]
+    assert parts == whole
+    other = sweep_of(tmp_path, CONDITIONAL, TPE.replace("seed: 4", "seed: 5"))
+    assert asked_points(Study(other, tmp_path / "other.db"), 16) != whole
+
+
+def test_tpe_learns(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    blind, learned = (asked_points(Study(sweep, tmp_path / f"{each}.db"), 30, each) for each in (True, False))
+    assert sum(map(loss, learned[12:])) < 0.7 * sum(map(loss, blind[12:]))
+
+
+def test_grids_and_random_points_come_in_order_and_as_they_were_told(tmp_path: Path) -> None:
+    for rest in ("", "search: {random: {trials: 7, seed: 3}}"):
+        axes = f"{KINDS}\n  rate: {{{RATE}, values: [0.1, 0.2]}}" if not rest else CONDITIONAL
+        sweep = sweep_of(tmp_path, axes, rest)
+        wanted = [found.point for found in points_of(sweep)]
+        assert wanted == (wanted if rest else grid(sweep))
+        study = Study(sweep, tmp_path / f"{len(rest)}.db")
+        for _ in range(2):  # whoever is killed in between does it again
+            study.enqueue((point, str(number)) for number, point in enumerate(wanted))
+        found = []
+        while study.waits():
+            found.append(study.ask())
+            study.tell(found[-1].number, ended(found[-1], 1.0))
+        assert [asked.point for asked in found] == wanted
+        assert [asked.number for asked in found] == list(range(len(wanted)))
+        assert [each.params for each in study.study.trials] == [study.free(point) for point in wanted]
+
+
+def test_what_was_running_is_left_with_its_point(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    before = Study(sweep, tmp_path / "study.db")
+    asked = [before.ask() for _ in range(3)]
+    before.tell(asked[1].number, ended(asked[1], 1.0))
+    after = Study(sweep, tmp_path / "study.db")
+    assert [(each.number, each.point) for each in after.unfinished()] == [(0, asked[0].point), (2, asked[2].point)]
+
+
+def test_states_are_told_and_told_once(tmp_path: Path) -> None:
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.db")
+    statuses: list[Status] = ["finished", "pruned", "failed"]
+    for status in statuses:
+        asked = study.ask()
+        for _ in range(2):
+            study.tell(asked.number, ended(asked, 1.0, status))
+    study.leave(study.ask(), "excluded", worst=True)
+    study.leave(study.ask(), "double", worst=False)
+    assert [each.state.name for each in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL", "PRUNED", "FAIL"]
+
+
+def reports(study: Study, values: list[float]) -> int | None:
+    """A trial with these scores every hundred steps; where it was pruned, else None and it is told as finished."""
+    asked = study.ask()
+    for number in range(1, len(values) + 1):
+        told = {100 * step: value for step, value in enumerate(values[:number], 1)}
+        if (step := study.report(asked, told)) is not None:
+            study.tell(asked.number, ended(asked, None, "pruned"))
+            return step
+    study.tell(asked.number, ended(asked, values[-1]))
+    return None
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("min", 1.0), ("max", -1.0)])
+def test_the_median_prunes_what_is_worse(tmp_path: Path, direction: str, sign: float) -> None:
+    rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{val/loss: {direction}}}]"
+    study = Study(sweep_of(tmp_path, rates(*(0.1 * each for each in range(1, 9))), rest), tmp_path / "study.db")
+    good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
+    assert [reports(study, each) for each in (good, bad, bad, good)] == [None, None, 300, None]
+    assert reports(study, [sign * 2.0, sign * 2.0, sign * 0.5, sign * 0.5]) is None  # what counts is its best so far
+
+
+def test_hyperband_prunes_the_worse_of_a_bracket(tmp_path: Path) -> None:
+    rest = f"{TPE}\nprune: {{hyperband: {{min_steps: 100, reduction: 2}}}}"
+    study = Study(sweep_of(tmp_path, rates(*(0.01 * each for each in range(1, 60))), rest), tmp_path / "study.db", 800)
+    pruned = [reports(study, [value] * 8) for value in (0.1, 0.5, 0.9, 0.2, 0.6, 0.8) * 6]
+    assert {None} < set(pruned) <= {None, 100, 200, 400, 800}  # only where a bracket has a rung
+    worth = [step is None for step in pruned]
+    assert sum(worth[0::6]) > sum(worth[2::6])  # of the best more come through than of the worst
+
+
+def test_nothing_is_told_twice_and_no_number_is_the_worst(tmp_path: Path) -> None:
+    rest = f"{TPE}\nprune: {{median: {{min_steps: 100, trials: 1}}}}"
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), tmp_path / "study.db")
+    assert reports(study, [1.0, 1.0]) is None
+    asked = study.ask()
+    assert study.report(asked, {100: 0.5, 200: 0.5}) is None
+    assert study.report(asked, {100: 9.0, 200: 9.0}) is None  # a training that goes on writes its rows again
+    assert study.study.trials[-1].intermediate_values == {100: 0.5, 200: 0.5}
+    assert reports(study, [float("nan")]) == 100
+
+
+def test_a_lost_study_is_told_what_the_folders_say(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    first = Study(sweep, tmp_path / "study.db")
+    asked = [first.ask() for _ in range(4)]
+    trials = [ended(asked[0], 1.0), ended(asked[1], None, "pruned"), ended(asked[2], None, "failed"),
+              ended(asked[3], None, "running")]  # fmt: skip
+    study = Study(sweep, tmp_path / "new.db")
+    for _ in range(2):
+        study.restore(trials)
+    assert [each.state.name for each in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [each.params for each in study.study.trials] == [study.free(each.point) for each in asked[:3]]
+    assert set(study.known()) == {each.fingerprint for each in trials[:3]}
+
+
+def test_a_file_that_is_no_study(tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_bytes(b"no database " * 100)
+    with pytest.raises(RunError, match="remove the file"):
+        Study(sweep_of(tmp_path, rates(0.1)), tmp_path / "study.db")
+
+
+def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    asked_points(Study(sweep, tmp_path / "study.db"), 3)
+    (found,) = optuna.study.get_all_study_summaries(f"sqlite:///{tmp_path / 'study.db'}")
+    assert (found.study_name, found.n_trials, found.direction.name) == (sweep.fingerprint[:12], 3, "MINIMIZE")

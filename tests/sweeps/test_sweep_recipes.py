@@ -1,0 +1,95 @@
+"""The sweeps of `recipes/sweeps/`: every point that is not excluded can be trained, and they name what they say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from composer.language.node import plain
+from composer.language.source import read
+from composer.recipe import load
+from composer.sweeps.space import Costed, grid, points_of, read_sweep, recipe_of
+
+ROOT = Path(__file__).parents[2]
+HOME = ROOT / "recipes" / "sweeps"
+SWEEPS = sorted(HOME.glob("*.yaml"))
+
+
+@cache
+def points(name: str) -> list[Costed]:
+    """The points of a sweep; of a search that does not know them before, some that are drawn."""
+    sweep = read_sweep(HOME / f"{name}.yaml")
+    if sweep.search.kind == "tpe":
+        sweep = replace(sweep, search=replace(sweep.search, kind="random", trials=16))
+    return points_of(sweep)
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_every_point_is_a_recipe(file: Path) -> None:
+    found = points(file.stem)
+    assert [each.faults for each in found if each.faults] == []
+    trained = [each for each in found if each.runs]
+    assert len(trained) > len(found) / 2
+    assert len({each.fingerprint for each in trained}) == len(trained)
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_an_editor_sees_no_fault(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("# yaml-language-server: $schema=../../schemas/sweep.schema.json\n")
+    rules = json.loads((ROOT / "schemas" / "sweep.schema.json").read_text(encoding="utf-8"))
+    assert [error.message for error in Draft202012Validator(rules).iter_errors(plain(read(file, str(file))))] == []
+
+
+def test_the_matrix_is_short_and_every_cell_is_its_two_fragments(tmp_path: Path) -> None:
+    """A cell is what `extends` of the base and of one fragment for each side makes."""
+    file = HOME / "mix_and_match.yaml"
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
+    sweep = read_sweep(file)
+    kinds = ("self_attention", "rnn", "cnn")
+    assert [tuple(cell.values()) for cell in grid(sweep)] == list(product(kinds, (*kinds, "none", "combined")))
+    (tmp_path / ".git").mkdir()  # the copy is a repository, out of which no path may lead
+    copytree(ROOT / "recipes", tmp_path / "recipes")
+    mine = tmp_path / "recipes" / "sweeps" / "cell.yaml"
+    for cell in grid(sweep):
+        sides = ", ".join(f"../domhan/fragments/{side}_{cell[side]}.yaml" for side in ("encoder", "decoder"))
+        mine.write_text(f"recipe: 1\nextends: [fragments/mix_and_match.yaml, {sides}]\n", encoding="utf-8")
+        assert recipe_of(sweep, cell).fingerprints == load(mine).fingerprints
+
+
+def test_the_tape_and_what_carries_it_are_one() -> None:
+    """Both sides of the model have the same memory, and only a tape has slots, heads and shifts."""
+    sweep = read_sweep(HOME / "memory_heads.yaml")
+    kinds = {"queue": "queue_memory", "stack": "stack_memory", "deque": "deque_memory", "tape": "ntm"}
+    for each in points("memory_heads"):
+        assert each.point["memory"] == each.point["carried"]
+        assert ("slots" in each.point) == (each.point["memory"] == "tape")
+        model = recipe_of(sweep, each.point).model
+        for side in ("encoder", "decoder"):
+            (loop,) = model[side]
+            names = [name for block in loop["recurrent"]["stack"] for name in block]
+            assert names[:3] == ["concat", "rnn", kinds[str(each.point["memory"])]]
+        if each.point["memory"] == "tape":
+            (ntm,) = (block["ntm"] for block in model["encoder"][0]["recurrent"]["stack"] if "ntm" in block)
+            told = {key: each.point[axis] for key, axis in NTM.items()}
+            assert {key: ntm[key] for key in NTM} == told
+
+
+NTM = {"slots": "slots", "read_heads": "heads", "write_heads": "heads", "shift": "shift"}
+
+
+def test_a_search_stays_below_two_million_parameters() -> None:
+    sweep = read_sweep(HOME / "small_numbers.yaml")
+    drawn = points("small_numbers")
+    assert any(each.excluded for each in drawn)
+    assert all(each.parameters < 2_000_000 for each in drawn if each.runs)
+    assert (sweep.search.kind, sweep.prune.kind if sweep.prune else None) == ("tpe", "hyperband")
+    task = recipe_of(sweep, drawn[0].point).dataset["generate"]["number_words"]
+    assert (task["source"], task["target"]) == ("de", "es")
