@@ -78,6 +78,11 @@ class Tokenizers:
         part = self._part(side)
         return [part.decode([index]) or "·" for index in self.encode(side, [line])[0]]
 
+    def vocabulary(self, side: str) -> list[str]:
+        """The token of every id, as the tokenizer names it."""
+        part = self._part(side)
+        return [part.id_to_token(index) for index in range(part.get_vocab_size())]
+
     def size(self, side: str) -> int:
         """How many ids there are, the four special ones included."""
         return self._part(side).get_vocab_size()
