@@ -94,6 +94,7 @@ def test_the_folder_has_the_tokenizer(tmp_path: Path) -> None:
 
 
 CROSS = "[{cross_attention: {heads: 2"
+NAMED = transformer().replace("- norm", "- norm: {as: x}", 1)
 FORWARD = ", {residual: [feed_forward]}"
 
 
@@ -108,7 +109,7 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer(scale=0.7), "`scale` of"),
         (transformer(last="norm: rms"), "`kind` of"),
         (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),
-        (transformer().replace(CROSS, f"{CROSS}, from: encoder.x").replace("- norm", "- norm: {as: x}", 1), "reads some"),
+        (NAMED.replace(CROSS, f"{CROSS}, from: encoder.x"), "reads something else"),
         (transformer().replace(CROSS, CROSS.replace("2", "4")), "differ in `heads`: 2, 4"),
         (transformer().replace(FORWARD, ""), "`feed_forward` should"),
         (transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1), "no layers of 2"),
