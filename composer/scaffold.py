@@ -16,6 +16,9 @@ from composer.language import schema
 
 SAMPLE = 20_000
 """Lines that are looked at to see which letters the two texts use."""
+ENOUGH = 50
+"""Pairs of which some can be spared to measure with."""
+MOST_HELD = 1000
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,10 @@ vars: {width: %{width}, hidden: %{hidden}, layers: %{layers}, heads: %{heads}}  
 data:
   parallel:                    # one sentence a line; line 7 of one file is the translation of line 7 of the other
     train: {source: %{source}, target: %{target}}
-    # Text that is not trained on tells how good the model is; cut a few hundred lines off and name them here:
-    # val: {source: val.source, target: val.target}       # watched while training; the best weights are kept
-    # test: {source: test.source, target: test.target}    # measured by `seqcomposer evaluate`
+    # Text that is not trained on tells how good the model is. A number takes so many of these lines; files can be named
+    # like those of `train`.
+    %{hold}val: %{held}                   # watched while training; the best weights are kept
+    %{hold}test: %{held}                  # measured by `seqcomposer evaluate`
   tokenizer: {bpe: {size: %{vocabulary}, joint: %{joint}}}    # pieces of words; joint: %{why_joint}
   max_length: 256              # longer training pairs are left out, and counted
 
@@ -136,6 +140,8 @@ def fill(source: Path, target: Path, output: Path, pairs: int) -> str:
         source=_quoted(_beside(source, output)),
         target=_quoted(_beside(target, output)),
         vocabulary=size.vocabulary,
+        hold="" if pairs >= ENOUGH else "# ",
+        held=min(MOST_HELD, max(1, pairs // 25)),
         joint=str(joint).lower(),
         why_joint="both sides use the same letters" if joint else "the two sides use different letters",
         dropout=size.dropout,

@@ -96,7 +96,8 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     try:
         if data.get("babi"):
             return babi.check_babi(recipe, folders)
-        return [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
+        faults = [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
+        return faults or _check_held_out(recipe, folders)
     except OSError as error:
         return [_unread(recipe, error)]
 
@@ -123,9 +124,21 @@ def _wanting(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
 
 
 def _from_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    """The pairs of a split's own files, or of the training files those that belong to it."""
+    from composer.data import held_out
+
+    parallel = recipe.dataset["parallel"]
+    sizes = held_out.asked(parallel)
+    if not sizes or (split not in sizes and split != "train"):
+        return _pairs_in(recipe, parallel[split], split, folders)
+    whole = _pairs_in(recipe, parallel["train"], "train", folders)
+    rows = held_out.rows_of(len(whole), sizes)[split]
+    return Pairs({side: held_out.Chosen(lines, rows) for side, lines in whole.sides.items()})
+
+
+def _pairs_in(recipe: Recipe, told: Mapping[str, Any], split: str, folders: Sequence[Path]) -> Pairs:
     from composer.data import columns
 
-    told = recipe.dataset["parallel"][split]
     wanted = {side: str(told[side]) for side in sides(recipe)}
     if not told.get("file"):
         return Pairs({side: columns.TextColumn(_found(name, folders)) for side, name in wanted.items()})
@@ -172,6 +185,8 @@ def _found(name: str, folders: Sequence[Path]) -> Path:
 
 def _check_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Iterator[Fault]:
     told = recipe.dataset["parallel"][split]
+    if isinstance(told, int):
+        return iter(())
     wanted = {side: str(told[side]) for side in sides(recipe)}
     found = _table(told["file"], wanted, folders) if told.get("file") else _texts(split, wanted, folders)
     return (_fault(recipe, ("data", "parallel", split), each) for each in found)
@@ -190,6 +205,23 @@ def _texts(split: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> li
     counts = {side: files.count_lines(path) for side, path in paths.items() if path}
     first, *others = counts
     return [_unequal(split, first, other, counts, wanted) for other in others if counts[other] != counts[first]]
+
+
+def _check_held_out(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
+    """That val and test take more pairs of the training files than there are."""
+    from composer.data import held_out
+
+    parallel = recipe.dataset["parallel"]
+    sizes = held_out.asked(parallel)
+    if not sizes:
+        return []
+    count = len(_pairs_in(recipe, parallel["train"], "train", folders))
+    if sum(sizes.values()) < count:
+        return []
+    split = next(iter(sizes))
+    message = f"{' and '.join(sizes)} take {sum(sizes.values()):,} pairs, and the training files have {count:,}"
+    most = max(1, count // 20)
+    return [recipe.fault("empty", ("data", "parallel", split), message, f"write, for example, `{split}: {most}`")]
 
 
 def _text(side: str, path: Path) -> Problem | None:

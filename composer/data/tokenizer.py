@@ -81,7 +81,7 @@ class Tokenizers:
     def vocabulary(self, side: str) -> list[str]:
         """The token of every id, as the tokenizer names it."""
         part = self._part(side)
-        return [part.id_to_token(index) for index in range(part.get_vocab_size())]
+        return [part.id_to_token(index) or "" for index in range(part.get_vocab_size())]
 
     def size(self, side: str) -> int:
         """How many ids there are, the four special ones included."""

@@ -55,7 +55,7 @@ def _data_keys(root: Node) -> Iterator[Fault]:
     sources = _sources(root)
     for split in SPLITS:
         node = _child(root, "data", "parallel", split)
-        if node is not None:
+        if node is not None and isinstance(node.value, dict):  # else a number of pairs
             yield from _keys_of(node, ("data", "parallel", split), ("file", "target"), sources)
     hub = _child(root, "data", "hub")
     if hub is not None:

@@ -35,13 +35,14 @@ class Parallel:
 
     Settings:
         train: What is trained on.
-        val: What the training is watched with: validation loss, BLEU, the choice of the best weights.
-        test: What `evaluate` measures.
+        val: What the training is watched with: validation loss, BLEU, the choice of the best weights. A number takes so
+            many pairs of the training files, spread evenly over them, which are then not trained on.
+        test: What `evaluate` measures; a number as of `val`.
     """
 
     train: Split
-    val: Split | None = None
-    test: Split | None = None
+    val: Split | Count | None = None
+    test: Split | Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
