@@ -55,11 +55,11 @@ BLOCKS = [
     ("norm: rsm", "6:13:value", "`rsm` is not; did you mean `rms`?", "write `rms`"),
     ("norm: {kind: rsm}", "6:20:value", "one of `layer`, `rms`", "write `rms`"),
     ("rnn: {bidirectional: no}", "6:28:type", "takes `true` or `false`; `no` is text", "write `false`"),
-    ("linear: {bias: 1}", "6:22:type", "takes `true` or `false`; `1` is not", "write `true`"),
+    ("linear: {bias: 1}", "6:22:type", "takes `true` or `false`; `1` is a number", "write `true`"),
     ("linear: {as: 'a b'}", "6:20:type", "`as` takes a name of letters", "write a name"),
-    ("linear: {as: 3}", "6:20:type", "`3` is not", 'write `"3"`'),
+    ("linear: {as: 3}", "6:20:type", "`3` is a number", 'write `"3"`'),
     ("repeat", "6:7:missing", "`repeat` needs `times`, `stack`", "write `repeat: {times: ..., stack: ...}`"),
-    ("repeat: 3", "6:15:type", "`repeat` takes a mapping; `3` is not", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat: 3", "6:15:type", "`repeat` takes a mapping; `3` is a number", "write `repeat: {times: ..., stack: ...}`"),
     ("repeat: {times: 2}", "6:7:missing", "`repeat` needs `stack`", "add `stack:`"),
     ("repeat:", "6:7:type", "`repeat` has nothing after its colon", "write `repeat: {times: ..., stack: ...}`"),
     ("norm:", "6:7:type", "`norm` has nothing after its colon", "write `norm` without the colon"),
@@ -74,13 +74,21 @@ BLOCKS = [
     ("{type: rnn}", "6:8:unknown", "a block has no `type`", "write `- rnn`"),
     ("{}", "6:7:empty", "there is no block here", "write its name"),
     ("[norm]", "6:7:type", "a block is a name, or a name with settings; this is a list", "the names are"),
-    ("5", "6:7:type", "`5` is not", "the names are"),
+    ("5", "6:7:type", "`5` is a number", "the names are"),
     ("null", "6:7:type", "`null` is no value here", "the names are"),
     ("parallel: {branches: {a: []}, merge: sum}", "6:29:empty", "`a` is a stack without blocks", "identity"),
     ("parallel: {branches: {'a b': [norm]}}", "6:29:name", "`a b` cannot be a name", "letters, digits"),
     ("parallel: {branches: [norm]}", "6:29:type", "a stack (a list of blocks); `norm` is text", "write `[norm]`"),
     ("parallel: {branches: [[nomr]]}", "6:30:unknown", "did you mean `norm`?", "write `norm`"),
-    ("concat: {of: [1]}", "6:21:type", "an item of `of` takes text; `1` is not", 'write `"1"`'),
+    ("concat: {of: [1]}", "6:21:type", "an item of `of` takes text; `1` is a number", 'write `"1"`'),
+    ("rnn: {initial_state: [a]}", "6:28:type", "takes text or `{copy: ...}`; this is a list", "the default is `zeros`"),
+    ("repeat: {times: 0, stack: [norm]}", "6:23:bound", "a whole number (1 or more) or `length`; `0` is too small",
+     "write a whole number (1 or more) or `length`"),
+    ("repeat: {times: lenght, stack: [norm]}", "6:23:value", "did you mean `length`?", "write `length`"),
+    ("concat: 3", "6:15:type", "takes text or a list of texts; `3` is a number", 'write `"3"`'),
+    ("conv2d: {kernel: 3}", "6:24:type", "a list of 2 whole numbers; `3` is a number", "write `[3, 3]`"),
+    ("conv2d: {kernel: [3]}", "6:24:bound", "a list of 2 whole numbers; this has 1", "the default is `[3, 3]`"),
+    ("parallel: {branches: 3}", "6:28:type", "takes a list of stacks or a mapping of names to stacks", "write a list"),
     ("rnn: {initial_state: {cop: encoder.x}}", "6:29:unknown", "did you mean `copy`?", "write `copy`"),
 ]  # fmt: skip
 
@@ -117,14 +125,29 @@ SECTIONS = [
     ("trainer: {logger: false}", "6:11:refused", "`logger`", "write `logging`"),
     ("trainer: {devicse: 2}", "6:11:unknown", "did you mean `devices`?", "write `devices`"),
     ("decoding: beem", "6:11:unknown", "did you mean `beam`?", "write `beam`"),
-    ("logging: {wandb: true}", "6:18:value", "takes a mapping or `false`; `true` is not", "`false`"),
+    ("logging: {wandb: true}", "6:18:value", "a mapping such as `{project: ...}` or `false`; `true` is not", "`false`"),
     ("logging: {wandb: {mode: onlin}}", "6:25:value", "did you mean `online`?", "write `online`"),
     ("name: a/b", "6:7:type", "`a/b` is not", "letters, digits"),
     ("name: ../x", "6:7:type", "`../x` is not", "letters, digits"),
     ("name: .x", "6:7:type", "`.x` is not", "letters, digits"),
     ('name: "x\\n"', "6:7:type", "is not", "letters, digits"),
-    ("name: 5", "6:7:type", "`5` is not", 'write `"5"`'),
+    ("name: 5", "6:7:type", "`5` is a number", 'write `"5"`'),
     ("name: [x]", "6:7:type", "this is a list", "letters"),
+    ("trainer: {devices: 0}", "6:20:bound",
+     "`devices` takes `auto`, a whole number (1 or more) or a list of whole numbers; `0` is too small",
+     "write 1 or more; the default is `auto`"),
+    ("trainer: {devices: 1000000000}", "6:20:bound", "too large", "write 1 or more and at most 10000; the default"),
+    ("trainer: {devices: [0, x]}", "6:24:type", "an item of `devices` takes a whole number, 0 or more; `x` is text",
+     "write a whole number"),
+    ("trainer: {limit_val_batches: 1.5}", "6:30:bound",
+     "a whole number (0 or more) or a number (0 or more and at most 1); `1.5` is too large",
+     "write 0 or more and at most 1; the default is `1.0`"),
+    ("trainer: {deterministic: wran}", "6:26:value", "takes `true`, `false` or `warn`; `wran` is not; did you mean",
+     "write `warn`"),
+    ("trainer: {deterministic: 1}", "6:26:type", "`1` is a number", "write `true`"),
+    ("trainer: 3", "6:10:type", "takes a mapping; `3` is a number", "write `trainer: {accelerator: ...}`"),
+    ("logging: {wandb: [a]}", "6:18:type", "this is a list", "write a mapping such as `{project: ...}` or `false`"),
+    ("vars: [a]", "6:7:type", "takes a mapping; this is a list", "write `vars: {NAME: ...}`"),
 ]  # fmt: skip
 
 
@@ -177,6 +200,30 @@ WHOLES = [
 @pytest.mark.parametrize(("text", "expected"), WHOLES)
 def test_a_bad_whole(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "place", "message", "fix"),
+    [
+        ("name: x", "1:1:missing", "a recipe begins with the version of its language", "`recipe: 1` as the first line"),
+        ("recipe: 0", "1:9:value", "and the only one is 1; `0` is not", "write `recipe: 1`"),
+        ("recipe: '1'", "1:9:type", "and the only one is 1; `1` is text", "write `recipe: 1`"),
+        ("recipe: 1.0", "1:9:type", "and the only one is 1; `1.0` is a number", "write `recipe: 1`"),
+        ("recipe: 7", "1:9:version", "written in version 7 of its language; this seqcomposer reads version 1",
+         "install a newer seqcomposer"),
+    ],
+)  # fmt: skip
+def test_another_version(tmp_path: Path, first: str, place: str, message: str, fix: str) -> None:
+    (fault,) = refused(tmp_path, SMALL.replace("recipe: 1", first))
+    assert places([fault]) == [place]
+    assert message in fault.message
+    assert fix in fault.hint
+
+
+def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("# newer\nrecipe: 2\n", encoding="utf-8")
+    (fault,) = refused(tmp_path, f"extends: base.yaml\n{SMALL}")
+    assert (Path(fault.file).name, fault.line, fault.code) == ("base.yaml", 2, "version")
 
 
 FILES = "recipe: 1\ndata: {parallel: {train: @}}\nmodel: {width: 8, %, decoder: [norm]}\n"

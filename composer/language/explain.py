@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from composer.errors import Fault, meant, nearest, show_path
 from composer.language.describe import (
@@ -12,53 +12,18 @@ from composer.language.describe import (
     form,
     is_stack,
     listed,
-    number_in,
-    only_mapping,
     parts,
     scalar_text,
     wants,
 )
-from composer.language.node import Mark, Node, fault_at
+from composer.language.node import Mark, Node
 from composer.language.schema import Schema
-
-Path = tuple[str | int, ...]
+from composer.language.versions import VERSION, no_version, other_version
+from composer.language.wrong import Path, Wrong, value_hint
 
 SINGULAR = {"block": "block", "optimizers": "optimizer", "schedules": "schedule", "tokenizers": "tokenizer",
             "tasks": "task", "decoders": "way of decoding", "initializations": "initialization",
             "searches": "search", "prunings": "way of pruning"}  # fmt: skip
-BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
-
-
-class Wrong(NamedTuple):
-    """One error of the schema: its keyword, the keyword's detail, and the value and the node that it is about."""
-
-    root: Schema
-    path: Path
-    keyword: str
-    detail: Any
-    value: Any
-    schema: Schema
-    node: Node
-
-    def fault(self, mark: Mark, code: str, message: str, hint: str, key: str | None = None) -> Fault:
-        path = self.path if key is None else (*self.path, key)
-        return fault_at(mark, code, show_path(path), message, hint)
-
-    @property
-    def document(self) -> str:
-        """What is read, by its kind."""
-        return "a sweep" if "sweep" in self.root["properties"] else "a recipe"
-
-    @property
-    def subject(self) -> str:
-        """What the fault is about, by its name."""
-        names = [step for step in self.path if isinstance(step, str)]
-        if not names:
-            return self.document
-        first = self.schema.get("x-first")
-        if first is not None:
-            return f"`{first}` of `{names[-1]}`"
-        return f"`{names[-1]}`" if self.path[-1] == names[-1] else f"an item of `{names[-1]}`"
 
 
 def explain(root: Node, whole: Schema, path: Path, keyword: str, detail: Any, value: Any, schema: Schema) -> Fault:
@@ -117,6 +82,8 @@ def _home_of(wrong: Wrong, name: str) -> str:
 
 def _missing_key(wrong: Wrong) -> Fault:
     name = wrong.detail
+    if not wrong.path and name in ("recipe", "sweep"):
+        return no_version(wrong.node.mark._replace(length=1), name)
     what = _keys_here(wrong)[name].get("description", "")
     message = f"{_owner(wrong)} needs `{name}`"
     place = wrong.node.place if wrong.path else wrong.node.mark._replace(length=1)
@@ -256,13 +223,24 @@ def _a(noun: str) -> str:
 def _wrong_value(wrong: Wrong) -> Fault:
     if "x-choice" in wrong.schema:
         return _bare_name(wrong) if isinstance(wrong.value, str) else _wrong_choice(wrong)
+    if wrong.path in (("recipe",), ("sweep",)):
+        return _bad_version(wrong, str(wrong.path[0]))
     if wrong.keyword == "minItems" and not wrong.value:
         return _empty_list(wrong)
     if wrong.keyword == "type" and wrong.value is None and _is_settings(wrong):
         return _nothing_after_colon(wrong)
-    code = "type" if wrong.keyword in ("type", "pattern") else "value" if wrong.keyword == "enum" else "bound"
     message = f"{wrong.subject} takes {describe(wrong.schema, wrong.keyword)}; {_what(wrong)}"
-    return wrong.fault(_value_mark(wrong), code, message, _value_hint(wrong))
+    return wrong.fault(_value_mark(wrong), _code(wrong), message, value_hint(wrong))
+
+
+def _bad_version(wrong: Wrong, subject: str) -> Fault:
+    if type(wrong.value) is int and wrong.value > VERSION:
+        return other_version(_value_mark(wrong), subject, wrong.value)
+    return no_version(_value_mark(wrong), subject, _code(wrong), _what(wrong))
+
+
+def _code(wrong: Wrong) -> str:
+    return "type" if wrong.keyword in ("type", "pattern") else "value" if wrong.keyword == "enum" else "bound"
 
 
 def _value_mark(wrong: Wrong) -> Mark:
@@ -293,6 +271,8 @@ def _nothing_after_colon(wrong: Wrong) -> Fault:
 def _what(wrong: Wrong) -> str:
     """What stands there instead."""
     value = wrong.value
+    if isinstance(value, list) and wrong.keyword in ("minItems", "maxItems"):
+        return f"this has {len(value)}"
     if isinstance(value, (list, dict)):
         return f"this is a {'list' if isinstance(value, list) else 'mapping'}"
     if value is None:
@@ -310,6 +290,8 @@ def _flaw(wrong: Wrong, value: Any) -> str:
         return "too large"
     if isinstance(value, bool) and wants(wrong.schema, "integer", "number"):
         return "not a number"
+    if wrong.keyword == "type" and isinstance(value, (bool, int, float)) and not _takes_number(wrong, value):
+        return "a truth value" if isinstance(value, bool) else "a number"
     if isinstance(value, float) and wants(wrong.schema, "integer"):
         return "not a whole number"
     if isinstance(value, str) and (wrong.keyword == "type" or (wrong.node.quoted and value in allowed(wrong.schema))):
@@ -317,38 +299,12 @@ def _flaw(wrong: Wrong, value: Any) -> str:
     return f"not{meant(scalar_text(value), allowed(wrong.schema))}"
 
 
+def _takes_number(wrong: Wrong, value: float) -> bool:
+    return wants(wrong.schema, "boolean" if isinstance(value, bool) else "integer", "number")
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _value_hint(wrong: Wrong) -> str:
-    mended = _mended(wrong)
-    if mended:
-        return f"write `{mended}`{' without quotes' if wrong.node.quoted and mended == wrong.node.text else ''}"
-    stack = any(is_stack(each) for each in parts(wrong.schema))
-    if stack and isinstance(wrong.value, dict):
-        return "begin each block with `- `"
-    if only_mapping(wrong.schema):
-        return f"write `{form(str(wrong.path[-1]), only_mapping(wrong.schema))}`"
-    if wrong.schema.get("default") is not None and wrong.schema["default"] not in ([], {}):
-        return f"the default is `{scalar_text(wrong.schema['default'])}`"
-    return f"write {describe(wrong.schema, wrong.keyword)}"
-
-
-def _mended(wrong: Wrong) -> str:
-    """What was surely meant, or ""."""
-    value, schema = wrong.value, wrong.schema
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer() and wants(schema, "integer"):
-        return str(int(value)) if abs(value) < 1e15 else ""
-    if isinstance(value, str) and wants(schema, "integer", "number"):
-        return number_in(value)
-    if isinstance(value, (str, int)) and wants(schema, "boolean"):
-        return BOOLEAN_WORDS.get(str(value).lower(), "")
-    if isinstance(value, (int, float)) and wrong.keyword == "type" and wants(schema, "string"):
-        return f'"{wrong.node.text}"'
-    if isinstance(value, str) and any(is_stack(each) for each in parts(schema)):
-        return f"[{value}]"
-    return nearest(scalar_text(value), allowed(schema)) if not isinstance(value, (list, dict)) else ""
 
 
 _EXPLAINED = {

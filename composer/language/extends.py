@@ -1,4 +1,7 @@
-"""`extends`: a recipe laid over others, in files that may lie no higher than the repository or folder of the recipe."""
+"""`extends`: a recipe laid over others.
+
+They are files that may lie no higher than the repository or folder of the recipe, or recipes of the store, pinned.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from composer.errors import RecipeError, meant
-from composer.language.node import Node, fault_at
-from composer.language.source import read
+from composer.errors import Fault, RecipeError, meant
+from composer.language.node import Node, fault_at, plain
+from composer.language.pins import pinned, read_pinned
+from composer.language.source import dump, read
+from composer.language.versions import version_fault
 
 MAX_FILES = 32
 
@@ -35,6 +40,20 @@ def beside(file: Path, named: Node) -> Node:
     """The recipe that a value of a file names, by the rules of `extends`. Raises RecipeError with the faults of all."""
     root = _Extender(_ceiling(file)).base(named, str(file), file.parent, (_real(file),))
     return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
+
+
+def portable(path: Path, ceiling: Path | None = None) -> str:
+    """A recipe as the store keeps it: one YAML text with all that it extends, and with its `vars` still open.
+
+    The hash of this text is what others write down, so the same recipe must give the same bytes in every version.
+    `ceiling` is the folder above which no path may climb, where that is not the repository of the file: of a recipe
+    that somebody else wrote, the folder that it came in. Raises RecipeError.
+    """
+    top = _ceiling(path) if ceiling is None else Path(os.path.realpath(ceiling))
+    if ceiling is not None and not Path(_real(path)).is_relative_to(top):
+        raise RecipeError([Fault(str(path), 1, 1, "file", "", "this leads out of its folder", "name a file inside it")])
+    root = _Extender(top).load(path, str(path), ())
+    return dump({name: plain(node) for name, node in root.value.items() if name != "extends"})
 
 
 def _ceiling(path: Path) -> Path:
@@ -72,7 +91,7 @@ class _Extender:
         return self.done[real]
 
     def _load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
-        own = read(path, shown)
+        own = _of_this_version(read(path, shown))
         bases, faults = [], []
         for node in _extended(own):
             try:
@@ -88,6 +107,8 @@ class _Extender:
 
     def base(self, node: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
         """What one file extends, by the name that it gives. Raises RecipeError."""
+        if isinstance(node.value, dict):
+            return self._kept(node, chain)
         named = node.value
         target = os.path.realpath(folder / named)
         if os.path.isabs(named) or not Path(target).is_relative_to(self.ceiling):
@@ -96,9 +117,20 @@ class _Extender:
         if target in chain:
             names = [os.path.relpath(each, self.ceiling) for each in (*chain[chain.index(target) :], target)]
             self._refuse(node, "cycle", f"these recipes extend each other: {' -> '.join(names)}", "break the circle")
+        self._count(node, chain)
+        return self._read(node, Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), named)), chain)
+
+    def _count(self, node: Node, chain: tuple[str, ...]) -> None:
         if len(self.done) + len(chain) > MAX_FILES:
             self._refuse(node, "size", f"more than {MAX_FILES} files extend each other", "use fewer files")
-        return self._read(node, Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), named)), chain)
+
+    def _kept(self, node: Node, chain: tuple[str, ...]) -> Node:
+        """A recipe of the store, which extends no other."""
+        pin = pinned(node)
+        if pin.sha256 not in self.done:
+            self._count(node, chain)
+            self.done[pin.sha256] = _of_this_version(read_pinned(pin))
+        return self.done[pin.sha256]
 
     def _read(self, node: Node, target: Path, shown: str, chain: tuple[str, ...]) -> Node:
         if not os.path.isfile(target):
@@ -113,14 +145,23 @@ class _Extender:
         raise RecipeError([fault_at(node.mark, code, "extends", message, hint)])
 
 
+def _of_this_version(own: Node) -> Node:
+    """A file's recipe: what one says that is written in another version would be lost under what is laid over it."""
+    fault = version_fault(own)
+    if fault is not None:
+        raise RecipeError([fault])
+    return own
+
+
 def _extended(own: Node) -> list[Node]:
     extends = own.value.get("extends")
     if extends is None or extends.value is None:
         return []
     nodes = extends.value if isinstance(extends.value, list) else [extends]
-    wrong = [node for node in nodes if not isinstance(node.value, str) or not node.value]
+    wrong = [node for node in nodes if not isinstance(node.value, (str, dict)) or not node.value]
     if wrong:
-        message, hint = "`extends` takes a path or a list of paths", "write `extends: base.yaml`"
+        message = "`extends` takes a path, a pinned recipe, or a list of them"
+        hint = "write `extends: base.yaml`, or `extends: {pull: REF, sha256: HEX}`"
         raise RecipeError(fault_at(node.mark, "type", "extends", message, hint) for node in wrong)
     return nodes
 

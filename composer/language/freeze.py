@@ -17,7 +17,9 @@ DEFAULT_EPOCHS = 10
 BUDGETS = ("max_steps", "max_epochs", "max_minutes")
 NOT_FROZEN = ("extends", "vars", "description")
 DECIDES_NOTHING = ("workers",)
-"""What of `training` can change without changing the result, as all of `trainer` can."""
+"""What of `training` can change without changing the result."""
+DECIDES = ("limit_val_batches",)
+"""What of `trainer` decides: which checkpoint is the best, and when a training is stopped early."""
 
 Data = dict[str, Any]
 
@@ -36,11 +38,30 @@ def freeze(written: Data, schema: Schema, name: str) -> Data:
     return frozen
 
 
-def fingerprints(frozen: Data) -> dict[str, str]:
-    """SHA-256, in hexadecimal, of what is trained, of what it is trained on, and of all that decides a run."""
-    run = {key: frozen[key] for key in ("data", "model", "training", "decoding")}
-    run["training"] = {key: value for key, value in frozen["training"].items() if key not in DECIDES_NOTHING}
-    return {"model": _hash(frozen["model"]), "data": _hash(frozen["data"]), "run": _hash(run)}
+def fingerprints(frozen: Data, data: str | None = None, began: Data | None = None) -> dict[str, str]:
+    """SHA-256, in hexadecimal, of what is trained, of what it is trained on, and of all that decides the result.
+
+    `data` is the fingerprint of the data where more is known of them than what the recipe says; `began` is what stands
+    for the weights and the tokenizer that a run did not begin with at random.
+
+    What changes a weight, or a score, changes `run`. All of `model` counts but `dropout`, which stands in the blocks'
+    own settings by now; names count too, since weights are called by those of encoders. All of `data`, `decoding` and
+    `training` counts but DECIDES_NOTHING; `compile` and `accumulate` round differently, and a budget in minutes is what
+    it says. Of `trainer` DECIDES counts. The rest of it is the machine: accelerator, devices, strategy, `benchmark` and
+    `deterministic` change how sums are rounded, and several processes which units are dropped, but not what is asked
+    for; they belong to the lock in run.json. `logging`, `name`, `description` and `vars` decide nothing.
+    """
+    model = {key: value for key, value in frozen["model"].items() if key != "dropout"}
+    model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
+    found = {"model": _hash(model), "data": data or _hash(frozen["data"])}
+    run = {
+        **found,
+        "training": {key: value for key, value in frozen["training"].items() if key not in DECIDES_NOTHING},
+        "decoding": frozen["decoding"],
+        "trainer": {key: frozen["trainer"][key] for key in DECIDES},
+        "began": began,
+    }
+    return {**found, "run": _hash(run)}
 
 
 def _hash(data: Any) -> str:

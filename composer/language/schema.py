@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.errors import RunError
+from composer.language.pins import PIN
 
 Schema = dict[str, Any]
 
@@ -386,6 +387,7 @@ KINDS: dict[str, Schema] = {
     "texts": _any_of([{"type": "array", "items": NAME}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text("^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a name of letters, digits, `.`, `_` and `-`"),
+    "bases": {"x-list": True, **_any_of([NAME, {"type": "array", "items": _any_of([NAME, PIN]), "minItems": 1}, PIN])},
     "paths": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
     "any": {"x-open": True},
 }  # fmt: skip

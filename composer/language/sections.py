@@ -25,7 +25,7 @@ Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
 PositiveShare = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 RecipeName = Annotated[str, Kind("recipe_name")]
 Identifier = Annotated[str, Kind("identifier")]
-Paths = Annotated[str | list[str], Kind("paths")]
+Bases = Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")]
 Optimizer = Annotated[Any, Kind("choice:optimizers")]
 Schedule = Annotated[Any, Kind("choice:schedules")]
 Initialization = Annotated[Any, Kind("choice:initializations")]
@@ -312,7 +312,8 @@ class Recipe:
         recipe: The version of the recipe language.
         name: The name of the recipe and of its runs; the file's name without it.
         description: What it is for, in a sentence.
-        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key.
+        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
+            is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the store.
         vars: Values with names; `${name}` stands for one anywhere in the recipe.
         data: What is trained on.
         model: What is trained.
@@ -325,7 +326,7 @@ class Recipe:
     recipe: Literal[1]
     name: RecipeName | None = None
     description: Text | None = None
-    extends: Paths | None = None
+    extends: Bases | None = None
     vars: dict[Identifier, Open] | None = None
     data: Data
     model: Model

@@ -50,7 +50,18 @@ _WORDS: dict[str, bool | None] = {
 
 def read(path: Path, shown: str) -> Node:
     """The mapping that a file holds; `shown` is the file's name in faults. Raises RecipeError."""
-    return parse(_decode(_bytes(path, shown), shown), shown)
+    return read_bytes(_bytes(path, shown), shown)
+
+
+def decoded(path: Path, shown: str) -> tuple[bytes, str]:
+    """The bytes of a file, and the text that they are. Raises RecipeError."""
+    data = _bytes(path, shown)
+    return data, _decode(data, shown)
+
+
+def read_bytes(data: bytes, shown: str) -> Node:
+    """The mapping that a file's bytes are. Raises RecipeError."""
+    return parse(_decode(data, shown), shown)
 
 
 def _bytes(path: Path, shown: str) -> bytes:

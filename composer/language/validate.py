@@ -20,8 +20,9 @@ from composer.errors import Fault, RecipeError, nearest
 from composer.language.agree import disagreements
 from composer.language.explain import explain
 from composer.language.extends import DATA_SOURCES
-from composer.language.node import Node, fault_at, plain
+from composer.language.node import Node, plain
 from composer.language.schema import Schema, alternative
+from composer.language.versions import version_fault
 
 Errors = Iterator[ValidationError]
 
@@ -33,8 +34,8 @@ VALUE_KEYWORDS = frozenset({
 
 def validate(root: Node, schema: Schema) -> None:
     """Raises RecipeError with everything that can be found wrong without a model."""
-    _check_version(root)
-    faults = schema_faults(root, schema) or disagreements(root)
+    version = version_fault(root)
+    faults = [version] if version is not None else schema_faults(root, schema) or disagreements(root)
     if faults:
         raise RecipeError(faults)
 
@@ -63,14 +64,6 @@ def _missing(error: ValidationError) -> list[str]:
     if error.validator == "required":
         return [str(error.validator_value)]
     return [] if error.validator != "oneOf" or error.validator_value else list(DATA_SOURCES)
-
-
-def _check_version(root: Node) -> None:
-    node = root.value.get("recipe")
-    if node is not None and type(node.value) is int and node.value > 1:
-        message = f"this recipe is written in version {node.value} of the language; this seqcomposer reads version 1"
-        hint = "use a newer seqcomposer, or write `recipe: 1` where the recipe holds nothing new"
-        raise RecipeError([fault_at(node.mark, "version", "recipe", message, hint)])
 
 
 def _validator(schema: Schema) -> Any:

@@ -109,10 +109,15 @@ def _base(file: Path, root: Node, faults: list[Fault]) -> Node | None:
     node = root.value["base"]
     base = _named(file, node, "base", faults)
     if base is not None and "sweep" in base.value:
-        message = f"`{node.value}` is a sweep, and a base is a recipe"
+        message = f"{'this' if isinstance(node.value, dict) else f'`{node.value}`'} is a sweep, and a base is a recipe"
         faults.append(fault_at(node.mark, "base", "base", message, "name a recipe: the sweep's own base, for instance"))
         return None
     return base
+
+
+def _home(file: Path, base: Node) -> Path:
+    """The file beside which the data lie: the base's, or the sweep's own where the base is of the store."""
+    return file if isinstance(base.value, dict) else file.parent / base.value
 
 
 def _named(file: Path, node: Node, path: str, faults: list[Fault]) -> Node | None:
@@ -120,7 +125,7 @@ def _named(file: Path, node: Node, path: str, faults: list[Fault]) -> Node | Non
     try:
         return beside(file, node)
     except RecipeError as error:
-        faults.extend(replace(each, path=path) if each.path == "extends" and each.file == str(file) else each
+        faults.extend(replace(each, path=each.path.replace("extends", path, 1)) if each.file == str(file) else each
                       for each in error.faults)  # fmt: skip
         return None
 
@@ -130,7 +135,7 @@ def _made(file: Path, root: Node, base: Node, axes: tuple[Axis, ...], overrides:
     written = root.value
     name = written["name"].value if "name" in written else default_name(file)
     return Sweep(
-        file=file, name=name, base=file.parent / written["base"].value, axes=axes,
+        file=file, name=name, base=_home(file, written["base"]), axes=axes,
         where=(), search=_search(root), prune=_prune(root), seeds=(), rank=_rank(root),
         fingerprint="", overrides=overrides, data_dir=data_dir, root=root, base_root=base,
     )  # fmt: skip

@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from composer.language import schema as language
+from composer.language.pins import PIN
 
 Schema = dict[str, Any]
 
 _TEXT = {"type": "string", "minLength": 1}
+_RECIPE: Schema = {
+    **{key: value for key, value in PIN.items() if key != "type"},
+    "anyOf": [_TEXT, {"type": "object"}],
+}
 _LABELS = {"type": "object", "propertyNames": {"pattern": language.IDENTIFIER}, "minProperties": 1}
 _NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 _WHOLE = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 OF_AXIS: dict[str, Schema] = {
     "with": _LABELS,
-    "extend": {**_LABELS, "additionalProperties": _TEXT},
+    "extend": {**_LABELS, "additionalProperties": _RECIPE},
     "values": {"type": "array", "minItems": 1,
                "items": {"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "string"}]}},
     "uniform": _NUMBERS,
@@ -26,6 +31,7 @@ OF_AXIS: dict[str, Schema] = {
     "log_int": _WHOLE,
 }  # fmt: skip
 OF_SWEEP: dict[str, Schema] = {
+    "base": _RECIPE,
     "set": {"type": "object"},
     "seeds": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "array"}], "minItems": 1,
               "items": {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}},

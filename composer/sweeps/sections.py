@@ -34,7 +34,7 @@ class Axis:
             every block of that kind below it or, where there is none, every block called so by `as`.
         with: For `replace`: what stands in its place, by labels: a block, a list of blocks, or `identity`: the block is
             taken out, and with it the `residual` around it.
-        extend: Recipes that are laid over the base, by labels; paths beside the sweep's file.
+        extend: Recipes that are laid over the base, by labels; each as in `base`.
         values: For `set`: the values.
         uniform: For `set`: the least and the greatest number.
         log_uniform: The same, for numbers whose logarithm is uniform.
@@ -126,7 +126,8 @@ class Sweep:
         sweep: The version of the sweep language.
         name: The name of the sweep and of its runs; the file's name without it.
         description: What it is for, in a sentence.
-        base: The recipe that all points change; a path beside the sweep's file.
+        base: The recipe that all points change; a path beside the sweep's file, or `{pull: REF, sha256: HEX}` as in a
+            recipe's `extends`.
         set: What is changed at every point: paths and values, as `key=value` on the command line.
         axes: What the points differ in, by names of letters, digits and `_`.
         where: A condition, or a list of conditions that must all hold, over the axes and the costs `parameters`,
@@ -141,7 +142,7 @@ class Sweep:
     sweep: Literal[1]
     name: Name | None = None
     description: Text | None = None
-    base: Text
+    base: Open
     set_: Open = None
     axes: dict[Identifier, Axis]
     where: Texts | None = None

@@ -1,0 +1,129 @@
+"""The store: recipes of others that were pulled, each under the SHA-256 of its bytes. Nothing here uses a network.
+
+It lies in `$SEQCOMPOSER_STORE`, else `$XDG_CACHE_HOME/seqcomposer/store`, else `~/.cache/seqcomposer/store`; where it
+lies decides nothing, for what is read from it is what its hash says, or refused. It may be removed at any time: what a
+recipe then misses is told with the command that pulls it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from composer.errors import RunError
+
+MOST_BYTES = 1 << 20  # of a recipe
+READ_ONLY = 0o444
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO would wait for a writer
+
+
+def home() -> Path:
+    """The folder of the store, there or not. Raises RunError where this user has no home."""
+    chosen = os.environ.get("SEQCOMPOSER_STORE")
+    if chosen:
+        return Path(os.path.abspath(chosen))
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(cache):  # as the standard has it, a relative one is none
+        return Path(cache) / "seqcomposer" / "store"
+    try:
+        return Path.home() / ".cache" / "seqcomposer" / "store"
+    except RuntimeError:
+        raise RunError.of("there is no home folder, and so no store", "set SEQCOMPOSER_STORE to a folder") from None
+
+
+def is_hash(text: object) -> bool:
+    """Whether something is a SHA-256 as the store writes it: 64 digits, 0-9 and a-f."""
+    return isinstance(text, str) and _HASH.fullmatch(text) is not None
+
+
+def keep(text: str) -> str:
+    """Puts a recipe's text into the store, whole or not at all, and returns its SHA-256. Raises RunError.
+
+    What is there already stays as it is; what was changed there is made good. Any number of processes may keep at once.
+    """
+    data = text.encode()
+    if len(data) > MOST_BYTES:
+        raise RunError.of("a recipe larger than 1 MiB is not kept", "a recipe is a few kilobytes of text")
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = _place(sha256)
+    if not _is_good(path, sha256):
+        try:
+            _write(path, data)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            fix = "set SEQCOMPOSER_STORE to a folder that you may write to"
+            raise RunError.of(f"the store cannot be written: {reason}", fix, str(path.parent)) from None
+    return sha256
+
+
+def kept(sha256: str) -> Path | None:
+    """The file of a kept recipe, whose content was just verified; None where there is none. Raises RunError."""
+    found = content(sha256)
+    return None if found is None else found[0]
+
+
+def content(sha256: str) -> tuple[Path, bytes] | None:
+    """The file of a kept recipe and the very bytes that were verified; None where there is none.
+
+    Raises RunError where it cannot be read, is no regular file, or is not what was kept.
+    """
+    if not is_hash(sha256):
+        raise RunError.of(f"`{sha256}` is no SHA-256", "write its 64 digits, 0-9 and a-f")
+    path = _place(sha256)
+    try:
+        data = _bytes(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
+        raise RunError.of(f"this cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
+    if data is None or hashlib.sha256(data).hexdigest() != sha256:
+        raise RunError.of("this is not what was kept: it was changed", "pull it again", str(path))
+    return path, data
+
+
+def _place(sha256: str) -> Path:
+    return home() / "recipes" / f"{sha256}.yaml"
+
+
+def _bytes(path: Path) -> bytes | None:
+    """What a regular file holds, up to what a recipe may have; None of anything else."""
+    handle = os.open(path, os.O_RDONLY | _NOFOLLOW)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(MOST_BYTES + 1)
+    finally:
+        os.close(handle)
+
+
+def _is_good(path: Path, sha256: str) -> bool:
+    with suppress(OSError):
+        data = _bytes(path)
+        return data is not None and hashlib.sha256(data).hexdigest() == sha256
+    return False
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+            os.fchmod(handle, READ_ONLY)  # an editor then says that this is no file to change
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
