@@ -16,6 +16,7 @@ from rich.table import Table
 from composer.errors import RunError
 from composer.language import schema
 from composer.language.describe import describe, scalar_text
+from composer.quantities import count, octets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from composer.training.restarts import Attempts
 
 PREFIX = "block."
-UNITS = ("", "k", "M", "G", "T", "P")
 
 
 # ------------------------------------------------------------------------------------------- a plan
@@ -65,25 +65,6 @@ def _nested(rows: Iterable[Row]) -> Iterable[tuple[int, str, Row]]:
 
 def _holds(outer: str, path: str) -> bool:
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
-
-
-def count(number: float) -> str:
-    """A number in three digits or so: 12.3M."""
-    for unit in UNITS:
-        if abs(number) < 1000 or unit == UNITS[-1]:
-            break
-        number /= 1000
-    return f"{number:.3g}{unit}" if unit or number % 1 else f"{number:.0f}"
-
-
-def octets(number: int) -> str:
-    """A number of bytes in binary units."""
-    size = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
 
 
 # ------------------------------------------------------------------------------------------- an evaluation

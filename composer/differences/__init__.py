@@ -1,0 +1,1 @@
+"""What two recipes or runs have different, in the language of blocks."""
