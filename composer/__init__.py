@@ -1,6 +1,19 @@
-"""seqcomposer: a recipe describes a sequence model as stacks of blocks; one command trains it.
+"""seqcomposer: a recipe describes a sequence model as stacks of blocks; one command trains it. Python says the same.
 
-Importing this package is cheap: torch is imported by the first call that needs a model.
+    import composer
+
+    recipe = composer.load("recipes/quickstart.yaml")         # or objects: `from composer.words import Recipe`
+    composer.check(recipe), composer.plan(recipe).parameters  # every fault; what it will cost
+    composer.draw(recipe).svg()                               # its architecture
+    composer.train(recipe, run="runs/quickstart")             # writes a run folder
+    run = composer.open_run("runs/quickstart")
+    run.translate(["four hundred and twenty-one"]), run.evaluate()["test/bleu"], run.report()
+    print(composer.diff("recipes/a.yaml", "recipes/b.yaml").text())
+    composer.pull(composer.pack("runs/quickstart"))           # to share it
+    composer.build(recipe)                                    # the torch module
+
+A user's mistake is a ComposerError, whose text says where it is and what to write instead. Importing this package is
+cheap: torch is imported by the first call that needs a model.
 """
 
 from __future__ import annotations
@@ -8,21 +21,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from composer.api import build, check, diff, draw, export, fingerprints, plan, train, translate
     from composer.errors import ComposerError, DataError, Fault, RecipeError, RunError
+    from composer.evaluator import evaluate
     from composer.recipe import Recipe, load
-    from composer.runs import open_run
-    from composer.training.train import train
+    from composer.reports.report import report
+    from composer.runs import Run, open_run
+    from composer.sharing.packing import pack
+    from composer.sharing.pulling import pull
 
 __all__ = [
-    "ComposerError", "DataError", "Fault", "Recipe", "RecipeError", "RunError", "load", "open_run", "train",
+    "ComposerError", "DataError", "Fault", "Recipe", "RecipeError", "Run", "RunError", "build", "check", "diff", "draw",
+    "evaluate", "export", "fingerprints", "load", "open_run", "pack", "plan", "pull", "report", "train", "translate",
 ]  # fmt: skip
 
 _HOMES = {
     "load": "composer.recipe",
     "Recipe": "composer.recipe",
-    "train": "composer.training.train",
     "open_run": "composer.runs",
-} | dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors")
+    "Run": "composer.runs",
+    "evaluate": "composer.evaluator",
+    "report": "composer.reports.report",
+    "pack": "composer.sharing.packing",
+    "pull": "composer.sharing.pulling",
+    **dict.fromkeys(
+        ("build", "check", "diff", "draw", "export", "fingerprints", "plan", "train", "translate"), "composer.api"
+    ),
+    **dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors"),
+}
 
 
 def __getattr__(name: str) -> Any:

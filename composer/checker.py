@@ -20,7 +20,12 @@ def check(path: Path, overrides: Sequence[str] = (), data_dir: Path | None = Non
     faults of both are told together. Nothing is written.
     """
     recipe = load(path, overrides, data_dir)
-    faults = list(_file_faults(recipe, data_dir))
+    return recipe, check_loaded(recipe)
+
+
+def check_loaded(recipe: Recipe) -> Plan:
+    """The plan of a recipe that has been read. Raises ComposerError with every fault of its model and its files."""
+    faults = list(_file_faults(recipe))
     # torch comes with these: a fault of the text itself is told without it
     from composer.planner import plan
 
@@ -30,10 +35,10 @@ def check(path: Path, overrides: Sequence[str] = (), data_dir: Path | None = Non
         raise ComposerError([*faults, *error.faults]) from None
     if faults:
         raise ComposerError(faults)
-    return recipe, planned
+    return planned
 
 
-def _file_faults(recipe: Recipe, data_dir: Path | None) -> Iterator[Fault]:
+def _file_faults(recipe: Recipe) -> Iterator[Fault]:
     from composer.data.pairs import check_files
 
-    yield from check_files(recipe, recipe.folders(data_dir))
+    yield from check_files(recipe, recipe.folders())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from composer.model import EncoderDecoder
 from composer.recipe import Recipe, load
 from composer.training.run_folder import RunFolder
 from composer.training.weights import load_weights
+
+if TYPE_CHECKING:
+    from composer.reports.alignments import Alignment
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
@@ -54,6 +57,33 @@ class Run:
         """
         found = translations([self], lines, decoding_of(self.recipe, beam))
         return [best.text for best, *_ in found]
+
+    def evaluate(self, split: str = "test", data: str | Path | None = None) -> dict[str, Any]:
+        """All scores on a part of its data, by the names under which they are logged: `test/bleu` and so on.
+
+        data: where data files are looked up first. Raises RunError and DataError.
+        """
+        from composer.evaluator import evaluate
+
+        return evaluate(self, split, data)
+
+    def report(self, output: str | Path | None = None, data: str | Path | None = None) -> Path:
+        """Writes the page of the run, `report.html` in its folder, and returns where it is.
+
+        Raises RunError and DataError.
+        """
+        from composer.reports.report import report
+
+        return report(self.folder.path, data=data, output=output)
+
+    def alignments(self, lines: Sequence[str]) -> list[Alignment]:
+        """What its attentions and memories read while it translates each line; a notebook shows each as heat maps.
+
+        Raises DataError and RunFailed.
+        """
+        from composer.reports.alignments import alignments
+
+        return alignments(self, lines)
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
         """Where data files are looked up: in `data`, else where the run found them; then beside its recipe."""

@@ -56,7 +56,7 @@ def blocks(
 )
 def schema(
     write: Annotated[
-        bool, typer.Option("--write", help="Makes it, and that of a sweep, anew and writes them into schemas/.")
+        bool, typer.Option("--write", help="Makes it anew, and that of a sweep and `composer.words`, and writes them.")
     ] = False,
 ) -> None:
     """Prints the JSON Schema of a recipe, for editors: completion, hover texts, faults while typing."""
@@ -65,8 +65,12 @@ def schema(
     if not write:
         typer.echo(described.text(described.load()), nl=False)
         return
+    from composer.language import classes
     from composer.sweeps import schema as of_sweeps
 
-    for each in (described, of_sweeps):
-        each.home().write_text(described.text(each.generate()), encoding="utf-8")
-        typer.echo(f"wrote {each.home()}")
+    rules = described.generate()
+    made = {described.home(): described.text(rules), classes.home(): classes.text(rules)}
+    made[of_sweeps.home()] = described.text(of_sweeps.generate())
+    for file, text in made.items():
+        file.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {file}")

@@ -59,6 +59,12 @@ class Alignment:
     films: Sequence[Film] = ()
     memories: Sequence[Memory] = ()
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from composer.reports.page import framed
+
+        return framed(self)
+
 
 def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignment]:
     """The weights with which the run translates each line; of a model without encoders, with which it reads the line.

@@ -16,6 +16,8 @@ from composer.reports.weightings import weightings
 from composer.training.whole import write_whole
 
 BEGINNING = b"<!DOCTYPE html>"
+FRAME, MAP, LINE, TALLEST = 120, 90, 18, 640
+"""Pixels of a frame: around everything, around each map, of a row, and at most; what is higher can be scrolled."""
 
 
 def write_page(file: Path, what: str, content: str) -> Path:
@@ -66,6 +68,13 @@ def picture(alignment: Alignment) -> str:
     """A page of one sentence's maps and film strips, and of what the memories held."""
     drawn = [sentence(alignment, 1), strips(alignment.films), weightings(alignment.memories, 1)]
     return document("alignment", tag("main", {}, tag("h3", {}, heading(alignment)), *drawn))
+
+
+def framed(alignment: Alignment) -> str:
+    """The same page as a part of another one, such as a notebook, whose look it does not change."""
+    high = min(TALLEST, FRAME + sum(MAP + LINE * len(each.rows) for each in alignment.attentions))
+    look = f"width: 100%; height: {high}px; border: 0"
+    return tag("iframe", {"srcdoc": picture(alignment), "style": look, "title": alignment.written})
 
 
 def heading(alignment: Alignment) -> Markup:
