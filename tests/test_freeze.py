@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_recipes import SMALL, loaded
 
+import composer
+from composer.language.freeze import DECIDES, DECIDES_NOTHING, fingerprints
 from composer.language.schema import load
+from composer.language.source import dump
+from composer.sweeps.reading import is_sweep
+
+RECIPES = [
+    path
+    for path in sorted((Path(__file__).parents[1] / "recipes").glob("**/*.yaml"))
+    if "fragments" not in path.parts and not is_sweep(path)
+]
 
 TEXT = """recipe: 1
 data: {generate: copy}
@@ -114,6 +126,19 @@ data: {tokenizer: {word: {joint: false}}, generate: {copy: {train: 10, seed: 1}}
 recipe: 1
 """,
     "with variables": STACKED.replace("width: 32", 'width: "${w}"') + "vars: {w: 32}\n",
+    "with what Windows ends lines by": STACKED.replace("\n", "\r\n"),
+    "with a mark at its start": "\ufeff" + STACKED,
+    "with other ways to write numbers": STACKED.replace("32", "0o40").replace("smoothing: 0", "smoothing: 0e5"),
+    "with comments": "".join(f"{line}  # {line.strip()}\n" for line in STACKED.splitlines()),
+    "with defaults of a block": STACKED.replace("{self_attention: 4}", "self_attention").replace(
+        "  residual:", "  self_attention: {heads: 4}\n  residual:"
+    ),
+    "with a default of all blocks, undone in each": STACKED.replace("width: 32", "width: 32\n  dropout: 0.5")
+    .replace("{self_attention: 4}", "{self_attention: {heads: 4, dropout: 0}}")
+    .replace("residual: [{", "residual: {dropout: 0, stack: [{")
+    .replace("}}]\n", "}}]}\n"),
+    "with a default that nothing here has": STACKED.replace("width: 32", "width: 32\n  rnn: {cell: lstm}"),
+    "with no encoders": STACKED.replace("width: 32", "width: 32\n  encoders: null"),
 }
 
 
@@ -131,6 +156,17 @@ def test_an_extended_recipe_has_the_fingerprints_of_the_whole(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
+        ("width: 32", "width: 32\n  dropout: 0.1", {"model", "run"}),
+        ("decoder: [norm]", "decoder: [{norm: {as: x}}]", {"model", "run"}),
+        ("label_smoothing: 0", "workers: 2", set()),
+        ("label_smoothing: 0", "seed: 2", {"run"}),
+        ("label_smoothing: 0", "max_epochs: 11", {"run"}),
+        ("recipe: 1", "recipe: 1\ntrainer: {devices: 2, deterministic: true, benchmark: true}", set()),
+        ("recipe: 1", "recipe: 1\ntrainer: {limit_val_batches: 1}", {"run"}),
+        ("recipe: 1", "recipe: 1\ntrainer: {limit_val_batches: 1.0}", set()),
+        ("recipe: 1", "recipe: 1\ndecoding: {beam: 2}", {"run"}),
+        ("recipe: 1", "recipe: 1\nlogging: {wandb: {project: other}}", set()),
+        ("recipe: 1", "recipe: 1\ndescription: another", set()),
         ("width: 32", "width: 33", {"model", "run"}),
         ("norm: pre", "norm: post", {"model", "run"}),
         ("train: 10", "train: 11", {"data", "run"}),
@@ -143,3 +179,85 @@ def test_what_changes_a_fingerprint(tmp_path: Path, old: str, new: str, changed:
     before, after = loaded(tmp_path, STACKED).fingerprints, loaded(tmp_path, STACKED.replace(old, new)).fingerprints
     assert {key for key in before if before[key] != after[key]} == changed
     assert all(len(value) == 64 for value in after.values())
+
+
+def test_tied_sides_have_no_order(tmp_path: Path) -> None:
+    text = STACKED.replace("train: 10}}}", "train: 10}}, tokenizer: {word: {joint: true}}}")
+    ties = [text.replace("decoder: [norm]", f"decoder: [norm]\n  output: {{tie: {tie}}}")
+            for tie in ("[source, target]", "[target, source]", "[target]")]  # fmt: skip
+    one, other, less = (loaded(tmp_path, each).fingerprints for each in ties)
+    assert one == other
+    assert one["model"] != less["model"]
+
+
+def test_where_a_recipe_lies_and_what_it_is_called_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    text = STACKED.replace("name: one\n", "")
+    one, other = loaded(tmp_path, text, name="a.yaml"), loaded(tmp_path / "elsewhere", text, name="b.yaml")
+    assert one.name != other.name
+    assert one.fingerprints == other.fingerprints
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_recipe_with_everything_spelt_out_is_the_same(tmp_path: Path, path: Path) -> None:
+    recipe = composer.load(path)
+    data = {key: value for key, value in recipe.frozen["data"].items() if value is not None}
+    if data.get("parallel"):
+        splits = {split: told for split, told in data["parallel"].items() if told}
+        data["parallel"] = {split: {key: file for key, file in told.items() if file is not None}
+                            for split, told in splits.items()}  # fmt: skip
+    spelt = dump(turned({**recipe.frozen, "data": data}))
+    assert loaded(tmp_path, spelt).fingerprints == recipe.fingerprints
+
+
+def turned(value: Any) -> Any:
+    """A tree with all its mappings the other way round."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return [turned(each) for each in value] if isinstance(value, list) else value
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything in a tree that holds nothing further."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner or not value:
+        yield path
+    for key, each in inner:
+        yield from leaves(each, (*path, key))
+
+
+def test_every_setting_counts_where_it_should() -> None:
+    """Each setting of each block, optimizer, task ... that a recipe here has is changed once, and it alone."""
+    seen: set[tuple[Any, ...]] = set()
+    for path in RECIPES:
+        frozen = composer.load(path).frozen
+        known = fingerprints(frozen)
+        for place in leaves({key: value for key, value in frozen.items() if key != "recipe"}):
+            kind = (place[0], *(step for step in place[-2:] if isinstance(step, str)))
+            if kind not in seen:
+                seen.add(kind)
+                found = fingerprints(changed(frozen, place))
+                assert {key for key in known if known[key] != found[key]} == counted(place), (path.name, place)
+    assert len(seen) > 300
+
+
+def changed(frozen: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
+    """A frozen recipe with another value, of whatever kind, at a place."""
+    found = copy.deepcopy(frozen)
+    inner: Any = found
+    for step in place[:-1]:
+        inner = inner[step]
+    other = {"tie": ["another"]}.get(place[-1], ["another", inner[place[-1]]])
+    inner[place[-1]] = "another" if "tie" in place[:-1] else other
+    return found
+
+
+def counted(place: tuple[Any, ...]) -> set[str]:
+    """Which fingerprints a setting changes, by where it stands."""
+    section, key = place[0], place[1] if len(place) > 1 else ""
+    if section in ("data", "model"):
+        return set() if place == ("model", "dropout") else {section, "run"}
+    if section == "trainer":
+        return {"run"} if key in DECIDES else set()
+    decides = section == "decoding" or (section == "training" and key not in DECIDES_NOTHING)
+    return {"run"} if decides else set()

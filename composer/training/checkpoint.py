@@ -17,7 +17,7 @@ from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
 from composer.errors import RunError
-from composer.training.whole import write_whole, written_whole
+from composer.training.whole import digest, write_whole, written_whole
 
 PREFIX = "model."
 """What the module's own name puts before each of the model's weights."""
@@ -55,12 +55,6 @@ def is_whole(path: Path) -> bool:
 def digest_path(path: Path) -> Path:
     """The file beside a checkpoint that holds its SHA-256, in the form of `sha256sum`."""
     return path.with_name(f"{path.name}.sha256")
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove(path: Path) -> None:

@@ -18,10 +18,12 @@ from composer.training import checkpoint
 from composer.training.journal import Journal
 from composer.training.keeper import History, Keeper
 from composer.training.progress import describe
+from composer.training.repeat import verdict
 from composer.training.run_folder import now
 from composer.training.session import Session
 from composer.training.wandb_log import Sample
 from composer.training.weights import save_weights
+from composer.training.whole import digest
 
 SHOWN = 3
 """Translations that are shown at the end."""
@@ -64,6 +66,7 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
         journal.write({"step": course.now.step, **new})
     record = folder.update(
         status="finished",
+        weights=digest(folder.weights),
         ended=now(),
         minutes=round(course.clock.minutes(), 3),
         steps=course.now.step,
@@ -74,7 +77,17 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
     )
     picture(session, journal, run, [row for name in BY_LENGTH for row in measured.get(name, [])])
     tell(session, run, record)
-    return Outcome(folder.path, record)
+    return Outcome(folder.path, compared(session, record))
+
+
+def compared(session: Session, record: dict[str, Any]) -> dict[str, Any]:
+    """run.json of a repeat, with whether its weights are those of the run that it repeats; of any other as it is."""
+    if not record.get("repeat_of"):
+        return record
+    on_gpu = session.trainer.strategy.root_device.type != "cpu"
+    same, told = verdict(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
+    session.display.say(told)
+    return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "told": told})
 
 
 def chosen(keeper: Keeper, history: History, average: int) -> tuple[str, list[Path]]:

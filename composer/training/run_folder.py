@@ -20,7 +20,8 @@ from composer.errors import RunError
 from composer.training.whole import is_draft, remove_drafts, write_whole
 
 PACKAGES = (
-    "seqcomposer", "torch", "pytorch-lightning", "tokenizers", "datasets", "safetensors", "sacrebleu", "wandb",
+    "seqcomposer", "torch", "pytorch-lightning", "numpy", "tokenizers", "datasets", "num2words", "safetensors",
+    "sacrebleu", "wandb",
 )  # fmt: skip
 LOCK = ".lock"
 NEEDED: Mapping[str, type] = {

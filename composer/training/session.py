@@ -27,6 +27,7 @@ from composer.training.keeper import Keeper
 from composer.training.module import Seq2Seq
 from composer.training.position import EndlessOrder
 from composer.training.progress import Display
+from composer.training.repeat import Repeat
 from composer.training.run_folder import RunFolder
 from composer.training.samples import Judge
 from composer.training.start import last_checkpoint, must_be_same_data, must_fit, tokenizers_of
@@ -42,7 +43,7 @@ class Session:
     """The parts of a training. `record` is the run.json that was found, empty for a new run.
 
     `train` are the pairs of the first epoch, which are those of every epoch where the task is not endless.
-    `checkpoint` is what to go on from.
+    `checkpoint` is what to go on from. `origin` is the run that this one repeats.
     """
 
     recipe: Recipe
@@ -57,6 +58,7 @@ class Session:
     trainer: Trainer
     start_from: Path | None
     checkpoint: Path | None
+    origin: Repeat | None = None
 
 
 def prepare(
@@ -66,10 +68,13 @@ def prepare(
     record: Mapping[str, Any],
     start_from: Path | None,
     display: Display,
+    origin: Repeat | None = None,
 ) -> Session:
     """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
     display.say(f"{recipe.name}: reading the data")
-    data = load_data(recipe, folders, tokenizers_of(recipe, folder, start_from))
+    repeats = origin is not None and not folder.tokenizer.exists()
+    known = origin.tokenizers(recipe, folders) if origin is not None and repeats else None
+    data = load_data(recipe, folders, known or tokenizers_of(recipe, folder, start_from))
     assert data.train is not None
     if record and folder.tokenizer.exists():
         must_be_same_data(data, record, folder)
@@ -89,7 +94,7 @@ def prepare(
     course = course_of(recipe, folder, corpus, data)
     trainer = trainer_of(recipe, [course])
     return Session(
-        recipe, folder, folders, record, display, data, train, module, course, trainer, start_from, checkpoint
+        recipe, folder, folders, record, display, data, train, module, course, trainer, start_from, checkpoint, origin
     )
 
 

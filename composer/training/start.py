@@ -13,6 +13,7 @@ from composer.errors import RunError
 from composer.recipe import Recipe, load
 from composer.training import checkpoint
 from composer.training.module import read_texts
+from composer.training.repeat import Repeat
 from composer.training.run_folder import RunFolder
 
 SHOWN = 5
@@ -39,14 +40,17 @@ def tokenizers_of(recipe: Recipe, folder: RunFolder, start_from: Path | None) ->
     return found
 
 
-def beginning(asked: str | Path | None, record: Mapping[str, Any], folder: RunFolder) -> Path | None:
+def beginning(
+    asked: str | Path | None, record: Mapping[str, Any], folder: RunFolder, origin: Repeat | None = None
+) -> Path | None:
     """The run whose weights this one begins with; none of its own accord. Raises RunError where it began with others.
 
-    A run that was killed before its first checkpoint begins again, from the same weights.
+    A run that was killed before its first checkpoint begins again, from the same weights; a repeat of `origin` begins
+    with those that `origin` began with.
     """
     given = Path(asked).absolute() if asked is not None else None
     if not record:
-        return given
+        return given if given is not None or origin is None else origin.beginning()
     known = Path(record["start_from"]) if record.get("start_from") else None
     if given is not None and given != known:
         began = f"with the weights of {known}" if known else "with random weights"
@@ -62,9 +66,13 @@ def last_checkpoint(folder: RunFolder, say: Callable[[str], None]) -> Path | Non
 
 def must_be_same(recipe: Recipe, folder: RunFolder, record: Mapping[str, Any]) -> None:
     """Raises RunError where the recipe is not the one that the run was begun with."""
-    if recipe.fingerprints["run"] == record["fingerprints"]["run"]:
+    says = recipe.fingerprints["run"]
+    if says == record["fingerprints"].get("says"):
         return
-    told = told_differences(load(folder.recipe), recipe) or "its recipe.yaml has been changed"
+    begun = load(folder.recipe)
+    if "says" not in record["fingerprints"] and begun.fingerprints["run"] == says:
+        return  # a run of an older version, whose fingerprints are others
+    told = told_differences(begun, recipe) or "its recipe.yaml has been changed"
     raise RunError.of(
         f"this run was begun with another recipe: {told}",
         "undo the change, or begin a new run with `--run DIR`; `--from` takes the weights along",

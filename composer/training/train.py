@@ -14,15 +14,18 @@ import torch
 from composer.data.batches import ReadingOrder, loader
 from composer.data.pairs import check_files, is_endless
 from composer.errors import ComposerError, RunError, RunFailed
+from composer.identity import beginning_of, identity_of
 from composer.planner import parameters_of, plan
 from composer.recipe import Recipe
 from composer.training import run_folder
 from composer.training.allocator import keep_freed_memory
 from composer.training.journal import Journal
+from composer.training.lock import Lock, differences, lock
 from composer.training.metrics_log import MetricsLog
 from composer.training.outcome import Outcome, conclude
 from composer.training.processes import is_first
 from composer.training.progress import Display
+from composer.training.repeat import repeated
 from composer.training.run_folder import RunFolder
 from composer.training.session import Session, data_folders, prepare, record_of
 from composer.training.signals import Stopped
@@ -45,20 +48,26 @@ def train(
 
     Raises RecipeError, DataError or RunError, with nothing written, where the recipe, its files or the folder are not
     fit; RunFailed where a training cannot go on; KeyboardInterrupt or SystemExit(143) after a signal.
+
+    A recipe that lies in a run folder, with nothing laid over it that decides, repeats that run: in `runs/NAME-repeat`,
+    on the same data, with the same tokenizer and from the same beginning. `Outcome.record["repeat_of"]["same"]` says
+    whether it has ended with the same weights.
     """
     quieten()
     keep_freed_memory()
-    folder = RunFolder(Path(run) if run else RUNS / recipe.name)
+    origin = repeated(recipe, run, start_from)
+    folder = RunFolder(Path(run) if run else origin.place(RUNS, recipe.name) if origin else RUNS / recipe.name)
     display = Display(quiet=not is_first() or recipe.trainer.get("enable_progress_bar") is False)
     record = found(folder, recipe, resume) if is_first() else record_of(folder)
     if record.get("status") == "finished":
         display.say(f"{folder.path} is finished already; nothing is left to do")
         return Outcome(folder.path, record)
-    folders = data_folders(recipe, data, record)
+    folders = data_folders(recipe, data, record or (origin.record if origin else {}))
     if is_first():
         check(recipe, folders)
     display.say(told(mode_here(recipe.logging["wandb"]), folder.path))
-    session = prepare(recipe, folder, folders, record, beginning(start_from, record, folder), display)
+    start = beginning(start_from, record, folder, origin)
+    session = prepare(recipe, folder, folders, record, start, display, origin)
     with held(folder, resume, record), reported(session):
         journal = begin(session)
         fit(session, journal)
@@ -110,8 +119,7 @@ def begin(session: Session) -> Journal | None:
     if not is_first():
         return None
     folder, recipe, say = session.folder, session.recipe, session.display.say
-    known = session.record if folder.tokenizer.exists() else first_record(session)
-    record = {**known, "status": "running", "versions": run_folder.versions()}
+    record = record_now(session)
     folder.write(record)
     folder.checkpoints.mkdir(exist_ok=True)
     write_whole(folder.recipe, recipe.dump().encode())
@@ -122,7 +130,7 @@ def begin(session: Session) -> Journal | None:
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     wandb.describe(folder.recipe, recipe.written)
-    for note in session.data.notes:
+    for note in [*session.data.notes, *told_of_repeat(record.get("repeat_of"))]:
         say(note)
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
     pairs = f"{len(session.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
@@ -131,18 +139,30 @@ def begin(session: Session) -> Journal | None:
     return Journal(MetricsLog(folder.metrics, after), wandb, session.display)
 
 
-def first_record(session: Session) -> dict[str, Any]:
-    """run.json at the start of a run."""
+def record_now(session: Session) -> dict[str, Any]:
+    """run.json as a training begins, or goes on, perhaps with other code or on another machine."""
+    known, now = session.record, lock(session.recipe, session.trainer)
+    if not session.folder.tokenizer.exists():
+        return first_record(session, now)
+    resumed_with = [*known.get("resumed_with", []), *differences(known, now)]
+    return {**known, "status": "running", **now, "resumed_with": resumed_with}
+
+
+def first_record(session: Session, now: Lock) -> dict[str, Any]:
+    """run.json at the start of a run; `now` is its lock."""
     recipe, tokenizers = session.recipe, session.data.tokenizers
+    began = beginning_of(RunFolder(session.start_from)) if session.start_from else None
+    fingerprints = identity_of(recipe, session.data.pairs, began)
     return {
         "name": recipe.name,
         "status": "running",
-        "fingerprints": recipe.fingerprints,
+        "fingerprints": {**fingerprints, "says": recipe.fingerprints["run"]},
         "seed": recipe.training["seed"],
-        "versions": run_folder.versions(),
-        "git": run_folder.git_state(recipe.file.parent),
+        **now,
         "began": run_folder.now(),
         "start_from": str(session.start_from) if session.start_from else None,
+        "began_from": began,
+        "repeat_of": session.origin.told(recipe, fingerprints, now) if session.origin else None,
         "data": {
             "folders": [str(folder) for folder in session.folders],
             "pairs": {split: len(pairs) for split, pairs in session.data.pairs.items()},
@@ -155,6 +175,13 @@ def first_record(session: Session) -> dict[str, Any]:
         "parameters": parameters_of(session.module.model),
         "wandb": secrets.token_hex(4),
     }
+
+
+def told_of_repeat(repeat_of: Mapping[str, Any] | None) -> list[str]:
+    """What a repeat says at its start: of what, and all that is known to differ."""
+    if repeat_of is None:
+        return []
+    return [f"repeats {repeat_of['run']}", *(f"not as then: {each}" for each in repeat_of["differs"])]
 
 
 def fit(session: Session, journal: Journal | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -22,16 +23,9 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Puts the weights in a file into `model`. Raises RunError where a name or a shape differs."""
-    try:
-        found = load_file(path)
-    except FileNotFoundError:
-        raise RunError.of(
-            "this run has no weights yet: it has not finished", "finish it with `--resume`", str(path)
-        ) from None
-    except (OSError, SafetensorError) as error:
-        raise RunError.of(
-            f"these weights cannot be read: {error}", "take the file from the run again", str(path)
-        ) from None
+    if not path.exists():
+        raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(path))
+    found = read(path)
     wanted = distinct(model)
     differing = [
         f"{name} is {shape(found.get(name))} there and {shape(wanted.get(name))} here"
@@ -46,6 +40,40 @@ def load_weights(model: nn.Module, path: Path) -> None:
             str(path),
         )
     model.load_state_dict(found, strict=False)
+
+
+def told_difference(one: Path, other: Path) -> str:
+    """How the weights in two files differ, in words; "" where they are the same to the last bit. Raises RunError."""
+    first, second = read(one), read(other)
+    if {name: shape(value) for name, value in first.items()} != {name: shape(value) for name, value in second.items()}:
+        return "their names or shapes are others"
+    pairs = {name: (value, second[name]) for name, value in first.items()}
+    apart = {name: pair for name, pair in pairs.items() if not same_bits(*pair)}
+    if not apart:
+        return ""
+    most = max(float((a.double() - b.double()).abs().max()) for a, b in apart.values())
+    return f"{len(apart)} of {len(pairs)} tensors differ, by {most:.1e} at most"
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape hold the same bytes."""
+    same: bool = one.dtype == other.dtype and torch.equal(raw(one), raw(other))
+    return same
+
+
+def raw(value: Tensor) -> Tensor:
+    """The bytes of a tensor."""
+    return value.flatten().view(torch.uint8)
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file. Raises RunError."""
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        fix = "take the file from the run again"
+        raise RunError.of(f"these weights cannot be read: {error}", fix, str(path)) from None
+    return found
 
 
 def distinct(model: nn.Module) -> dict[str, Tensor]:

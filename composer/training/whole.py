@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -30,6 +31,12 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             error.filename = str(path)  # of the draft, which nobody knows, or of nothing
         raise
     flush_folder(path.parent)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_draft(path: Path) -> bool:

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import load_file
 from tiny_recipes import Tiny, same_weights
 
-import composer
+import composer.identity
 from composer.errors import RecipeError, RunError
 from composer.training import checkpoint
 from composer.training.metrics_log import read_rows
 from composer.training.module import Seq2Seq
 from composer.training.train import train
+from composer.training.whole import digest
 
 SHORT = ("training.max_steps=4", "training.validate_every=2")
 
@@ -31,7 +32,8 @@ def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.Capt
     assert record == outcome.record
     assert record["status"] == "finished"
     assert record["steps"] == 12
-    assert record["fingerprints"] == composer.load(run / "recipe.yaml").fingerprints
+    assert record["fingerprints"] == composer.identity.fingerprints(run / "recipe.yaml")
+    assert record["weights"] == digest(run / "model.safetensors")
     assert record["tokenizer"] == composer.open_run(run).tokenizers.sha256
     assert {"val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf",
             "test/loss", "test/exact_match", "test/bleu", "test/chrf"} <= set(record["scores"])  # fmt: skip
