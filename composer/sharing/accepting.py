@@ -1,0 +1,101 @@
+"""What a pack must be beside whole: readable here, by the language and the blocks that there are, and weights only."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from composer.errors import ComposerError, RunError
+from composer.language.source import read
+from composer.recipe import Recipe, load
+from composer.registry import plug_ins
+from composer.sharing.contents import refuse
+from composer.training.run_folder import RunFolder
+
+MOST_HEADER = 100 << 20
+"""Bytes of a safetensors header, as its own library reads them."""
+
+
+def accept(folder: Path, name: str, origin: str) -> Recipe:
+    """The recipe of a pack whose hashes are verified. Raises RunError where it is not what a pack should be."""
+    check_weights(folder / "model.safetensors", origin)
+    record = record_of(folder, origin)
+    recipe = recipe_of(folder / "recipe.yaml", record, origin)
+    if recipe.name != name:
+        refuse(origin, f"this pack is called `{name}`, and its recipe `{recipe.name}`; nothing was taken")
+    return recipe
+
+
+def record_of(folder: Path, origin: str) -> dict[str, Any]:
+    """run.json. Raises RunError where it is none of a finished run."""
+    try:
+        record = RunFolder(folder).read()
+    except (RunError, RecursionError):
+        refuse(origin, "run.json is not what a training writes; nothing was taken")
+    if record.get("status") != "finished":
+        refuse(origin, "this run has not finished, so it has no weights; nothing was taken", "ask for it when it has")
+    return record
+
+
+def recipe_of(path: Path, record: dict[str, Any], origin: str) -> Recipe:
+    """The recipe of a pack, which must stand alone. Raises RunError with one reason."""
+    try:
+        if "extends" in read(path, path.name).value:
+            refuse(origin, "the recipe of a pack stands alone, and this one extends another; nothing was taken")
+        return load(path)
+    except RunError:
+        raise
+    except ComposerError as error:
+        first = error.faults[0]
+        place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
+        message = f"its recipe cannot be read here: {place}{first.message}; nothing was taken"
+        raise RunError.of(message, missing_plug_ins(record) or first.hint or made_by(record), origin) from None
+
+
+def missing_plug_ins(record: dict[str, Any]) -> str:
+    """What to install where a pack's blocks come with plug-ins that are not here; "" where all are."""
+    used = record.get("plug_ins")
+    here = {point.name for point in plug_ins()}
+    missing = {block: told for block, told in used.items() if block not in here} if isinstance(used, dict) else {}
+    told = [f"`{block}` from {package(each)}" for block, each in missing.items()]
+    return f"look at and install the plug-in that has the block {', '.join(told)}" if told else ""
+
+
+def package(told: Any) -> str:
+    """The package of a plug-in as pip takes it, as far as run.json knows it."""
+    known = told if isinstance(told, dict) else {}
+    name, number = known.get("distribution"), known.get("version")
+    return f"{name}=={number}" if name and number else str(name or known.get("from") or "a package that is not told")
+
+
+def made_by(record: dict[str, Any]) -> str:
+    """With which version of this project a run was made, where it is another than this one."""
+    versions = record.get("versions")
+    theirs = versions.get("seqcomposer") if isinstance(versions, dict) else None
+    try:
+        ours = version("seqcomposer")
+    except PackageNotFoundError:
+        ours = None
+    return (
+        f"it was made by seqcomposer {theirs}, and this is {ours}" if theirs and theirs != ours else "ask who made it"
+    )
+
+
+def check_weights(path: Path, origin: str) -> None:
+    """Raises RunError where a file does not begin as safetensors do: a pickle under their name, say."""
+    with path.open("rb") as file:
+        if not is_safetensors(file, path.stat().st_size):
+            refuse(origin, f"`{path.name}` are no safetensors, and other forms can run code; nothing was taken")
+
+
+def is_safetensors(file: BinaryIO, size: int) -> bool:
+    """Whether a file begins with the length of a header and a header, a JSON object."""
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(size - 8, MOST_HEADER):
+        return False
+    try:
+        return isinstance(json.loads(file.read(length)), dict)
+    except (ValueError, RecursionError):
+        return False
