@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from composer.embeddings import OneHot
 from composer.errors import RecipeError
 from composer.ids import PAD
 from composer.model import Beside, Encoder, EncoderDecoder
+from composer.reads import ListeningBuilder
 from composer.recipe import Recipe, written_path
 from composer.vocabulary import bound
 
@@ -36,7 +37,9 @@ MOST_CALLS = 100_000
 class Row:
     """One block of the recipe with all that stands inside it. FLOPs and bytes are those of one pair of `TOKENS`.
 
-    `loops` says why a `recurrent` runs it position by position; "" where all positions are computed at once.
+    `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its `as`, `reads` what
+    it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `frozen`, and
+    `reads_stream` whether anything depends on the stream that arrives.
     """
 
     path: str
@@ -46,6 +49,11 @@ class Row:
     flops: int
     state_bytes: int
     loops: str = ""
+    name: str = ""
+    reads: tuple[str, ...] = ()
+    columns: int = 0
+    place: Path = ()
+    reads_stream: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,10 +89,13 @@ class BlockFailed(Exception):
         self.block, self.message, self.fix, self.code = block, message, fix, code
 
 
-def plan(recipe: Recipe) -> Plan:
-    """Builds and runs `recipe` without memory. Raises RecipeError with every fault of its model."""
-    vocabularies = vocabulary_bounds(recipe)
-    builder = Builder(recipe)
+def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
+    """Builds and runs `recipe` without memory. Raises RecipeError with every fault of its model.
+
+    `vocabularies` are the sizes that a run has found, by data key; without them they are what the tokenizer is told.
+    """
+    vocabularies = vocabularies or vocabulary_bounds(recipe)
+    builder = ListeningBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabularies)
     builder.finish()
@@ -98,7 +109,7 @@ def plan(recipe: Recipe) -> Plan:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
     builder.finish()
-    rows = tuple(rows_of(recipe, model, tallies))
+    rows = tuple(rows_of(builder, model, tallies))
     decoder = tallies.get(id(model.decoder), Tally())
     return Plan(rows, parameters_of(model), flops, decoder.state_bytes, TOKENS, vocabularies)
 
@@ -243,8 +254,8 @@ def example_sources(model: EncoderDecoder, tokens: int = TOKENS) -> dict[str, Te
 
 def example_source(model: EncoderDecoder, encoder: Encoder, tokens: int) -> Tensor:
     """What one encoder reads."""
-    columns = encoder.columns
-    return example(model, tokens)[..., None].expand(-1, -1, columns) if columns else example(model, tokens)
+    ids = example(model, tokens)
+    return ids[..., None].expand(-1, -1, encoder.columns) if encoder.columns else ids
 
 
 def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
@@ -267,12 +278,8 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
         # The embedding may be the target's too; a stack without parameters has nothing else to go by.
         own = parameters_in(encoder.stack) or parameters_in(encoder) or {id(each) for each in encoder.buffers()}
         if own <= unreached:
-            builder.fault(
-                "unused",
-                paths[encoder.memory],
-                f"nothing reads `{encoder.memory}`, so it would never learn",
-                "add a `cross_attention` that reads it, or remove it",
-            )
+            builder.fault("unused", paths[encoder.memory], f"nothing reads `{encoder.memory}`, so it would never learn",
+                          "add a `cross_attention` that reads it, or remove it")  # fmt: skip
             unreached -= {id(parameter) for parameter in encoder.parameters()}
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
@@ -354,35 +361,37 @@ def leaves(state: State) -> Iterator[Tensor]:
             yield from leaves(part)
 
 
-def rows_of(recipe: Recipe, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[Row]:
+def rows_of(builder: ListeningBuilder, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[Row]:
     """One row for each place in the recipe, in its order; a place built several times (a repeat) is summed."""
+    recipe = builder.recipe
     for key, _, path, _ in encoder_stacks(recipe.model):
         encoder = model.readers()[key]
-        yield row(recipe, path, "embedding", [encoder.embedding], encoder.embedding.embedding_dim, tallies)
-        yield from block_rows(recipe, encoder.stack, {key: Tally(each.flops) for key, each in tallies.items()})
+        stream = Stream(encoder.embedding.embedding_dim, columns=encoder.columns)
+        yield row(recipe, path, "embedding", [encoder.embedding], stream, tallies)
+        yield from block_rows(builder, encoder.stack, {key: Tally(each.flops) for key, each in tallies.items()})
     written = [model.embedding] if model.embedding is not None else []
-    yield row(recipe, ("model", "decoder"), "embedding", written, model.width, tallies)
-    yield from block_rows(recipe, model.decoder, tallies)
-    yield row(recipe, ("model", "output"), "output", [model.output], model.vocabulary, tallies)
+    yield row(recipe, ("model", "decoder"), "embedding", written, Stream(model.width), tallies)
+    yield from block_rows(builder, model.decoder, tallies)
+    yield row(recipe, ("model", "output"), "output", [model.output], Stream(model.vocabulary), tallies)
 
 
-def block_rows(recipe: Recipe, stack: nn.Module, tallies: Mapping[int, Tally]) -> Iterator[Row]:
+def block_rows(builder: ListeningBuilder, stack: nn.Module, tallies: Mapping[int, Tally]) -> Iterator[Row]:
     """The rows of all blocks below `stack`."""
     places: dict[Path, list[Block]] = {}
-    for block in stack.modules():
-        if isinstance(block, Block) and block.path:
-            places.setdefault(block.path, []).append(block)
+    for block in (each for each in stack.modules() if isinstance(each, Block) and each.path):
+        places.setdefault(block.path, []).append(block)
     for path, built in places.items():
-        yield row(recipe, path, str(path[-1]), built, built[-1].out.width, tallies)
+        told = row(builder.recipe, path, str(path[-1]), built, built[-1].out, tallies)
+        yield replace(told, loops=built[0].loops, name=builder.names[path], reads=tuple(builder.reads[path]),
+                      reads_stream=built[0].reads_stream)  # fmt: skip
 
 
-def row(recipe: Recipe, path: Path, word: str, built: list[Any], width: int, tallies: Mapping[int, Tally]) -> Row:
+def row(recipe: Recipe, path: Path, word: str, built: list[Any], out: Stream, tallies: Mapping[int, Tally]) -> Row:
     """The row of what was built at one place."""
     seen = [tallies.get(id(module), Tally()) for module in built]
-    parameters = {id(each): each.numel() for module in built for each in module.parameters()}
-    loops = next((module.loops for module in built if isinstance(module, Block)), "")
-    return Row(written_path(recipe, path), word, width, sum(parameters.values()), sum(each.flops for each in seen),
-               sum(each.state_bytes for each in seen), loops)  # fmt: skip
+    return Row(written_path(recipe, path), word, out.width, parameters_of(nn.ModuleList(built)),
+               sum(each.flops for each in seen), sum(each.state_bytes for each in seen), columns=out.columns,
+               place=path)  # fmt: skip
 
 
 def parameters_of(model: nn.Module) -> int:

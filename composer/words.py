@@ -2174,7 +2174,8 @@ class WordTokenizer(Tokenizer, word="word"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Trainer(Written):
-    """The machine: on what a recipe is trained, by how many processes. All of it may change on `--resume`.
+    """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
+    `limit_val_batches`, which has a say in the weights that are kept.
 
     accelerator: auto, cpu, gpu, mps, tpu; default 'auto'.
     devices: How many devices of each machine, a list of their numbers, or auto: all; of a launcher's, as many as it

@@ -2,6 +2,47 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from composer.commands.arguments import Overrides, examples
+from composer.commands.sweeps import must_be_recipe
+
 commands = typer.Typer()
+
+
+@commands.command(
+    short_help="Writes a model as one plain PyTorch file.",
+    epilog=examples(
+        "seqcomposer export runs/mine --script mine.py",
+        "python mine.py --weights runs/mine/model.safetensors --tokenizer runs/mine/tokenizer.json < test.en",
+        "seqcomposer export recipes/papers/bahdanau2015.yaml --script bahdanau.py model.width=256",
+    ),
+)
+def export(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.", show_default=False)
+    ],
+    overrides: Overrides = None,
+    script: Annotated[
+        Path | None,
+        typer.Option("--script", metavar="F.py", help="Where the Python file goes; nothing is written over.",
+                     show_default=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Writes the model as one Python file that needs PyTorch alone, and runs where this project is not installed.
+
+    It holds the classes of the blocks that the recipe uses, and gives the same outputs: it loads a run's
+    model.safetensors, translates as the recipe decodes, and can be trained from the same initial values. Of a run only
+    what starts with `decoding` can be set.
+    """
+    if script is None:
+        raise typer.BadParameter("say where the file goes: `--script F.py`", param_hint="--script")
+    if not source.is_dir():
+        must_be_recipe(source)
+    from composer.exports.script import export_script
+
+    file = export_script(source, script, overrides or ())
+    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); python {file} --help tells what it does")

@@ -81,6 +81,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
         "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
         "seqcomposer train mine.yaml --run runs/deep --resume",
         "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
+        "seqcomposer train runs/mine/recipe.yaml   # the same again, in runs/mine-repeat; says whether it came out so",
         "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
     ),
 )
@@ -105,8 +106,8 @@ def train(
     """Trains a recipe and writes a run folder.
 
     The run folder holds the resolved recipe, the tokenizer, the metrics, checkpoints and the final weights: all that
-    `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without --resume. Of a sweep it
-    trains one point, which `axis=value` chooses.
+    `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without --resume. The
+    recipe of a run folder repeats that run. Of a sweep it trains one point, which `axis=value` chooses.
     """
     from composer.recipe import load
     from composer.sweeps.reading import is_sweep

@@ -202,7 +202,8 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """The machine: on what a recipe is trained, by how many processes. All of it may change on `--resume`.
+    """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
+    `limit_val_batches`, which has a say in the weights that are kept.
 
     Settings:
         accelerator: auto, cpu, gpu, mps, tpu.

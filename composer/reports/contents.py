@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from composer.data.pairs import sources
+from composer.drawings.drawing import draw, sizes_in
+from composer.errors import RecipeError
 from composer.reports.alignments import Alignment
 from composer.reports.charts import Bar, Curve, bar_chart, line_chart
 from composer.reports.films import spaced
@@ -68,6 +70,7 @@ def contents(found: Findings) -> str:
         "films": ("Mental image", films(found.alignments)),
         "memories": ("Memory", memories(found.alignments)),
         "training": ("In the course of training", course(found.log)),
+        "architecture": ("Architecture", architecture(found)),
         "recipe": ("Recipe", recipe(found)),
     }
     there = {name: part for name, part in parts.items() if part[1]}
@@ -315,6 +318,15 @@ def follow(log: Mapping[int, Sequence[Sample]], steps: Sequence[int], place: int
     one = log[steps[-1]][place]
     rows = [(f"step {step:,}", log[step][place].translation) for step in steps]
     return compared([("source", one.source)], one.reference, rows)
+
+
+def architecture(found: Findings) -> Markup:
+    """The model as a picture, with the vocabularies that the run has found; nothing where it cannot be built here."""
+    try:
+        drawn = draw(found.recipe, vocabularies=sizes_in(found.record))
+    except RecipeError:
+        return Markup("")
+    return tag("div", {"class": "scroll"}, Markup(drawn.svg()))
 
 
 def recipe(found: Findings) -> Markup:

@@ -18,14 +18,14 @@ class Budget:
     epochs: int | None = None
     minutes: float | None = None
 
-    def spent(self, steps: int, epochs: float, minutes: float) -> float:
-        """The share that is used up, 0 to 1: the largest of the shares of what is limited."""
+    def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
+        """The share that is used up, 0 to 1: the largest of the shares of what is limited, and known."""
         shares = [
             used / limit
             for used, limit in ((steps, self.steps), (epochs, self.epochs), (minutes, self.minutes))
-            if limit is not None
+            if limit is not None and used is not None
         ]
-        return min(1.0, max(shares))
+        return min(1.0, max(shares, default=0.0))
 
 
 class Clock:

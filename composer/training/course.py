@@ -196,13 +196,15 @@ class Course(Callback):
     # ------------------------------------------------------------------------------------------- decisions
 
     def measure(self) -> None:
-        """Where the training stands now, before its next step; the same on all devices."""
+        """Where the training stands now, before its next step; the same on all devices.
+
+        Several agree about the time at every row alone, since that makes each wait for the first.
+        """
         step = self.trainer.global_step
-        minutes = self.clock.minutes()
-        spent = self.now.spent
-        if self.trainer.world_size == 1 or self.budget.minutes is None or step % ROW_STEPS == 0:
-            spent = self.budget.spent(step, self.order.epochs(), self.common(minutes))
-        self.now = Progress(step, spent, self.now.losses)
+        asks = self.trainer.world_size == 1 or (self.budget.minutes is not None and step % ROW_STEPS == 0)
+        minutes = self.common(self.clock.minutes()) if asks else None
+        spent = self.budget.spent(step, self.order.epochs(), minutes)
+        self.now = Progress(step, spent if asks else max(spent, self.now.spent), self.now.losses)
 
     def is_over(self) -> bool:
         """Whether the budget is spent, the goal reached, or nothing better has come for too long."""

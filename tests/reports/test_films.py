@@ -335,7 +335,7 @@ def test_the_page_has_the_films_and_says_what_they_are(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", NEURAL_GPU)
     page = report(folder)
     found = read(page)
-    assert headings(found) == ["BLEU by source length", "Translations", "Mental image", "Recipe"]
+    assert headings(found) == ["BLEU by source length", "Translations", "Mental image", "Architecture", "Recipe"]
     needs_nothing(found)
     (section,) = (each for each in found.iter("section") if each.get("id") == "films")
     assert len(having(section, "film")) == len(having(section, "sentence")) == 3

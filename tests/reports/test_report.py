@@ -26,7 +26,7 @@ from composer.runs import open_run
 from composer.training.run_folder import RunFolder
 
 ALL = ["Learning curves", "Accuracy by source length", "Translations", "Alignments", "In the course of training",
-       "Recipe"]  # fmt: skip
+       "Architecture", "Recipe"]  # fmt: skip
 
 
 def facts(page: Any) -> dict[str, str]:
@@ -200,7 +200,7 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
     (listed,) = having(found, "samples")
     assert ["".join(each.itertext()) for each in listed.iter("dd")][:3:3] == nasty[:1]
     assert len(list(found.iter("script"))) == 1
-    assert headings(found) == ["BLEU by source length", "Translations", "Alignments", "Recipe"]
+    assert headings(found) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
 
 
 # ------------------------------------------------------------------------------------------- runs of all kinds
@@ -226,7 +226,7 @@ def test_a_run_without_any_weights_has_its_curves(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     shutil.rmtree(copy / "checkpoints")
     found = read(report(copy))
-    assert headings(found) == ["Learning curves", "In the course of training", "Recipe"]
+    assert headings(found) == ["Learning curves", "In the course of training", "Architecture", "Recipe"]
     assert texts(found, "note") == [
         "No translations and no alignments: the run has neither final weights nor a checkpoint."
     ]
@@ -240,7 +240,7 @@ def test_a_run_that_has_just_begun(copy: Path) -> None:
     for name in ("checkpoints", "wandb"):
         shutil.rmtree(copy / name)
     changed(copy, status="running", scores={})
-    assert headings(read(report(copy))) == ["Recipe"]
+    assert headings(read(report(copy))) == ["Architecture", "Recipe"]
 
 
 def test_a_damaged_checkpoint_is_passed_over(copy: Path) -> None:
@@ -253,11 +253,11 @@ def test_without_its_data_a_run_has_no_translations(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     shutil.rmtree(tmp_path / "data")
     found = read(report(run, sentences=["eins zwei"]))
-    assert headings(found) == ["Alignments", "Recipe"]
+    assert headings(found) == ["Alignments", "Architecture", "Recipe"]
     (note,) = texts(found, "note")
     assert note.startswith("No translations of data: ")
     assert "test.0" in note
-    assert headings(read(report(run))) == ["Recipe"]
+    assert headings(read(report(run))) == ["Architecture", "Recipe"]
     for asked in ({"split": "test"}, {"data": tmp_path}):
         with pytest.raises(DataError, match=r"test\.0"):
             report(run, **asked)
@@ -273,7 +273,7 @@ def test_data_are_found_where_they_are_said_to_be(gru: Path, tmp_path: Path) -> 
 def test_a_model_without_encoders_goes_on(tmp_path: Path) -> None:
     run = made(tmp_path / "run", LANGUAGE)
     found = read(report(run))
-    assert headings(found) == ["Continuations", "Alignments", "Recipe"]
+    assert headings(found) == ["Continuations", "Alignments", "Architecture", "Recipe"]
     (listed,) = having(found, "samples")
     names = [each.text for each in listed.iter("dt")]
     beginning, reference, written = ([each.text or "" for each in listed.iter("dd")][at::3] for at in range(3))

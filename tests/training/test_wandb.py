@@ -145,7 +145,7 @@ sys.modules |= dict.fromkeys(["wandb", "optuna", "datasets", "pyarrow", "pandas"
 import pkgutil
 import composer
 for each in pkgutil.walk_packages(composer.__path__, "composer."):
-    if not each.name.endswith(("__main__", "sweep.engine", "sweep.runner", "sweep.study")):
+    if not each.name.endswith(("__main__", "sweeps.engine", "sweeps.runner", "sweeps.study")):
         __import__(each.name)
 from composer.recipe import load
 from composer.training.train import train
