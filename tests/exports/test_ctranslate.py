@@ -9,6 +9,7 @@ import ctranslate2
 import pytest
 import torch
 
+from composer import cli
 from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.exports.ctranslate import export_ctranslate2
@@ -83,6 +84,17 @@ def log_probabilities(run: Run, line: str, answer: list[int]) -> list[float]:
     logits[..., [PAD, BOS]] = -torch.inf
     found = logits.log_softmax(-1)[0].gather(-1, torch.tensor([*answer, EOS])[:, None])
     return found[:, 0].tolist()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", transformer())
+    for words, status in (([], 0), (["decoding.beam.size=3"], 2)):
+        with pytest.raises(SystemExit) as left:
+            cli.main(["export", str(run), *words, "--ctranslate2", str(tmp_path / f"out-{status}")])
+        assert left.value.code == status
+    assert (tmp_path / "out-0" / "model.bin").exists()
+    assert not (tmp_path / "out-2").exists()
+    assert "told how to search when it is called" in capsys.readouterr().err
 
 
 def test_the_folder_has_the_tokenizer(tmp_path: Path) -> None:
