@@ -97,6 +97,7 @@ def of_content(side: Side, data: Path | None) -> Prints:
 def are_at_hand(side: Side, data: Path | None) -> bool:
     """Whether all data are in files that are here, and not too long to be read for this."""
     parallel = side.recipe.dataset.get("parallel") or {}
-    named = [name for split in splits(side.recipe) if parallel for name in parallel[split].values() if name]
+    splits_in_files = [parallel[split] for split in splits(side.recipe) if isinstance(parallel.get(split), dict)]
+    named = [name for each in splits_in_files for name in each.values() if name]
     there = [files.find(name, side.recipe.folders(data)) for name in named]
     return bool(there) and all(there) and sum(each.stat().st_size for each in there if each) <= MOST_BYTES

@@ -1,0 +1,108 @@
+"""The hooks of mkdocs: pages that are made from the code, parts of other files, and the order of all."""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+
+import block_pages
+import gallery
+import reference_pages
+from corpus import ROOT, costs, shown
+
+from composer.drawings.drawing import draw
+
+INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->$", re.MULTILINE)
+
+
+def on_config(config: Any) -> Any:
+    """The order of the pages: those that mkdocs.yml names, all others that are written, those that are made."""
+    told = {path for each in config.nav for path in each.values()}
+    more = [{title_of(path): path.name} for path in sorted(ROOT.glob("docs/*.md")) if path.name not in told]
+    written = [each for each in config.nav if str(*each.values()).endswith(".md")]
+    made = [filled(each) for each in config.nav if each not in written]
+    config.nav = [*written, *more, *made]
+    return config
+
+
+def title_of(page: Path) -> str:
+    """The heading of a page."""
+    found = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else page.stem
+
+
+def filled(entry: Any) -> Any:
+    """An entry of the navigation with the generated pages in their places."""
+    made = {"BLOCKS": block_entries, "GALLERY": gallery_entries, "REFERENCE": reference_entries}
+    ((title, inner),) = entry.items()
+    return {title: made[inner]()} if isinstance(inner, str) and inner in made else entry
+
+
+def block_entries() -> list[Any]:
+    """The pages of the blocks."""
+    return ["blocks/index.md", *(f"blocks/{name}.md" for name in block_pages.definitions())]
+
+
+def gallery_entries() -> list[Any]:
+    """The pages of the recipes, by their folders."""
+    chapters = dict.fromkeys(each.chapter for each in shown())
+    pages = {
+        chapter: [f"gallery/{each.place}.md" for each in shown() if each.chapter == chapter] for chapter in chapters
+    }
+    return ["gallery/index.md", *({gallery.CHAPTERS.get(chapter, chapter): inner} for chapter, inner in pages.items())]
+
+
+def reference_entries() -> list[Any]:
+    """The pages of all else that a recipe can say."""
+    return ["reference/keys.md", *(f"reference/{table}.md" for table in reference_pages.PAGES)]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the generated pages."""
+    for path, content in generated(config).items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def generated(config: Any) -> dict[str, str]:
+    """Every generated page and picture by its path."""
+    source = f"{config.repo_url.rstrip('/')}/blob/main" if config.repo_url else ""
+    told = costs(bool(config.extra["costs"]))
+    made = {"blocks/index.md": block_pages.index_page(), "gallery/index.md": gallery.index_page(told),
+            "reference/keys.md": reference_pages.sections_page()}  # fmt: skip
+    made |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.definitions()}
+    made |= {f"gallery/{each.place}.md": gallery.recipe_page(each, told) for each in shown()}
+    made["pictures/mine.svg"] = first_picture()
+    made |= {f"gallery/{place}.svg": cost.svg for place, cost in told.items()}
+    return made | {f"reference/{table}.md": reference_pages.choice_page(table) for table in reference_pages.PAGES}
+
+
+def first_picture() -> str:
+    """The drawing of the recipe that the first page shows."""
+    shown = re.search(r'```yaml title="mine.yaml"\n(.*?)```', (ROOT / "docs/index.md").read_text("utf-8"), re.DOTALL)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "mine.yaml"
+        path.write_text(shown[1] if shown else "", encoding="utf-8")
+        return draw(path).svg()
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Puts sections of other files in their places: what is said once stays in one file."""
+    return INCLUDE.sub(lambda found: section(ROOT / found[1], found[2]), markdown)
+
+
+def section(file: Path, title: str) -> str:
+    """What stands below a heading of a Markdown file, up to the next one as high."""
+    text = file.read_text(encoding="utf-8")
+    found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ValueError(f"{file.name} has no section {title!r}")
+    return found[2].strip()

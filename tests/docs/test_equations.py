@@ -1,0 +1,49 @@
+"""Equations of docstrings in HTML: indices, powers, signs, and where a line of prose is none."""
+
+# ruff: noqa: E402, RUF001
+from __future__ import annotations
+
+import sys
+
+import pytest
+from fenced import ROOT
+
+sys.path[:0] = [str(ROOT / "docs/hooks"), str(ROOT)]
+import equations
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("y_t = x_(t-1)", "<i>y</i><sub><i>t</i></sub> = <i>x</i><sub><i>t</i>−1</sub>"),
+        (
+            "q_h k_h^T / sqrt(D/H)",
+            "<i>q</i><sub><i>h</i></sub> <i>k</i><sub><i>h</i></sub><sup><i>T</i></sup> / √(<i>D</i>/<i>H</i>)",
+        ),
+        ("sum_(j>i) s_j'", "∑<sub><i>j</i>&gt;<i>i</i></sub> <i>s</i><sub><i>j</i></sub>'"),
+        ("a <= b -> c", "<i>a</i> ≤ <i>b</i> → <i>c</i>"),
+        ("K^i_k", "<i>K</i><sup><i>i</i></sup><sub><i>k</i></sub>"),
+        ("M~(i)", "<i>M\u0303</i>(<i>i</i>)"),
+        ("beta of `max_distance` and <b>", "<i>β</i> of <code>max_distance</code> and &lt;b&gt;"),
+        ("max_distance and slot_width", "max_distance and slot_width"),
+    ],
+)
+def test_signs(text: str, shown: str) -> None:
+    assert equations.typeset(text, equation=True) == shown
+
+
+def test_in_prose_a_is_a_word() -> None:
+    assert equations.typeset("a row of n, and a_t") == "a row of <i>n</i>, and <i>a</i><sub><i>t</i></sub>"
+
+
+def test_a_line_that_was_full_goes_on() -> None:
+    full = "one " * 27 + "end"
+    assert list(equations.lines(f"{full}\ntwo\nlstm: three")) == [f"{full} two", "lstm: three"]
+
+
+def test_what_is_an_equation() -> None:
+    assert equations.is_equation("y = g (x - mean) / sqrt(var + 1e-5) + b")
+    assert not equations.is_equation(
+        "In training the answer's size is known; a search tries each size up to `room` times"
+    )
+    assert equations.paragraph("y_t = x_t.").startswith('<p class="equation">')
