@@ -39,9 +39,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     epilog=examples(
-        "seqcomposer check recipes/quickstart.yaml",
-        "seqcomposer train recipes/quickstart.yaml",
-        "echo 'four hundred and twenty-one' | seqcomposer translate runs/quickstart",
+        "seqcomposer new --source train.en --target train.de     # a recipe for your own text: en-de.yaml",
+        "seqcomposer check en-de.yaml",
+        "seqcomposer train en-de.yaml                            # writes runs/en-de",
+        "echo 'a man sleeps' | seqcomposer translate runs/en-de",
+        "seqcomposer report runs/en-de                           # one page for the browser",
     )
 )
 def options(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import unicodedata
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import Template
 
-from composer.data import files
+from composer.data import files, tables
 from composer.errors import DataError, Fault, RunError
 from composer.language import schema
 
@@ -18,6 +19,8 @@ SAMPLE = 20_000
 """Lines that are looked at to see which letters the two texts use."""
 ENOUGH = 50
 """Pairs of which some can be spared to measure with."""
+TRANSLATES = 10_000
+"""From fewer pairs a model learns to write the language, hardly to translate."""
 MOST_HELD = 1000
 
 
@@ -32,15 +35,40 @@ class Sizes:
     dropout: float
     vocabulary: int
     tokens: int
+    validate: int
     minutes: int
 
 
 SIZES = (
-    Sizes(pairs=2_000, width=64, layers=2, heads=2, dropout=0.3, vocabulary=500, tokens=800, minutes=5),
-    Sizes(pairs=10_000, width=128, layers=2, heads=4, dropout=0.3, vocabulary=2000, tokens=1000, minutes=10),
-    Sizes(pairs=100_000, width=256, layers=3, heads=4, dropout=0.2, vocabulary=8000, tokens=1200, minutes=30),
-    Sizes(pairs=1_000_000, width=512, layers=4, heads=8, dropout=0.1, vocabulary=16_000, tokens=8000, minutes=360),
-    Sizes(pairs=10**12, width=512, layers=6, heads=8, dropout=0.1, vocabulary=32_000, tokens=25_000, minutes=1440),
+    Sizes(pairs=2_000, width=64, layers=2, heads=2, dropout=0.3, vocabulary=500, tokens=800, validate=200, minutes=5),
+    Sizes(
+        pairs=10_000, width=128, layers=2, heads=4, dropout=0.3, vocabulary=2000, tokens=1000, validate=200, minutes=10
+    ),
+    Sizes(
+        pairs=100_000, width=256, layers=3, heads=4, dropout=0.2, vocabulary=8000, tokens=1200, validate=300, minutes=30
+    ),
+    Sizes(
+        pairs=1_000_000,
+        width=512,
+        layers=4,
+        heads=8,
+        dropout=0.1,
+        vocabulary=16_000,
+        tokens=8000,
+        validate=1000,
+        minutes=360,
+    ),
+    Sizes(
+        pairs=10**12,
+        width=512,
+        layers=6,
+        heads=8,
+        dropout=0.1,
+        vocabulary=32_000,
+        tokens=25_000,
+        validate=2000,
+        minutes=1440,
+    ),
 )
 
 
@@ -98,6 +126,7 @@ training:
   max_minutes: %{minutes}              # the budget; also max_steps, max_epochs
   label_smoothing: 0.1
   clip_norm: 1.0
+  validate_every: %{validate}          # steps; how good it is shows then, and in `seqcomposer report runs/%{name}`
   seed: 1
 
 decoding: {beam: {size: 5, length_penalty: 1.0}}
@@ -124,9 +153,42 @@ def write(source: Path, target: Path, output: Path | None = None) -> Path:
     return output
 
 
+def told(source: Path, target: Path, recipe: Path) -> list[str]:
+    """What a person wants to know of a recipe that `write` has written: what it takes, what to expect, what is next."""
+    pairs, blank = files.count_lines(source), blanks(source, target)
+    held = held_of(pairs) if pairs >= ENOUGH else 0
+    size, quoted = size_of(pairs), shlex.quote(str(recipe))
+    parts = f"{pairs - 2 * held:,} to train on, {held:,} to watch it with (val) and {held:,} to measure with (test)"
+    lines = [f"wrote {recipe}", f"{pairs:,} pairs: {parts}" if held else f"{pairs:,} pairs, all to train on"]
+    lines.append(
+        f"it will train for {size.minutes:,} minutes, and say how far it is; `training.max_minutes` is how long"
+    )
+    if blank:
+        lines.append(f"note: {blank:,} pairs have an empty side; they are left out of training")
+    if pairs < TRANSLATES:
+        lines.append("note: so few pairs are enough to try everything; translations one can use need tens of thousands")
+    return [*lines, f"next: seqcomposer check {quoted} && seqcomposer train {quoted}"]
+
+
+def held_of(pairs: int) -> int:
+    """How many pairs each of val and test takes: of few pairs a tenth, of many less."""
+    return min(MOST_HELD, max(1, pairs // 25, min(100, pairs // 10)))
+
+
+def size_of(pairs: int) -> Sizes:
+    """The sizes for so many pairs."""
+    return next(each for each in SIZES if pairs <= each.pairs)
+
+
+def blanks(source: Path, target: Path) -> int:
+    """How many pairs have a side with nothing on it."""
+    with source.open(encoding="utf-8-sig", newline="\n") as one, target.open(encoding="utf-8-sig", newline="\n") as two:
+        return sum(not (first.strip() and second.strip()) for first, second in zip(one, two, strict=True))
+
+
 def fill(source: Path, target: Path, output: Path, pairs: int) -> str:
     """The recipe's text."""
-    size = next(each for each in SIZES if pairs <= each.pairs)
+    size = size_of(pairs)
     joint = share_letters(letters(source), letters(target))
     return TEMPLATE.substitute(
         schema=_schema_beside(output),
@@ -141,13 +203,14 @@ def fill(source: Path, target: Path, output: Path, pairs: int) -> str:
         target=_quoted(_beside(target, output)),
         vocabulary=size.vocabulary,
         hold="" if pairs >= ENOUGH else "# ",
-        held=min(MOST_HELD, max(1, pairs // 25)),
+        held=held_of(pairs),
         joint=str(joint).lower(),
         why_joint="both sides use the same letters" if joint else "the two sides use different letters",
         dropout=size.dropout,
         tie="[source, target]" if joint else "[target]",
         rate="2e-3" if size.width < 512 else "7e-4",
         tokens=size.tokens,
+        validate=size.validate,
         minutes=size.minutes,
     )
 
@@ -157,17 +220,43 @@ def count_pairs(source: Path, target: Path) -> int:
     found = {path: _problem(path) for path in (source, target)}
     if faults := [_fault(path, problem) for path, problem in found.items() if problem]:
         raise DataError(faults)
+    if source.samefile(target):
+        raise DataError([_fault(target, _twice(target))])
     counts = [files.count_lines(path) for path in (source, target)]
     if counts[0] != counts[1]:
         message = f"this file has {counts[1]:,} lines, and `{source}` has {counts[0]:,}"
         raise DataError([_fault(target, files.Problem("", "lines", message, "give every line its translation"))])
+    if blanks(source, target) == counts[0]:
+        message = f"no line has text both here and in `{source}`"
+        raise DataError([_fault(target, files.Problem("", "empty", message, "give every line its translation"))])
     return counts[0]
 
 
 def _problem(path: Path) -> files.Problem | None:
     if files.find(path.name, [path.parent]) is None:
-        return files.missing("", path.name, [path.parent])
-    return files.unusable("", path) or files.not_text("", path)
+        lost = files.missing("", path.name, [path.parent])
+        return lost._replace(hint=lost.hint.replace("put the file there, or say `--data DIR`", "check its name"))
+    return files.unusable("", path) or files.not_text("", path) or _old_breaks(path)
+
+
+def _old_breaks(path: Path) -> files.Problem | None:
+    """That a text has carriage returns where lines should end, so that it is one line."""
+    with path.open("rb") as file:
+        start = file.read(files.BLOCK)
+    if b"\n" in start or start.count(b"\r") < 2:
+        return None
+    message = f"the lines of `{path}` end with CR alone, so all of it is one line"
+    return files.Problem("", "lines", message, f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`")
+
+
+def _twice(path: Path) -> files.Problem:
+    """That a text is named as its own translation; a table with both is told how it is used."""
+    if path.suffix.lower() not in tables.KINDS:
+        return files.Problem("", "file", "this file is the source and the target", "name two files")
+    fix = (
+        f"cut it into two files, or write into a recipe `train: {{file: {path.name}, source: COLUMN, target: COLUMN}}`"
+    )
+    return files.Problem("", "file", "this is one file with columns, and `new` takes two texts", fix)
 
 
 def letters(path: Path) -> set[str]:

@@ -17,6 +17,7 @@ from composer.errors import RunError
 from composer.language import schema
 from composer.language.describe import describe, scalar_text
 from composer.quantities import count, octets
+from composer.scores import MEANINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,9 +74,11 @@ def _holds(outer: str, path: str) -> bool:
 def print_evaluation(scores: Mapping[str, Any]) -> None:
     """The scores of a run: figures, what depends on length, and the signatures with which others compute the same."""
     figures = _table(["metric", "value"], right=1)
+    figures.add_column("what it says")
     for name, value in scores.items():
         if isinstance(value, float):
-            figures.add_row(name, f"{value:.4g}" if value < 1 else f"{value:.2f}")
+            meaning = MEANINGS.get(name.rpartition("/")[2], "")
+            figures.add_row(name, f"{value:.4g}" if value < 1 else f"{value:.2f}", meaning)
     console = _console()
     console.print(figures)
     for name, value in scores.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -55,7 +55,11 @@ def translate(
         begun = files.enter_context(opening(prefix)) if prefix else None
         read = files.enter_context(opening(source)) if source else sys.stdin.buffer
         write = files.enter_context(creating(output, source, prefix)) if output else stdout()
+        if not source and sys.stdin.isatty():
+            say("type a line and Enter to translate it; Ctrl-D ends\n")
         run(work, Lines(read, str(source or "<stdin>")), Lines(begun, str(prefix)) if begun else None, write)
+        if not write.isatty() and sys.stderr.isatty():
+            say(f"\r\x1b[Kwrote {output}\n" if output else "\r\x1b[K")
 
 
 class Lines(NamedTuple):
@@ -74,6 +78,8 @@ def run(work: Filter, lines: Lines, prefixes: Lines | None, output: BinaryIO) ->
         found = translations(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
         put(output, b"".join(shown(each, work.scores) for row in found for each in row))
         count += len(chunk)
+        if not output.isatty() and sys.stderr.isatty():
+            say(f"\r{count:,} lines translated")
         if fault:
             raise DataError([fault])
     if prefixes and prefixes.stream.readline():
@@ -116,6 +122,13 @@ def encoding_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
     message = f"this is not UTF-8 at line {line}, byte {error.start + 1} of the line: 0x{byte:02x}"
     hint = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
     return Fault(name, line, column, "encoding", "", message, hint)
+
+
+def say(text: str) -> None:
+    """A word to the person at the terminal, which is no part of the output."""
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def beginnings(prefixes: Lines, count: int, before: int) -> list[str]:

@@ -231,7 +231,11 @@ def test_new_writes_a_recipe_that_check_accepts(
     text = Path(recipe).read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=")
     assert f"joint: {joint}" in text
-    assert run("check", recipe) == (0, f"{recipe}: no faults; at most {parameters(run, recipe):,} parameters\n", "")
+    told = f"{recipe}: no faults; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
+    assert run("check", recipe) == (0, f"{told}next: seqcomposer train {recipe}\n", "")
+    assert run("check", recipe, recipe) == (0, told * 2, "")
+    *_, line = run("check", recipe, "--data", "my data").out.splitlines()
+    assert line == f"next: seqcomposer train {recipe} --data 'my data'"
 
 
 def parameters(run: Runner, recipe: str) -> int:
@@ -352,3 +356,26 @@ def test_a_reader_that_leaves(tmp_path: Path) -> None:
         writer.stdout.close()
         assert writer.stderr.read() == ""
         assert writer.wait() == 1
+
+
+# ------------------------------------------------------------------------------------------- the first five minutes
+
+
+def test_help_begins_with_ones_own_text(run: Runner) -> None:
+    told = run("--help").out
+    first = [line.split()[0] for line in told.partition("Commands:")[2].splitlines() if line.strip()]
+    assert first[:5] == ["new", "check", "plan", "train", "translate"]
+
+
+def test_text_in_the_place_of_a_run_is_told_where_it_goes(run: Runner) -> None:
+    Path("runs/mine").mkdir(parents=True)
+    answer = run("translate", "runs/mine", "it's a man")
+    assert answer.status == 2
+    assert """printf '%s\\n' 'it'"'"'s a man' | seqcomposer translate runs/mine""" in answer.err
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "report"])
+def test_a_recipe_in_the_place_of_a_run_is_told(command: str, run: Runner) -> None:
+    answer = run(command, written("mine.yaml", RECIPE))
+    assert answer.status == 2
+    assert "mine.yaml: error[run]: this is a file, and a run is a folder\n" in answer.err

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from composer.errors import RunError
 
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -26,6 +31,29 @@ AsJson = Annotated[bool, typer.Option("--json", help="Prints JSON to stdout, and
 def examples(*lines: str) -> str:
     """The end of a help text; click keeps the lines of a paragraph that starts with a backspace."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Says on a terminal that something is being loaded, as long as it is; torch takes seconds."""
+    watched = sys.stderr.isatty()
+    if watched:
+        sys.stderr.write("loading ...")
+        sys.stderr.flush()
+    try:
+        yield
+    finally:
+        if watched:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def must_be_folder(run: Path) -> Path:
+    """A run's path. Raises RunError where it is a file, as a recipe is."""
+    if run.is_file():
+        raise RunError.of("this is a file, and a run is a folder",
+                          "name the folder that `seqcomposer train` has written: `runs/NAME`", str(run))  # fmt: skip
+    return run
 
 
 def print_json(data: Any) -> None:

@@ -1,17 +1,63 @@
-"""The commands about a recipe: `check`, `plan`, `train`."""
+"""The commands about a recipe: `new`, `check`, `plan`, `train`."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from composer.commands.arguments import DONE, REFUSED, AsJson, DataDir, Overrides, Recipe, examples, print_json
+from composer.commands.arguments import (
+    DONE,
+    REFUSED,
+    AsJson,
+    DataDir,
+    Overrides,
+    Recipe,
+    examples,
+    patience,
+    print_json,
+)
 from composer.commands.sweeps import must_be_recipe
 from composer.errors import ComposerError, Fault
 
 commands = typer.Typer()
+
+
+@commands.command(
+    short_help="Writes a commented recipe for your own text.",
+    epilog=examples(
+        "seqcomposer new --source train.en --target train.de",
+        "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
+    ),
+)
+def new(
+    source: Annotated[
+        Path, typer.Option("--source", metavar="F", help="Source text, one sentence a line.", show_default=False)
+    ],
+    target: Annotated[
+        Path, typer.Option("--target", metavar="F", help="Its translation, line by line.", show_default=False)
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="F",
+            help="The recipe's file.  [default: from the names of the texts]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Writes a commented recipe for your own text, with sizes that suit its length. Never overwrites a file.
+
+    Some of the pairs are held out, to watch the training and to measure with. UTF-8, with or without a BOM; LF or CRLF.
+    """
+    from composer.scaffold import told, write
+
+    written = write(source, target, output)
+    typer.echo("\n".join(told(source, target, written)))
 
 
 @commands.command(
@@ -29,6 +75,9 @@ def check(
     trains, decodes and resumes. Writes nothing. Exit status 2 where there is a fault.
     """
     faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, quiet=as_json)]
+    if not (faults or as_json) and len(recipes) == 1:
+        folder = ["--data", str(data)] if data else []
+        typer.echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
     if as_json:
         print_json([fault.as_dict() for fault in sorted(set(faults))])
         raise typer.Exit(REFUSED if faults else DONE)
@@ -41,12 +90,22 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
 
     try:
         must_be_recipe(path)
-        _, plan = check_recipe(path, (), data)
+        with patience():
+            recipe, plan = check_recipe(path, (), data)
     except ComposerError as error:
         return error.faults
     if not quiet:
-        typer.echo(f"{path}: no faults; at most {plan.parameters:,} parameters")
+        typer.echo(f"{path}: no faults; at most {plan.parameters:,} parameters; {_budget(recipe.training)}")
     return []
+
+
+def _budget(training: Mapping[str, Any]) -> str:
+    """For how long a recipe trains."""
+    limits = {unit: training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
+    told = [
+        f"{limit:,.10g} {unit.removesuffix('s') if limit == 1 else unit}" for unit, limit in limits.items() if limit
+    ]
+    return f"trains for {' or '.join(told)}{', what ends first' if len(told) > 1 else ''}"
 
 
 @commands.command(
@@ -93,7 +152,9 @@ def train(
         Path | None,
         typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]", show_default=False),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Goes on where a killed run stopped; else starts.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Goes on where a run was stopped or killed; else starts.")
+    ] = False,
     from_run: Annotated[
         Path | None, typer.Option("--from", metavar="RUN", help="Starts from the weights of another run.")
     ] = None,
@@ -129,6 +190,6 @@ def train(
         found, status = restart(Asked(recipe, overrides or (), data, folder, resume, from_run), seeds, typer.echo)
         print_seeds(found, folder)
         raise typer.Exit(status)
-    from composer.training.train import train as train_recipe
-
+    with patience():
+        from composer.training.train import train as train_recipe
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)

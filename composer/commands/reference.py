@@ -1,8 +1,7 @@
-"""The commands that look things up, or write a first recipe: `new`, `blocks`, `schema`."""
+"""The commands that look things up: `blocks`, `schema`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,31 +9,6 @@ import typer
 from composer.commands.arguments import examples
 
 commands = typer.Typer()
-
-
-@commands.command(
-    short_help="Writes a commented recipe for your own text.",
-    epilog=examples(
-        "seqcomposer new --source train.en --target train.de",
-        "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
-    ),
-)
-def new(
-    source: Annotated[
-        Path, typer.Option("--source", metavar="F", help="Source text, one sentence a line.", show_default=False)
-    ],
-    target: Annotated[
-        Path, typer.Option("--target", metavar="F", help="Its translation, line by line.", show_default=False)
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="The recipe's file.", show_default=False)
-    ] = None,
-) -> None:
-    """Writes a commented recipe for your own text, with sizes that suit its length. Never overwrites a file."""
-    from composer.scaffold import write
-
-    written = write(source, target, output)
-    typer.echo(f"wrote {written}\nnext: seqcomposer check {written} && seqcomposer train {written}")
 
 
 @commands.command(

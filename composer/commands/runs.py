@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from composer.commands.arguments import AsJson, DataDir, Overrides, Run, examples, print_json
+from composer.commands.arguments import AsJson, DataDir, Overrides, Run, examples, must_be_folder, patience, print_json
+from composer.errors import RunError
 
 commands = typer.Typer()
 
@@ -44,10 +46,14 @@ def translate(
     overrides = [each for each in runs if _is_override(each)]
     if not folders:
         raise typer.BadParameter("name a run folder", param_hint="RUN")
-    from composer.translator import translate as translate_text
-
+    if text := next((each for at, each in enumerate(folders) if at and not each.exists()), None):
+        said = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
+        raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{said}`")
+    runs_given = [must_be_folder(each) for each in folders]
+    with patience():
+        from composer.translator import translate as translate_text
     translate_text(
-        folders, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
+        runs_given, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
     )
 
 
@@ -78,8 +84,9 @@ def evaluate(
     be set: how answers are searched, and other data of the run's task, longer ones than it was trained on. Of stories
     `data.babi.tasks` and `data.babi.folder` can be.
     """
-    from composer.evaluator import evaluate as evaluate_run
-
+    must_be_folder(run)
+    with patience():
+        from composer.evaluator import evaluate as evaluate_run
     result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
     if as_json:
         print_json(result)
@@ -118,7 +125,8 @@ def report(
 
     The run need not have finished: its last checkpoint translates then.
     """
-    from composer.reports.report import report as write_report
-
+    must_be_folder(run)
+    with patience():
+        from composer.reports.report import report as write_report
     file = write_report(run, split, data, sentences or (), output, lambda text: typer.echo(text, err=True))
-    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB)")
+    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); a browser opens it, with no network")

@@ -19,6 +19,7 @@ from composer.reports.markup import Markup, joined, tag
 from composer.reports.page import document, heading
 from composer.reports.strips import LEGEND, strips
 from composer.reports.weightings import seen, weightings
+from composer.scores import MEANINGS, advice
 from composer.training.run_folder import now
 from composer.training.wandb_log import Sample
 
@@ -95,7 +96,20 @@ def header(found: Findings) -> list[Markup]:
     status = str(found.record.get("status", "unknown"))
     state = tag("span", {"class": "status finished" if status == "finished" else "status"}, status)
     inner = [tag("h1", {}, found.recipe.name, state), facts(known(found))]
-    return [*inner, scores(scores_of(found))]
+    return [*inner, scores(scores_of(found)), *advised(found)]
+
+
+def advised(found: Findings) -> list[Markup]:
+    """What the course of a finished training says, and what to try next; of a task nothing."""
+    if found.record.get("status") != "finished" or found.recipe.dataset.get("generate"):
+        return []
+    told = advice(found.rows, found.record.get("data", {}).get("pairs", {}), found.record.get("epochs", 0))
+    return [tag("p", {}, *with_code(f"{line}.")) for line in told]
+
+
+def with_code(text: str) -> list[Markup | str]:
+    """A text whose words between backticks are set as code."""
+    return [tag("code", {}, part) if at % 2 else part for at, part in enumerate(text.split("`"))]
 
 
 def facts(told: Mapping[str, str]) -> Markup:
@@ -116,7 +130,7 @@ def known(found: Findings) -> dict[str, str]:
         "seed": counted(record.get("seed", found.recipe.training["seed"])),
         "steps": counted(record.get("steps", last.get("step"))),
         "epochs": counted(record.get("epochs", last.get("epoch"))),
-        "minutes": counted(record.get("minutes", last.get("minutes"))),
+        "minutes of computing": counted(record.get("minutes", last.get("minutes"))),
         "training pairs": counted(data.get("trained_on")),
         "vocabulary": ", ".join(f"{side} {counted(size)}" for side, size in record.get("vocabularies", {}).items()),
         "weights kept": f"{kept['how']}, of step {steps}" if kept.get("how") else "",
@@ -159,11 +173,12 @@ def scores(told: Mapping[str, float]) -> Markup:
     if not splits:
         return Markup("")
     rows = [
-        [called, *(score(name, told.get(f"{split}/{name}")) for split in splits)]
+        [called, *(score(name, told.get(f"{split}/{name}")) for split in splits), MEANINGS[name]]
         for name, called in SCORES.items()
         if any(f"{split}/{name}" in told for split in splits)
     ]
-    return table(["score", *({"val": "validation", "test": "test"}[split] for split in splits)], rows)
+    heads = [{"val": "validation", "test": "test"}[split] for split in splits]
+    return table(["score", *heads, "what it says"], rows)
 
 
 def score(name: str, value: float | None) -> str:
@@ -174,15 +189,14 @@ def score(name: str, value: float | None) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table with numbers in all columns but the first."""
-    head = tag("tr", {}, *(tag("th", {"class": kind(at)}, text) for at, text in enumerate(heads)))
-    body = (tag("tr", {}, *(tag("td", {"class": kind(at)}, text) for at, text in enumerate(row))) for row in rows)
+    """A table with numbers in all columns but the first and the last, which is words."""
+    kinds = [None, *("number" for _ in heads[2:]), "soft"]
+    head = tag("tr", {}, *(tag("th", {"class": kind}, text) for kind, text in zip(kinds, heads, strict=True)))
+    body = (
+        tag("tr", {}, *(tag("td", {"class": kind}, text) for kind, text in zip(kinds, row, strict=True)))
+        for row in rows
+    )
     return tag("div", {"class": "scroll"}, tag("table", {}, tag("thead", {}, head), tag("tbody", {}, *body)))
-
-
-def kind(column: int) -> str | None:
-    """How a column of a table is set."""
-    return "number" if column else None
 
 
 # ------------------------------------------------------------------------------------------- curves and bars

@@ -30,6 +30,10 @@ class Journal:
         self.write(row)
         self.display.row(row, spent)
 
+    def validating(self, step: int, spent: float) -> None:
+        """A validation begins, which takes a while."""
+        self.display.validating(step, spent)
+
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """A row of validation scores, and translations beside their references."""
         self.write(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from composer.evaluator import evaluate, token_scores
 from composer.reports.alignments import alignments
 from composer.reports.page import picture as page_of
 from composer.runs import Run, device_for
-from composer.scores import by_length
+from composer.scores import advice, by_length
 from composer.training import checkpoint
 from composer.training.journal import Journal
 from composer.training.keeper import History, Keeper
@@ -162,14 +163,27 @@ def validation_by_length(session: Session, run: Run) -> list[dict[str, Any]]:
 def tell(session: Session, run: Run, record: Mapping[str, Any]) -> None:
     """Says what came out and where it is."""
     say = session.display.say
-    kept = ", ".join(name.removesuffix(".ckpt") for name in record["kept"]["checkpoints"])
-    say(f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes")
-    say(f"weights: {record['kept']['how']} ({kept})")
+    say(f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing, "
+        "validations among them")  # fmt: skip
+    say(f"weights: {weights_told(record['kept'], session.course.keeper.metric)}")
     for split in ("val", "test"):
         if scores := describe({name: value for name, value in record["scores"].items() if name.startswith(split)}):
             say(f"{split}: {scores}")
     session.display.show(translated(session, run))
-    say(f"everything is in {session.folder.path}; try it: seqcomposer translate {session.folder.path}")
+    if not session.recipe.dataset.get("generate"):
+        for line in advice(session.course.history, record["data"]["pairs"], record["epochs"]):
+            say(f"note: {line}")
+    folder = shlex.quote(str(session.folder.path))
+    say(f"everything is in {session.folder.path}; next:")
+    say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
+    say(f"    seqcomposer report {folder}        # curves, translations, alignments: one page for the browser")
+
+
+def weights_told(kept: Mapping[str, Any], metric: str) -> str:
+    """Which weights were kept, and why these."""
+    steps = ", ".join(f"{int(name.removesuffix('.ckpt').removeprefix('step-')):,}" for name in kept["checkpoints"])
+    forms = {"average": f"the average of steps {steps}", "best": f"of step {steps}, the best by {metric}"}
+    return forms.get(kept["how"], f"of step {steps}, the last")
 
 
 def translated(session: Session, run: Run) -> list[Sample]:

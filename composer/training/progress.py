@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -19,6 +20,8 @@ from composer.training.wandb_log import Sample
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines."""
 LIVE_SECONDS = 0.25
+SAMPLE_SECONDS = 60.0
+"""Seconds between two validations whose translations are shown."""
 LONGEST = 160
 """Characters of a sentence that are shown."""
 
@@ -61,6 +64,8 @@ class Display:
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0
+        self.sampled = -math.inf
+        self.loss = math.nan
         self.began = (time.monotonic(), 0.0)
 
     @property
@@ -85,20 +90,31 @@ class Display:
             return
         self.shown = now
         level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
-        text = (
-            f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}  "
-            f"{row['train/tokens_per_second']:,.0f} tokens/s  {self.left(now, spent)}"
-        )
-        if live:
-            self.draw(text, spent)
+        text = f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
+        pace = f"{row['train/tokens_per_second']:,.0f} tokens/s"
+        left = self.left(now, spent)
+        if live:  # what a narrow terminal cuts off stands last
+            validated = [f"val {self.scores}"] if self.scores else []
+            self.draw("  ".join([left, text, *validated, pace]), spent)
         else:
-            self.say(f"{spent:4.0%}  {text}")
+            self.say(f"{spent:4.0%}  {text}  {pace}  {left}")
+
+    def validating(self, step: int, spent: float) -> None:
+        """A validation begins: on a terminal the bar says so, until it has ended."""
+        if self.is_live:
+            self.draw(f"step {step:,}  validating ...", spent)
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """The scores of a validation and a few translations."""
+        """The scores of a validation, and a few translations where the last ones were shown a while ago."""
         self.scores = describe({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
-        self.say(f"validation at step {row['step']:,}: {describe(row)}")
-        self.show(samples)
+        before, self.loss = self.loss, row.get("val/loss", math.nan)
+        change = self.loss - before
+        told = f"  (loss {change:+.3f})" if math.isfinite(change) else ""
+        self.say(f"validation at step {row['step']:,}: {describe(row)}{told}")
+        now = time.monotonic()
+        if now - self.sampled >= SAMPLE_SECONDS:
+            self.sampled = now
+            self.show(samples)
 
     def show(self, samples: Sequence[Sample]) -> None:
         """A few translations, each below what it translates."""
@@ -109,15 +125,14 @@ class Display:
     def draw(self, text: str, spent: float) -> None:
         if self.bar is None:
             columns = (
-                BarColumn(20),
+                BarColumn(12),
                 TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4)),
                 TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             )
             self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
             self.bar.add_task("", total=1.0)
             self.bar.start()
-        shown = escape(f"{text}  val {self.scores}" if self.scores else text)
-        self.bar.update(self.bar.task_ids[0], completed=spent, description=shown)
+        self.bar.update(self.bar.task_ids[0], completed=spent, description=escape(text))
         self.bar.refresh()
 
     def close(self) -> None:

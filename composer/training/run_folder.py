@@ -79,7 +79,7 @@ class RunFolder:
         except FileNotFoundError:
             raise RunError.of(
                 "this is not a run folder: it has no run.json",
-                "name a folder that `seqcomposer train` has written, or another one with `--run DIR`",
+                "name a folder that `seqcomposer train` has written; to train into it, it must be empty or not be there",
                 str(self.path),
             ) from None
         except OSError as error:

@@ -213,7 +213,8 @@ def reported(session: Session) -> Iterator[None]:
         if not is_first():
             raise SystemExit(0) from None  # the first process says how it ended; this one must not look like a crash
         close(session, "interrupted")
-        session.display.say(f"stopped; go on with `--resume --run {session.folder.path}`")
+        session.display.say(f"stopped at step {session.course.now.step:,}, nothing is lost; the same command with "
+                            f"`--resume --run {session.folder.path}` goes on")  # fmt: skip
         if stopped.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + stopped.number) from None

@@ -68,7 +68,7 @@ def told(mode: Mode, folder: Path) -> str:
     """One line: where the metrics of a run in `folder` go."""
     places = {
         ONLINE: "to Weights & Biases, online",
-        OFFLINE: f"to Weights & Biases' files in {folder / 'wandb'}, offline",
+        OFFLINE: f"to Weights & Biases' files in {folder / 'wandb'} (offline: nothing is sent)",
         DISABLED: "nowhere else: Weights & Biases is off",
     }
     return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"

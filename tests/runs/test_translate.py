@@ -163,3 +163,27 @@ def test_a_full_disk_is_told(gru: Path, tmp_path: Path) -> None:
     assert b"error[run]: the translations cannot be written: No space left" in done.stderr
     assert b"Traceback" not in done.stderr
     assert b"Exception ignored" not in done.stderr
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_who_sits_at_a_terminal_is_told_and_the_output_stays_as_it_is(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text(TEXT, encoding="utf-8")
+    outputs: list[Any] = []
+    for screen in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", screen)
+        translate([gru], source=tmp_path / "in.txt", output=tmp_path / "out.txt")
+        outputs.append((tmp_path / "out.txt").read_bytes())
+        outputs.append(screen.getvalue().replace("\r", "\n").splitlines())
+    seen, said, unseen, unsaid = outputs
+    assert seen == unseen
+    assert said[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
+    assert f"{len(TEXT.splitlines())} lines translated" in said
+    assert unsaid == []

@@ -238,6 +238,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     display.began = (time.monotonic() - 30, 0.0)
     display.row(ROW, 0.25)
     display.row(ROW, 0.26)
+    display.validating(20, 0.26)
     display.validated({"step": 20, "val/loss": 2.0, "val/bleu": 12.34}, [Sample("[a]", "b", "c" * 500)])
     display.close()
     return capsys.readouterr().out
@@ -276,12 +277,45 @@ def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsy
     assert "    [a]\n      -> ccc" in said
 
 
+def test_translations_are_shown_now_and_then_and_scores_always(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = Display()
+    for step, loss in enumerate([2.0, 1.5, 1.75], start=1):
+        display.validated({"step": step, "val/loss": loss}, [Sample("a", "b", f"try {step}")])
+    said = capsys.readouterr().out
+    assert [said.count(f"validation at step {step}") for step in (1, 2, 3)] == [1, 1, 1]
+    assert ("try 1" in said, "try 2" in said, "try 3" in said) == (True, False, False)
+    assert [line.partition("  (")[2] for line in said.splitlines() if "validation" in line] == [
+        "", "loss -0.500)", "loss +0.250)",
+    ]  # fmt: skip
+    monkeypatch.setattr(progress, "SAMPLE_SECONDS", 0.0)
+    display.validated({"step": 4, "val/loss": 1.0}, [Sample("a", "b", "try 4")])
+    assert "try 4" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_keeps_what_matters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    display = Display()
+    display.console = Console(force_terminal=True, width=80, color_system=None)
+    display.scores = "loss 2.000  bleu 12.3"
+    display.begin(0.0)
+    display.began = (time.monotonic() - 30, 0.0)
+    display.row({**ROW, "step": 120_000, "epoch": 99.5}, 0.25)
+    display.close()
+    said = capsys.readouterr().out
+    assert "1:30 left  step 120,000  epoch 99.50  loss 2.500  val loss" in said
+
+
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "LIVE_SECONDS", 0.0)
     said = shown(monkeypatch, capsys, terminal=True)
     assert "\x1b[" in said
     assert " 25%" in said
     assert "1,234 tokens/s" in said
+    assert "step 20  validating ..." in said
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in shown(monkeypatch, capsys, terminal=True)
 
