@@ -67,7 +67,7 @@ def read_pinned(pin: Pin) -> Node:
         message = f"in the store, {told.file}: {told.message}"
         raise _refused(sha256, "sha256", message, f"remove that file, then run `{pin.command}`") from None
     if found is None:
-        message = f"no recipe with this hash is in the store; it comes from `{pin.ref}`"
+        message = f"no recipe with this hash is in the store; it comes from `{pin.ref}`, unless that was changed"
         raise _refused(pin.node.value["pull"], "pull", message, f"run `{pin.command}`")
     path, data = found
     root = read_bytes(data, str(path))

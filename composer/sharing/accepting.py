@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,29 +12,59 @@ from composer.errors import ComposerError, RunError
 from composer.language.source import read
 from composer.recipe import Recipe, load
 from composer.registry import plug_ins
-from composer.sharing.contents import refuse
+from composer.sharing.contents import check_size, refuse
+from composer.sharing.forms import check_handed_on, check_metrics, check_record
+from composer.sharing.manifest import Described, Manifest
+from composer.sharing.record import is_place, texts
+from composer.sharing.tokens import check_tokenizer
 from composer.training.run_folder import RunFolder
 
-MOST_HEADER = 100 << 20
-"""Bytes of a safetensors header, as its own library reads them."""
+MOST_HEADER = 1 << 24
+"""Bytes of a safetensors header: a hundred thousand tensors have as many."""
 
 
-def accept(folder: Path, name: str, origin: str) -> Recipe:
+def accept(folder: Path, found: Manifest, origin: str) -> Recipe:
     """The recipe of a pack whose hashes are verified. Raises RunError where it is not what a pack should be."""
     check_weights(folder / "model.safetensors", origin)
     record = record_of(folder, origin)
+    check_handed_on(record, origin)
+    check_metrics(folder / "metrics.jsonl", origin)
+    check_parts(record, found.files, origin)
     recipe = recipe_of(folder / "recipe.yaml", record, origin)
-    if recipe.name != name:
-        refuse(origin, f"this pack is called `{name}`, and its recipe `{recipe.name}`; nothing was taken")
+    if recipe.name != found.name:
+        refuse(origin, f"this pack is called `{found.name}`, and its recipe `{recipe.name}`; nothing was taken")
+    check_tokenizer((folder / "tokenizer.json").read_bytes(), recipe.dataset["tokenizer"], origin)
     return recipe
+
+
+def reaches(recipe: Recipe) -> Iterator[str]:
+    """What a recipe does with a machine beside computing on it: paths that it reads, and where it would log."""
+    data = {key: each for key, each in recipe.dataset.items() if key != "tokenizer"}  # `/` is a mark there
+    for place in sorted(set(filter(is_place, texts(data)))):
+        yield f"reads {place!r}"
+    wandb = recipe.logging["wandb"]
+    if isinstance(wandb, Mapping) and wandb.get("entity"):
+        yield f"logs to {wandb['entity']!r} at Weights & Biases, where you are logged in"
+
+
+def check_parts(record: Mapping[str, Any], files: Mapping[str, Described], origin: str | Path) -> None:
+    """Raises RunError where run.json is that of other weights, or of another tokenizer, than lie beside it."""
+    for key, name in (("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")):
+        if record.get(key) not in (None, files[name].sha256):
+            refuse(origin, f"run.json knows another `{name}` than the one that is there; nothing was taken",
+                   "take all files from the same run again")  # fmt: skip
 
 
 def record_of(folder: Path, origin: str) -> dict[str, Any]:
     """run.json. Raises RunError where it is none of a finished run."""
+    run = RunFolder(folder)
+    if run.record.is_file():
+        check_size(run.record.name, run.record.stat().st_size, origin)
     try:
-        record = RunFolder(folder).read()
+        record = run.read()
     except (RunError, RecursionError):
         refuse(origin, "run.json is not what a training writes; nothing was taken")
+    check_record(record, origin)
     if record.get("status") != "finished":
         refuse(origin, "this run has not finished, so it has no weights; nothing was taken", "ask for it when it has")
     return record

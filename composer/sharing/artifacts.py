@@ -51,4 +51,4 @@ def fetch(entries: dict[str, Any], origin: str, name: str, target: Path) -> None
 def unreachable(origin: str, error: Exception) -> RunError:
     """Why W&B did not give it."""
     return RunError.of(f"Weights & Biases does not give it: {in_a_line(error)[:300]}",
-                       "look at the name and the version, as its page has them", origin)  # fmt: skip
+                       "look at the network, the name and the version, as its page has them", origin)  # fmt: skip

@@ -12,6 +12,11 @@ from composer.errors import RunError
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
+MOST_BYTES_OF = {
+    "README.md": 1 << 28, "metrics.jsonl": 1 << 28, "recipe.yaml": 1 << 20, "run.json": 1 << 24,
+    "tokenizer.json": 1 << 28,
+}  # fmt: skip
+"""Bytes of what is read at once; weights have no bound of their own."""
 ALL = frozenset((MANIFEST, *FILES))
 MADE_ANEW = "ask for a pack as `seqcomposer pack RUN` makes it"
 REGULAR, FOLDER = "file", "folder"
@@ -37,6 +42,13 @@ def check_entry(entry: Entry, origin: str | Path) -> None:
     told = complaint(entry.name) or ("" if entry.kind == REGULAR else f"is a {entry.kind}")
     if told:
         refuse(origin, f"{entry.name!a} {told}; nothing was taken")
+
+
+def check_size(name: str, size: int, origin: str | Path) -> None:
+    """Raises RunError where a file of a pack is larger than one that is read at once may be."""
+    most = MOST_BYTES_OF.get(name, size)
+    if size > most:
+        refuse(origin, f"`{name}` has {size:,} bytes, and at most {most:,} are read; nothing was taken")
 
 
 def check_entries(entries: Iterable[Entry], origin: str | Path) -> None:

@@ -44,5 +44,5 @@ def fetch(repository: str, commit: str, origin: str, name: str, target: Path) ->
 def unreachable(origin: str, error: Exception) -> RunError:
     """Why the hub did not give it."""
     told = " ".join(str(error).split()) or type(error).__name__
-    return RunError.of(f"the hub does not give it: {told[:300]}",
-                       "look at the name and the revision; what is private needs `hf auth login`", origin)  # fmt: skip
+    fix = "look at the name, the revision and the network; what is private needs `hf auth login`"
+    return RunError.of(f"the hub does not give it: {told[:300]}", fix, origin)

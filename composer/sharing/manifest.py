@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from composer.sharing.contents import FILES, MANIFEST, complaint, refuse
+from composer.sharing.contents import FILES, MANIFEST, check_size, complaint, refuse
 
 FORMAT = "seqcomposer pack"
 VERSION = 1
@@ -107,4 +107,5 @@ def _one(name: str, told: Any, origin: str | Path) -> Described:
     sha256, size = (told.get("sha256"), told.get("size")) if isinstance(told, dict) and len(told) == 2 else (None, None)
     if not isinstance(sha256, str) or not _HASH.fullmatch(sha256) or type(size) is not int or size < 0:
         refuse(origin, f"{MANIFEST} does not say `sha256` and `size` of `{name}`")
+    check_size(name, size, origin)
     return Described(sha256, size)

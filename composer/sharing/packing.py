@@ -12,9 +12,11 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe import Recipe, load
 from composer.runs import open_run
+from composer.sharing.accepting import check_parts
 from composer.sharing.archive import ENDING, write_archive
 from composer.sharing.card import card
 from composer.sharing.contents import FILES, MANIFEST
+from composer.sharing.forms import check_record
 from composer.sharing.manifest import Manifest, manifest, manifest_of
 from composer.sharing.placing import described, in_words, must_be_new, new_file, new_folder, opened, small
 from composer.sharing.record import portable_record
@@ -80,10 +82,13 @@ def fill(target: Path, folder: RunFolder, recipe: Recipe, license: str) -> Manif
         copy(folder.path / name, target / name)
     metrics = folder.metrics
     (target / metrics.name).write_bytes(small(metrics, MOST_TEXT, folder.path) if metrics.exists() else b"")
-    record = portable_record(folder.read())
-    (target / folder.record.name).write_bytes(record)
+    record = folder.read()
+    check_record(record, folder.record)
+    (target / folder.record.name).write_bytes(portable_record(record))
     (target / CARD).write_bytes(written_card(folder, recipe, license))
-    found = manifest_of(recipe.name, {name: described(target / name, target) for name in FILES}, folder.path)
+    files = {name: described(target / name, target) for name in FILES}
+    check_parts(record, files, folder.path)
+    found = manifest_of(recipe.name, files, folder.path)
     (target / MANIFEST).write_bytes(found.data)
     return found
 

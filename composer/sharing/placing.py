@@ -64,8 +64,7 @@ def written(target: Path, begin: Callable[[Path], None]) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         begin(draft)
         yield draft
-        must_be_new(target)  # somebody else may have been quicker
-        draft.rename(target)
+        rename(draft, target)
     except OSError as error:
         remove(draft)
         message = f"this cannot be written: {(error.strerror or str(error)).lower()}"
@@ -74,6 +73,16 @@ def written(target: Path, begin: Callable[[Path], None]) -> Iterator[Path]:
         remove(draft)
         raise
     flush_folder(target.parent)
+
+
+def rename(draft: Path, target: Path) -> None:
+    """Gives a draft its name. Raises RunError where somebody else was quicker."""
+    must_be_new(target)
+    try:
+        draft.rename(target)
+    except OSError:
+        must_be_new(target)
+        raise
 
 
 @contextmanager

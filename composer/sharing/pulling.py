@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from composer.errors import ComposerError, RecipeError, RunError
 from composer.language.extends import portable
 from composer.language.source import dump
 from composer.language.store import is_hash, keep, kept
-from composer.sharing.accepting import accept, recipe_of, record_of
+from composer.sharing.accepting import accept, reaches, recipe_of, record_of
 from composer.sharing.archive import opened_archive
 from composer.sharing.artifacts import artifact_place
 from composer.sharing.contents import FILES, MANIFEST, REGULAR, Entry, check_entries, refuse
@@ -30,6 +31,8 @@ from composer.training.run_folder import RunFolder
 
 RUNS = Path("runs")
 MOST_GIB = 10.0
+MOST_ASKED = 1 << 20
+"""GiB that a user can allow."""
 AROUND = (*LEFT, ".git")
 """What may lie beside a pack in a clone, and is not taken."""
 
@@ -40,7 +43,7 @@ Fill = Callable[[Path], None]
 class Pulled:
     """What was pulled: where it is, its fingerprint, and under which hash the store has its recipe.
 
-    `was_there` says that this very pack lay there already.
+    `was_there` says that this very pack lay there already; `notes` what its recipe does with this machine.
     """
 
     ref: str
@@ -48,13 +51,16 @@ class Pulled:
     sha256: str
     recipe: str
     was_there: bool = False
+    notes: tuple[str, ...] = ()
 
     def told(self) -> str:
-        """What happened, in two lines."""
+        """What happened, in two lines; then what to look at."""
         if self.sha256 == self.recipe:
             return f"kept {self.path}"
         happened = f"{'was' if self.was_there else 'is'} here, every hash verified"
-        return f"{self.path} {happened}; try it: seqcomposer translate {self.path}\nsha256 {self.sha256}"
+        notes = (f"note: its recipe {each}; look at it before you train or evaluate" for each in self.notes)
+        use = f"{self.path} {happened}; try it: seqcomposer translate {shlex.quote(str(self.path))}"
+        return "\n".join([use, f"sha256 {self.sha256}", *notes])
 
     def extends(self) -> str:
         """The lines by which a recipe extends what was pulled."""
@@ -84,7 +90,7 @@ class Source:
 
 
 def pull(
-    ref: str, output: str | Path | None = None, sha256: str | None = None, max_gib: float = MOST_GIB
+    ref: str | Path, output: str | Path | None = None, sha256: str | None = None, max_gib: float = MOST_GIB
 ) -> Path:  # fmt: skip
     """Brings what `ref` names: a pack or a run into a new folder (`runs/NAME`), a recipe into the store.
 
@@ -92,7 +98,7 @@ def pull(
     sha256: the fingerprint that must come. max_gib: what is larger is refused. Returns the run folder, or the recipe's
     file (`output`, else that in the store). Raises RunError or RecipeError, with nothing put in place.
     """
-    return pulled(ref, output, sha256, max_gib).path
+    return pulled(str(ref), output, sha256, max_gib).path
 
 
 def pulled(ref: str, output: str | Path | None = None, sha256: str | None = None, max_gib: float = MOST_GIB) -> Pulled:
@@ -100,6 +106,8 @@ def pulled(ref: str, output: str | Path | None = None, sha256: str | None = None
     reference = parsed(ref)
     if sha256 is not None and not is_hash(sha256):
         raise RunError.of(f"`{sha256}` is no SHA-256", "write its 64 digits, 0-9 and a-f")
+    if not 0 < max_gib <= MOST_ASKED:
+        raise RunError.of(f"{max_gib} GiB is no size", f"write a number up to {MOST_ASKED:,}, such as 20")
     asked = Asked(shown(ref), None if output is None else Path(output), sha256, int(max_gib * GIB))
     with in_words(asked.ref), located(reference, asked) as source:
         asked = replace(asked, ref=source.ref)
@@ -117,7 +125,7 @@ def located(reference: Reference, asked: Asked) -> Iterator[Source]:
     if isinstance(reference, LocalPath):
         if not os.path.exists(reference.path):
             raise RunError.of("this does not exist", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`", asked.ref)
-        yield Source(reference.path, asked.ref)
+        yield Source(reference.path, os.path.abspath(reference.path))  # it is read in other folders too
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
         top = Path(name, "taken")
@@ -185,7 +193,8 @@ def must_match(found: str, asked: Asked) -> None:
 def pulled_folder(path: Path, asked: Asked) -> Pulled:
     """Places a pack that is a folder, or a run folder, packed. Raises RunError."""
     if (path / MANIFEST).exists():
-        return placed(manifest_in(path, asked.ref), partial(copied, path, asked.ref), asked)
+        found = manifest_in(path, asked.ref)
+        return placed(found, partial(copied, path, found, asked.ref), asked)
     if not (path / RECORD).exists():
         message = "this is no pack, run folder or recipe"
         refuse(asked.ref, message, "name a folder that has pack.json or run.json, an archive or a recipe")
@@ -195,7 +204,7 @@ def pulled_folder(path: Path, asked: Asked) -> Pulled:
     recipe = recipe_of(path / "recipe.yaml", record_of(path, asked.ref), asked.ref)
     within(sum((path / name).stat().st_size for name in FILES if (path / name).is_file()), asked.limit, asked.ref)
     with gathered(RunFolder(path), recipe, "") as (found, inside):
-        return placed(found, partial(copied, inside, asked.ref), asked)
+        return placed(found, partial(copied, inside, found, asked.ref), asked)
 
 
 def manifest_in(folder: Path, origin: str) -> Manifest:
@@ -211,9 +220,9 @@ def entry_of(found: os.DirEntry[str]) -> Entry:
     return Entry(found.name, kinds.get(stat.S_IFMT(told.st_mode), "device"), told.st_size)
 
 
-def copied(folder: Path, origin: str, draft: Path) -> None:
+def copied(folder: Path, found: Manifest, origin: str, draft: Path) -> None:
     """Copies the files of a pack into `draft`, and verifies what is written. Raises RunError."""
-    for name, wanted in manifest_in(folder, origin).files.items():
+    for name, wanted in found.files.items():
         with opened(folder / name, origin) as file:
             copy_verified(file, draft / name, wanted, origin)
             if file.read(1):
@@ -229,10 +238,10 @@ def placed(found: Manifest, fill: Fill, asked: Asked) -> Pulled:
         return Pulled(asked.ref, folder, found.sha256, keep(portable(folder / "recipe.yaml", folder)), was_there=True)
     with new_folder(folder) as draft:
         fill(draft)
-        accept(draft, found.name, asked.ref)
+        notes = tuple(reaches(accept(draft, found, asked.ref)))
         (draft / MANIFEST).write_bytes(found.data)
         recipe = keep(portable(draft / "recipe.yaml", draft))
-    return Pulled(asked.ref, folder, found.sha256, recipe)
+    return Pulled(asked.ref, folder, found.sha256, recipe, notes=notes)
 
 
 def is_there(found: Manifest, folder: Path) -> bool:

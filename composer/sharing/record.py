@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,43 @@ _PLACE = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
 
 def portable_record(record: Mapping[str, Any]) -> bytes:
     """The text of run.json for others; the same again of what it gives."""
-    told = without_places(dict(record))
+    places = sorted({each.rstrip("\\/") for each in texts(record) if is_place(each)}, key=len, reverse=True)
+    told = without_places(dict(record), [each for each in places if each])
     if isinstance(told.get("data"), dict) and "folders" in told["data"]:
         told["data"]["folders"] = []  # a pull finds none of them
     return (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def without_places(value: Any) -> Any:
-    """Plain data in which a path of a machine is the last of its names."""
+def is_place(text: str) -> bool:
+    """Whether a text is a path of some machine."""
+    return _PLACE.fullmatch(text) is not None
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in plain data."""
+    if isinstance(value, str):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from texts(each)
+
+
+def without_places(value: Any, places: Sequence[str]) -> Any:
+    """Plain data in which a path of a machine is the last of its names; `places` are also looked for inside texts."""
     if isinstance(value, dict):
-        return {key: without_places(each) for key, each in value.items() if key not in PRIVATE}
+        return {key: without_places(each, places) for key, each in value.items() if key not in PRIVATE}
     if isinstance(value, list):
-        return [without_places(each) for each in value]
-    return _last(value) if isinstance(value, str) else value
+        return [without_places(each, places) for each in value]
+    return _without(value, places) if isinstance(value, str) else value
 
 
-def _last(text: str) -> str:
-    if _PLACE.fullmatch(text):
-        return re.split(r"[\\/]", text.rstrip("\\/"))[-1].lstrip("~")
+def _without(text: str, places: Sequence[str]) -> str:
+    if is_place(text):
+        return _last(text)
+    for place in places:
+        text = re.sub(rf"(?<![\w/\\]){re.escape(place)}(?!\w)", lambda found: _last(found[0]), text)
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _last(place: str) -> str:
+    return re.split(r"[\\/]", place.rstrip("\\/"))[-1].lstrip("~")

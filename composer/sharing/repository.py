@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -30,9 +30,26 @@ ENVIRONMENT = {
 }  # fmt: skip
 KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH")
 """What users say of how git reaches a host; the rest of git's environment is about some other repository."""
-SSH = "ssh -oBatchMode=yes -oConnectTimeout=30"
+SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
+LOOK = "look at the URL and the revision; a private repository needs a key or a credential helper"
+ROOMIER = "make room for temporary files, or set TMPDIR to a folder that has it"
+NETWORK = "look at the network, and at how the host is written"
+CURES = {
+    **dict.fromkeys(("No space left on device", "unable to stream"), ROOMIER),
+    **dict.fromkeys(("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out",
+                     "Network is unreachable", "No route to host", "Operation too slow"), NETWORK),
+    "Host key verification failed": "connect to the host once with ssh, and look at its key",
+    "Permission denied": "a private repository needs a key or a credential helper",
+}  # fmt: skip
+"""What helps where git says something that has these words."""
 MODES = {"100644": REGULAR, "100755": REGULAR, "120000": "symbolic link", "160000": "submodule", "040000": FOLDER}
 POINTER = b"version https://git-lfs.github.com/spec/"
+ANSWERS = 30
+"""Seconds in which a host has to say what it has."""
+PULLED = "refs/pulled/this"
+"""Where git notes what was fetched: no branch, since a tag with a text of its own cannot stand where one does."""
+MOST_TOLD = 1 << 25
+"""Bytes of the list of a repository's files: a tree of trees can have more of them than a disk has room for."""
 ROOM = 1 << 27
 """Bytes that the rest of a repository may have beside what is wanted."""
 
@@ -41,12 +58,43 @@ def repository_place(ref: Repository, origin: str, work: Path, limit: int) -> Pl
     """A commit of a repository, fetched into the folder `work`. Raises RunError."""
     git(origin, work, "init", "--quiet", "--bare", "--template=", ".")
     wanted = ref.revision or "HEAD"
+    must_answer(origin, work, ref.url)
     git(origin, work, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-        "--", ref.url, f"{wanted}:refs/heads/pulled", limit=limit + ROOM)  # fmt: skip
-    commit = git(origin, work, "rev-parse", "refs/heads/pulled").decode().strip()
-    told = git(origin, work, "ls-tree", "-r", "-l", "-z", "--full-tree", "refs/heads/pulled")
-    entries, blobs = listed(told)
+        "--", ref.url, f"{wanted}:{PULLED}", limit=limit + ROOM)  # fmt: skip
+    commit = git(origin, work, "rev-parse", f"{PULLED}^{{commit}}").decode().strip()
+    entries, blobs = listed(tree(origin, work, commit))
     return Place(origin, pinned(ref, commit), entries, partial(fetch, origin, work, blobs))
+
+
+def must_answer(origin: str, work: Path, url: str) -> None:
+    """Raises RunError where a host takes a connection and then says nothing: git itself would wait for minutes.
+
+    What else goes wrong git says when it fetches.
+    """
+    words = ("ls-remote", "--quiet", "--", url, "HEAD")
+    try:
+        subprocess.run(command(words), cwd=work, env=environment(), timeout=ANSWERS, check=False,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise RunError.of(f"nothing answers within {ANSWERS} seconds", NETWORK, origin) from None
+    except FileNotFoundError:
+        raise no_git(origin) from None
+
+
+def tree(origin: str, work: Path, commit: str) -> bytes:
+    """What `git ls-tree -l -z` tells of a commit. Raises RunError where it does not come to an end."""
+    words = ("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    with subprocess.Popen(
+        command(words), cwd=work, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:  # fmt: skip
+        told = running.stdout.read(MOST_TOLD + 1) if running.stdout else b""
+        running.kill() if len(told) > MOST_TOLD else running.wait()
+    if len(told) > MOST_TOLD:
+        refuse(origin, "more files are there than can be listed", "ask for a smaller repository")
+    if running.returncode:
+        raise failed(origin, running.returncode, "fatal: the list of its files cannot be read")
+    return told
 
 
 def listed(told: bytes) -> tuple[dict[str, Entry], dict[str, str]]:
@@ -78,19 +126,32 @@ def git(
     origin: str, work: Path, *words: str, limit: int | None = None, output: IO[Any] | int = subprocess.PIPE
 ) -> bytes:
     """What a git command prints. `limit`: the most bytes of a file that it writes. Raises RunError."""
-    settings = [word for setting in SETTINGS for word in ("-c", setting)]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in KEPT}
-    environment = {"GIT_SSH_COMMAND": SSH, **inherited, **ENVIRONMENT}
     try:
         done = subprocess.run(
-            ["git", *settings, *words], cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            command(words), cwd=work, env=environment(), stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.PIPE, preexec_fn=bounded(limit), check=False,
         )  # fmt: skip
     except FileNotFoundError:
-        raise RunError.of("the git command is not there", "install git", origin) from None
+        raise no_git(origin) from None
     if done.returncode:
         raise failed(origin, done.returncode, done.stderr.decode("utf-8", "replace"))
     return done.stdout or b""
+
+
+def no_git(origin: str) -> RunError:
+    """That there is no git."""
+    return RunError.of("the git command is not there", "install git", origin)
+
+
+def command(words: Sequence[str]) -> list[str]:
+    """A git command, with all that keeps it from running what a repository brings."""
+    return ["git", *(word for setting in SETTINGS for word in ("-c", setting)), *words]
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, without what it says of another repository."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in KEPT}
+    return {"GIT_SSH_COMMAND": SSH, **inherited, **ENVIRONMENT}
 
 
 def bounded(limit: int | None) -> Callable[[], None] | None:
@@ -108,13 +169,14 @@ def failed(origin: str, status: int, told: str) -> RunError:
         return RunError.of(
             "this repository is larger than what is taken", "if you trust it, take more: `--max_gib N`", origin
         )
+    if "couldn't find remote ref HEAD" in told:
+        return RunError.of("this repository is empty, or has no default branch", "name one: `@REVISION`", origin)
     if "couldn't find remote ref" in told:
         return RunError.of(
             "no such branch or tag is there", "write a branch, a tag, or all 40 digits of a commit", origin
         )
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    reason = next(
-        (line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else f"exit {status}"
-    )
-    hint = "look at the URL and the revision; a private repository needs a key or a credential helper"
-    return RunError.of(f"git says: {reason.removeprefix('fatal: ')}", hint, origin)
+    lines = [line.strip() for line in told.splitlines() if line.strip()] or [f"exit {status}"]
+    known = next(((line, cure) for line in lines for sign, cure in CURES.items() if sign in line), None)
+    if known is None:
+        known = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1]), LOOK
+    return RunError.of(f"git says: {known[0].removeprefix('fatal: ')[:300]}", known[1], origin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -179,6 +180,59 @@ def test_a_repository_that_is_too_large(models: Path, tmp_path: Path, monkeypatc
     with pytest.raises(RunError, match="this repository is larger"):
         pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
     assert left(tmp_path) == []
+
+
+def test_a_tag_with_a_text_of_its_own(models: Path, tmp_path: Path) -> None:
+    git(models, "tag", "-a", "v1", "-m", "first")
+    found = pulled(f"git+file://{models}@v1#recipes/own.yaml")
+    assert found.ref == f"git+file://{models}@{git(models, 'rev-parse', 'HEAD')}#recipes/own.yaml"
+    git(models, "tag", "no-commit", git(models, "rev-parse", "HEAD^{tree}"))
+    with pytest.raises(RunError, match="git says"):
+        pull(f"git+file://{models}@no-commit", tmp_path / "x")
+
+
+def made(place: Path, kind: str, text: str) -> str:
+    """A tree or a blob of a repository, of what git is told."""
+    words = ["git", "mktree"] if kind == "tree" else ["git", "hash-object", "-w", "--stdin"]
+    return subprocess.run(words, cwd=place, input=text, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_trees_of_trees_are_not_listed_without_end(models: Path, tmp_path: Path) -> None:
+    """Ten objects that stand for ten thousand million files."""
+    found = f"100644 blob {made(models, 'blob', 'recipe: 1')}\t"
+    for name in "abcdefghij":
+        found = f"040000 tree {made(models, 'tree', ''.join(f'{found}{name}{n}.yaml{chr(10)}' for n in range(10)))}\t"
+    commit = git(models, "commit-tree", "-m", "all", found.split()[2])
+    with pytest.raises(RunError, match="more files are there than can be listed"):
+        pull(f"git+file://{models}@{commit}#x.yaml", tmp_path / "x")
+    assert left(tmp_path) == []
+
+
+def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "ANSWERS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
+        pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "fix"),
+    [
+        ("warning: x\nfatal: unable to access 'u': Could not resolve host: h", "unable to access", "network"),
+        ("ssh: connect to host h port 22: Connection refused\nfatal: Could not read", "ssh: connect", "network"),
+        ("Host key verification failed.\nfatal: Could not read", "Host key", "once with ssh"),
+        ("a@h: Permission denied (publickey).\nfatal: Could not read", "publickey", "needs a key"),
+        ("fatal: write error: No space left on device\nfatal: index-pack failed", "No space", "TMPDIR"),
+        ("fatal: something else\nhint: y", "something else", "URL and the revision"),
+        ("", "exit 128", "URL and the revision"),
+        ("fatal: couldn't find remote ref HEAD", "is empty", "@REVISION"),
+        ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
+    ],
+)
+def test_what_git_says_comes_with_what_helps(told: str, message: str, fix: str) -> None:
+    (fault,) = repository.failed("git+https://h/x", 128, told).faults
+    assert message in fault.message
+    assert fix in fault.hint
 
 
 def test_git_is_not_installed(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,10 @@ from composer.evaluator import evaluate
 from composer.language import store as kept_recipes
 from composer.recipe import load
 from composer.runs import open_run
+from composer.sharing import placing
 from composer.sharing.contents import FILES, MANIFEST
 from composer.sharing.packing import fingerprint, pack
+from composer.sharing.placing import must_be_new
 from composer.sharing.pulling import pull, pulled
 
 LINES = ["eins zwei", "", "drei vier fünf"]
@@ -95,6 +97,40 @@ def test_a_fingerprint_that_is_asked_for(folder: Path, archive: Path, tmp_path: 
     with pytest.raises(RunError, match="64 digits"):
         pull(str(folder), tmp_path / "x", wanted[:-1])
     assert left(tmp_path) == ["good folder", "good run.tar.gz"]
+
+
+@pytest.mark.parametrize("size", [float("nan"), float("inf"), 0.0, -1.0, 1e300])
+def test_a_size_that_is_none(size: float, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is no size"):
+        pull(str(folder), tmp_path / "x", max_gib=size)
+
+
+def test_a_path_is_pinned_so_that_it_can_be_read_elsewhere(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder, tmp_path / "a/mine")
+    (tmp_path / "a/own.yaml").write_text(BASE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "a")
+    assert pulled("mine", "../x").ref == str(tmp_path / "a/mine")
+    assert pulled("./own.yaml").ref == str(tmp_path / "a/own.yaml")
+
+
+def test_who_is_quicker_keeps_what_is_there(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another pull may end between the last look and the renaming."""
+    looked = iter([None, None])
+
+    def quicker(target: Path) -> None:
+        if next(looked, target) is target:
+            must_be_new(target)
+        elif not target.exists() and any(each.name.endswith(".part") for each in target.parent.iterdir()):
+            target.mkdir()
+            (target / "mine").touch()
+
+    monkeypatch.setattr(placing, "must_be_new", quicker)
+    with pytest.raises(RunError, match="is not overwritten"):
+        pull(str(folder), tmp_path / "x")
+    assert [each.name for each in (tmp_path / "x").iterdir()] == ["mine"]
+    assert left(tmp_path) == ["x"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.json"])

@@ -186,7 +186,7 @@ def test_a_bomb_is_seen_before_it_is_unpacked(folder: Path, tmp_path: Path) -> N
     """Both one that says its size, and one whose first header does not end."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     files = json.loads((bad / MANIFEST).read_text(encoding="utf-8"))["files"]
-    files["metrics.jsonl"]["size"] = 1 << 50
+    files["model.safetensors"]["size"] = 1 << 50
     described_again(bad, files=files)
     (tmp_path / "bad.tar.gz").write_bytes(squeezed(members(bad)))
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max_gib 1048577")
