@@ -6,6 +6,8 @@ Torch is imported by the first call that needs a model.
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,11 @@ from composer.errors import ComposerError, Fault
 from composer.recipe import Recipe, load
 from composer.written import WrittenRecipe
 
+RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.words"
+
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from composer.differences.difference import Difference
     from composer.drawings.drawing import Drawing
     from composer.model import EncoderDecoder
@@ -96,7 +102,9 @@ def translate(
     """
     from composer.runs import Run, decoding_of, open_run, translations
 
-    listed = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
+    listed = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
+    if not listed or not all(isinstance(each, (Run, str, Path)) for each in listed):
+        raise TypeError(f"this takes a run's folder, a run that was opened, or several; not {runs!r:.80}")
     found = [each if isinstance(each, Run) else open_run(each, () if at else overrides)
              for at, each in enumerate(listed)]  # fmt: skip
     answers = translations(found, lines, decoding_of(found[0].recipe, beam))
@@ -115,14 +123,17 @@ def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
     return draw_recipe(named(what), overrides)
 
 
-def diff(a: AnyRecipe | AnyRun, b: AnyRecipe | AnyRun, data: str | Path | None = None) -> Difference:
+def diff(
+    a: AnyRecipe | AnyRun, b: AnyRecipe | AnyRun, data: str | Path | None = None, quick: bool = False
+) -> Difference:
     """What recipes or runs have different, in the language of blocks: `.text()`, `.as_json()`.
 
-    data: where data files are looked up first. Raises RecipeError with every fault, and RunError.
+    data: where data files are looked up first. quick: whether what two runs translate is left out, and so whether
+    chance explains their scores. Raises RecipeError with every fault, and RunError.
     """
     from composer.differences.difference import diff as compare
 
-    return compare(named(a), named(b), data)
+    return compare(named(a), named(b), data, quick)
 
 
 def fingerprints(what: AnyRecipe | AnyRun, data: str | Path | None = None) -> dict[str, str]:
@@ -153,7 +164,17 @@ def named(what: AnyRecipe | AnyRun) -> Recipe | str | Path:
     """
     if isinstance(what, WrittenRecipe):
         return what.recipe()
-    return what if isinstance(what, (Recipe, str, Path)) else what.folder.path
+    if is_run(what):
+        return what.folder.path
+    if not isinstance(what, (Recipe, str, Path)):
+        raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not a {type(what).__name__}")
+    return what
+
+
+def is_run(what: object) -> TypeIs[Run]:
+    """Whether a run was opened; asks without importing torch, which nobody has a run without."""
+    runs = sys.modules.get("composer.runs")
+    return runs is not None and isinstance(what, runs.Run)
 
 
 def opened(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
@@ -162,6 +183,8 @@ def opened(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | 
     if isinstance(recipe, WrittenRecipe):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):
+        if not isinstance(recipe, (str, os.PathLike)) or is_run(recipe):
+            raise TypeError(f"a recipe is {RECIPES}; this is a {type(recipe).__name__}")
         return load(recipe, overrides, data)
     if overrides:
         raise TypeError(

@@ -87,6 +87,7 @@ class Builder:
     def parts(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         """Encoders in the order of their names, then the decoder; a later encoder may read an earlier one."""
         settings = self.recipe.model
+        self.check_names(settings)
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
         tie = set(settings["output"]["tie"])
@@ -106,6 +107,15 @@ class Builder:
         reads_tokens = decoder.reads_stream or "input" in top.names.reads
         return EncoderDecoder(encoders, target if reads_tokens or tie else None, decoder, output, arriving.width,
                               settings["output"]["length"])  # fmt: skip
+
+    def check_names(self, settings: Mapping[str, Any]) -> None:
+        """Raises RecipeError where an encoder would have the name of what every torch module has, `forward` or such."""
+        taken = [path for key, _, path, _ in encoder_stacks(settings) if hasattr(nn.ModuleDict(), key)]
+        for path in taken:
+            self.fault("name", path, f"`{path[-1]}` is a word of PyTorch's and cannot be an encoder's name",
+                       "choose another name")  # fmt: skip
+        if taken:
+            raise RecipeError(sorted(set(self.faults)))
 
     def embedding(self, key: str, vocabulary: int) -> AnyEmbedding:
         """What the ids of one side of the data become."""

@@ -106,8 +106,9 @@ def of_run(run: RunFolder) -> dict[str, str]:
         raise RunError.of("its run.json is of an older version and knows nothing of what is in its data", fix,
                           str(run.path))  # fmt: skip
     if known["says"] != load(run.recipe).fingerprints["run"]:
+        made_by = (record.get("versions") or {}).get("seqcomposer")
         raise RunError.of("this recipe is not the one that the run was begun with, or this version reads it otherwise",
-                          f"put it back as it was, or use seqcomposer {record['versions'].get('seqcomposer')}",
+                          f"put it back as it was, or use seqcomposer {made_by}",
                           str(run.recipe))  # fmt: skip
     if record.get("weights") is None:
         return dict(known)

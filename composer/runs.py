@@ -49,6 +49,10 @@ class Run:
     tokenizers: Tokenizers
     model: EncoderDecoder
 
+    def __fspath__(self) -> str:
+        """Its folder: what takes a run's folder takes an open run."""
+        return str(self.folder.path)
+
     def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
         """The best translation of each line, as the recipe decodes, or with a beam of this size.
 

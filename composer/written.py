@@ -96,7 +96,7 @@ class Written:
 
     def yaml(self) -> str:
         """It as YAML. Raises RecipeError where there is something that is no data."""
-        return dump(self.plain())
+        return dump(self.plain()).removesuffix("...\n")  # the mark behind a bare word
 
     def __repr__(self) -> str:
         return _shown(self, 0)
@@ -231,6 +231,8 @@ def _scalar(value: Any, path: Steps) -> Any:
         return str(os.fspath(value))
     if isinstance(value, str):
         return str.__str__(value)
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # what holds one number, or one truth value
+        return _scalar(value.item(), path)
     if isinstance(value, type) and issubclass(value, Written):
         raise _no_data(path, f"`{value.__name__}` is a class", f"write `{value.__name__}(...)`")
     raise _no_data(path, f"a recipe cannot hold a {type(value).__name__}",
@@ -357,17 +359,22 @@ def hints(kind: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------- as Python
 
 
-def _shown(value: Any, indent: int) -> str:
-    """Python that makes an equal value, over several lines where one is too long."""
+def _shown(value: Any, indent: int, depth: int = 0) -> str:
+    """Python that makes an equal value, over several lines where one is too long; `...` where it is too deep."""
+    line = _in_line(value, depth)
     opening, parts, closing = _parts(value)
-    if not parts:
-        return f"{opening}{closing}"
-    line = opening + ", ".join(f"{name}{_shown(each, 0)}" for name, each in parts) + closing
-    if len(line) + indent <= WIDE and "\n" not in line:
+    if len(line) + indent <= WIDE or not parts or depth > 2 * MAX_DEPTH:
         return line
     inner = indent + 4
-    lines = [f"{' ' * inner}{name}{_shown(each, inner)},\n" for name, each in parts]
+    lines = [f"{' ' * inner}{name}{_shown(each, inner, depth + 1)},\n" for name, each in parts]
     return f"{opening}\n{''.join(lines)}{' ' * indent}{closing}"
+
+
+def _in_line(value: Any, depth: int) -> str:
+    opening, parts, closing = _parts(value)
+    if parts and depth > 2 * MAX_DEPTH:
+        return f"{opening}...{closing}"
+    return opening + ", ".join(f"{name}{_in_line(each, depth + 1)}" for name, each in parts) + closing
 
 
 def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str]:

@@ -210,6 +210,25 @@ def test_a_recipe_with_everything_spelt_out_is_the_same(tmp_path: Path, path: Pa
     assert loaded(tmp_path, spelt).fingerprints == recipe.fingerprints
 
 
+def test_a_stack_counts_where_it_is_used(tmp_path: Path) -> None:
+    def model_of(stacks: str) -> str:
+        text = f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 8\n  decoder: [{{use: a}}]\n  stacks: {stacks}\n"
+        return loaded(tmp_path, text).fingerprints["model"]
+
+    used = model_of("{a: [{use: {stack: b}}, rnn], b: [norm]}")
+    assert used == model_of("{a: [{use: b}, rnn], b: [norm], c: [rnn]}")
+    assert used != model_of("{a: [{use: b}, rnn], b: [rnn], c: [rnn]}")
+
+
+def test_a_zero_below_zero_is_zero() -> None:
+    one, other = (loaded_with(f"training.label_smoothing={value}") for value in ("0.0", "-0.0"))
+    assert one == other
+
+
+def loaded_with(*overrides: str) -> dict[str, str]:
+    return composer.load(RECIPES[0], overrides).fingerprints
+
+
 def turned(value: Any) -> Any:
     """A tree with all its mappings the other way round."""
     if isinstance(value, dict):
@@ -247,7 +266,7 @@ def changed(frozen: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
     inner: Any = found
     for step in place[:-1]:
         inner = inner[step]
-    other = {"tie": ["another"]}.get(place[-1], ["another", inner[place[-1]]])
+    other = {"tie": ["another"], "stacks": {"another": ["block"]}}.get(place[-1], ["another", inner[place[-1]]])
     inner[place[-1]] = "another" if "tie" in place[:-1] else other
     return found
 
@@ -256,7 +275,9 @@ def counted(place: tuple[Any, ...]) -> set[str]:
     """Which fingerprints a setting changes, by where it stands."""
     section, key = place[0], place[1] if len(place) > 1 else ""
     if section in ("data", "model"):
-        return set() if place == ("model", "dropout") else {section, "run"}
+        if place in (("model", "dropout"), ("model", "stacks")):  # no stack is used here
+            return set()
+        return {section, "run"}
     if section == "trainer":
         return {"run"} if key in DECIDES else set()
     decides = section == "decoding" or (section == "training" and key not in DECIDES_NOTHING)

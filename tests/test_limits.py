@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_recipes import SMALL, loaded, places
 
-from composer import limits
+from composer import builder, limits
 from composer.errors import RecipeError
 
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
@@ -109,3 +109,19 @@ def test_widths_that_differ_are_told_with_both_lines(case: str, tmp_path: Path) 
     assert places([fault]) == [f"{place}:width"]
     assert message in fault.message
     assert other in fault.message
+
+
+@pytest.mark.parametrize("name", ["forward", "items", "training", "T_destination"])
+def test_an_encoder_cannot_have_a_name_that_torch_keeps(name: str, tmp_path: Path) -> None:
+    text = """
+recipe: 1
+data: {parallel: {train: {NAME: a, b: b, target: t}}}
+model:
+  width: 8
+  encoders: {NAME: [norm], b: [norm]}
+  decoder: [{cross_attention: {from: NAME}}, {cross_attention: {from: b}}]
+"""
+    with pytest.raises(RecipeError, match=f"`{name}` is a word of PyTorch's") as raised:
+        loaded(tmp_path, text.replace("NAME", name)).plan()
+    assert places(raised.value.faults) == ["6:14:name"]
+    loaded(tmp_path, text.replace("NAME", "weight")).plan()

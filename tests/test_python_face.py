@@ -190,3 +190,46 @@ def test_what_a_user_did_wrong_is_told() -> None:
         composer.build(Recipe(model=Model(width=8, decoder=[Norm("batch")]), data=SMALL.data))  # type: ignore[arg-type]
     with pytest.raises(ComposerError):
         composer.translate("nowhere", ["a"])
+
+
+# ------------------------------------------------------------------------------------------- whatever is given
+
+WRONG = (None, 3, [], b"x", {"recipe": 1}, Model(width=8, decoder=["norm"]))
+OF_RECIPES = ("check", "plan", "build", "train")
+OF_BOTH = ("draw", "fingerprints", "export", "diff")
+
+
+@pytest.mark.parametrize("name", [*OF_RECIPES, *OF_BOTH, "translate"])
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_another_thing_is_refused_in_words(name: str, wrong: object, tmp_path: Path) -> None:
+    more = {"export": (tmp_path / "m.py",), "diff": (SMALL,), "translate": (["a"],)}.get(name, ())
+    with pytest.raises(TypeError, match=r"this takes|a recipe is"):
+        getattr(composer, name)(wrong, *more)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", OF_RECIPES)
+def test_a_run_is_no_recipe(run: Run, name: str) -> None:
+    with pytest.raises(TypeError, match=r"a recipe is .* this is a Run"):
+        getattr(composer, name)(run)
+
+
+def test_recipes_and_runs_are_the_same_however_they_are_named(run: Run, tmp_path: Path) -> None:
+    folder = run.folder.path
+    every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, words.read(folder / "recipe.yaml")]
+    assert len({composer.fingerprints(each)["run"] for each in every}) == 1
+    for alike in (every[1:4], every[4:] + every[:1]):  # of runs, and of recipes
+        assert len({composer.draw(each).mermaid() for each in alike}) == 1
+    assert all(composer.diff(run, each, quick=True).same for each in every)
+    scripts = [composer.export(each, tmp_path / f"{at}.py") for at, each in enumerate(every)]
+    assert len({each.read_text().partition("# the model")[2].partition("def build")[0] for each in scripts}) == 1
+    assert composer.diff(run, run, quick=True).tested == ""
+    assert composer.diff(run, run).tested != ""
+
+
+def test_what_takes_a_runs_folder_takes_an_open_run(run: Run, tmp_path: Path) -> None:
+    assert composer.open_run(run).folder == run.folder
+    assert composer.evaluate(run) == run.evaluate()
+    packed = composer.pack(run, tmp_path / "p.tar.gz")
+    assert composer.report(composer.pull(packed, tmp_path / "pulled")).is_file()
+    assert composer.report(run, output=tmp_path / "r.html").is_file()

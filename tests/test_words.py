@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from composer import words
 from composer.commands import reference
@@ -343,3 +344,28 @@ def test_a_whole_recipe_in_the_words_of_the_documentation() -> None:
     assert recipe.decoding["beam"]["size"] == 4
     assert recipe.model["encoder"][1]["repeat"]["stack"][0]["residual"]["norm"] == "pre"
     assert ParallelData.word == ""
+
+
+def test_what_is_deep_or_holds_itself_can_be_shown() -> None:
+    loop: list[Any] = []
+    loop.append(words.Residual(loop))
+    assert "..." in repr(loop[0])
+    deep: list[Any] = [words.Norm("a long name of a kind, so that nothing fits into one line " * 2)]
+    for _ in range(40):
+        deep = [words.Residual(deep)]
+    assert eval(repr(deep[0]), vars(words)) == deep[0]
+
+
+def test_a_bare_word_is_yaml_without_a_mark_behind_it() -> None:
+    assert words.Norm().yaml() == "norm\n"
+
+
+@pytest.mark.parametrize("value", [np.bool_(True), np.array(True), torch.tensor(True)])
+def test_what_holds_one_value_is_that_value(value: Any) -> None:
+    assert words.Rnn(bidirectional=value).plain() == {"rnn": {"bidirectional": True}}
+
+
+def test_overrides_may_be_one_text(tmp_path: Path) -> None:
+    made = words.Recipe(data=words.Data(generate="copy"), model=words.Model(width=8, decoder=["norm"]))
+    assert made.recipe(overrides="model.width=9").model["width"] == 9
+    assert load(made.save(tmp_path / "r.yaml"), "model.width=9").model["width"] == 9

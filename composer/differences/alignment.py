@@ -7,9 +7,9 @@ section 3. A node that goes leaves its children where it stood, so that a `resid
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 
 from composer.differences.trees import BRANCH, Twig
 
@@ -32,6 +32,8 @@ SETTING, MOST_SETTINGS = 10, 50
 RENAMED = 60
 """What another name of a branch costs."""
 NEVER = 10_000
+MOST = 250_000
+"""Cells of all tables above which two forests are taken level by level: their least edit would take seconds."""
 
 
 def aligned(one: Twig, other: Twig) -> Pairs:
@@ -50,15 +52,40 @@ def _between(one: tuple[Twig, ...], other: tuple[Twig, ...]) -> Pairs:
     """The pairs of two forests that begin and end with other trees."""
     if len(one) == len(other) == 1 and cost(one[0], other[0]) == 0:
         return [(one[0], other[0]), *aligned(one[0], other[0])]
+    if not one or not other:
+        return []
     if Counter(each.content for each in one) == Counter(each.content for each in other):
         return _in_order(one, other)
-    return _edited(one, other)
+    a, b = ordered(one), ordered(other)
+    return _level_by_level(one, other) if a.cells * b.cells > MOST else _edited(a, b)
+
+
+def _level_by_level(one: tuple[Twig, ...], other: tuple[Twig, ...]) -> Pairs:
+    """Of the same trees those that keep their order; of those between them, blocks of one word, and what is inside."""
+    found: Pairs = []
+    last, end = 0, 0
+    for a, b, size in _common([each.content for each in one], [each.content for each in other]):
+        found += _of_one_word(one[last:a], other[end:b])
+        found += [pair for i in range(size) for pair in twins(one[a + i], other[b + i])]
+        last, end = a + size, b + size
+    return found
+
+
+def _of_one_word(one: tuple[Twig, ...], other: tuple[Twig, ...]) -> Pairs:
+    words = ([f"{each.kind} {each.word}" for each in forest] for forest in (one, other))
+    paired = [(one[a + i], other[b + i]) for a, b, size in _common(*words) for i in range(size)]
+    return [each for pair in paired for each in (pair, *aligned(*pair))]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> list[Match]:
+    """Where two sequences have the same, and how much of it; at last their ends."""
+    return SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
 
 
 def _in_order(one: tuple[Twig, ...], other: tuple[Twig, ...]) -> Pairs:
     """Of the same trees in another order the most that keep theirs: the others have moved, however large they are."""
-    kept = SequenceMatcher(None, [each.content for each in one], [each.content for each in other], autojunk=False)
-    matched = [(a + at, b + at) for a, b, size in kept.get_matching_blocks() for at in range(size)]
+    kept = _common([each.content for each in one], [each.content for each in other])
+    matched = [(a + at, b + at) for a, b, size in kept for at in range(size)]
     return [pair for i, j in matched for pair in twins(one[i], other[j])]
 
 
@@ -92,6 +119,11 @@ class Ordered:
         last = {leaf: at for at, leaf in enumerate(self.first) if at}
         return sorted(last.values())
 
+    @property
+    def cells(self) -> int:
+        """How many rows or columns all tables have that are made of it."""
+        return sum(at - self.first[at] + 1 for at in self.key_roots)
+
 
 def ordered(forest: tuple[Twig, ...]) -> Ordered:
     """The nodes of a forest below a root that is the last of them."""
@@ -108,11 +140,8 @@ def _add(node: Twig, found: Ordered) -> int:
     return found.first[-1]
 
 
-def _edited(one: tuple[Twig, ...], other: tuple[Twig, ...]) -> Pairs:
+def _edited(a: Ordered, b: Ordered) -> Pairs:
     """The pairs of two forests, the outer before the inner."""
-    if not one or not other:
-        return []
-    a, b = ordered(one), ordered(other)
     trees = [[0] * len(b.nodes) for _ in a.nodes]
     for i in a.key_roots:
         for j in b.key_roots:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from composer.differences.trees import value_text
+from composer.differences.trees import NAME, value_text
 
 Kind = Literal["set", "replaced", "inserted", "removed", "moved", "wrapped", "unwrapped", "renamed"]
 
@@ -41,9 +41,21 @@ class Change:
     @property
     def what(self) -> str:
         """What happened there; the same for all places where the same happened."""
+        if self.is_name:
+            return self._naming()
         if self.kind in _TOLD:
             return _TOLD[self.kind].format(before=self.before, after=self.after, to=self.other_path)
         return f"{self.setting} {self.values}" if self.setting else self.values
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is the name that others read a block by."""
+        return self.kind == "set" and self.setting == NAME and bool(self.word)
+
+    def _naming(self) -> str:
+        if self.before is None:
+            return f"now named {self.after}"
+        return f"no longer named {self.before}" if self.after is None else f"named {self.after}, was {self.before}"
 
     @property
     def values(self) -> str:
@@ -59,6 +71,8 @@ class Change:
         """The change in one line."""
         if self.kind != "set":
             return f"{self.where}: {self.what}"
+        if self.is_name:
+            return f"{self.block}: {self.what}"
         return f"{self.block}.{self.setting}: {self.values}" if self.block else f"{self.setting}: {self.values}"
 
     def as_json(self) -> Mapping[str, Any]:
@@ -72,4 +86,5 @@ _TOLD: Mapping[str, str] = {
     "moved": "{before} moved to {to}",
     "wrapped": "{before} now inside {after}",
     "unwrapped": "{after} no longer inside {before}",
+    "renamed": "now called {after}",
 }

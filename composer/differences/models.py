@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,7 +55,11 @@ def _kind(name: str) -> str:
 
 def distance(one: Twig, other: Twig) -> float:
     """What it costs to make one part of another, as a share of removing all of it and inserting all of the other."""
-    pairs = aligned(one, other)
+    return distance_by(aligned(one, other), one, other)
+
+
+def distance_by(pairs: Pairs, one: Twig, other: Twig) -> float:
+    """The same, by the pairs that are each other's."""
     nodes = sum(1 for root in (one, other) for _ in root.below())
     return (sum(cost(*pair) for pair in pairs) + GONE * (nodes - 2 * len(pairs))) / (GONE * max(nodes, 1))
 
@@ -63,7 +68,7 @@ def part_changes(one: Recipe, other: Recipe, before: Twig, after: Twig) -> list[
     """What differs in one part; the parts side by side where they have little in common."""
     compared = Compared(one, other, before, after, aligned(before, after))
     found = compared.changes()
-    if len({change.where for change in found}) > MANY and distance(before, after) > FAR:
+    if len({change.where for change in found}) > MANY and distance_by(compared.aligned, before, after) > FAR:
         told = [[each.whole() for each in root.inner] for root in (before, after)]
         found = [Change("replaced", "model", before.word, after.word, BRANCH, "", *told)]
     if before.word != after.word:
@@ -150,7 +155,7 @@ class Compared:
 
     def _replaced(self, one: Twig, other: Twig) -> Change:
         if one.kind == BRANCH:
-            return Change("renamed", "model", *self._both(one, other), BRANCH, "", one.here(), other.here())
+            return Change("renamed", "model", *self._both(one, other), BRANCH, "", one.word, other.word)
         told = [node.whole() if id(node) in self.told_whole else node.here() for node in (one, other)]
         return Change("replaced", "model", *self._both(one, other), one.word, "", *told)
 
@@ -226,4 +231,6 @@ def _outermost(node: Twig, matched: set[int]) -> Iterator[Twig]:
 
 
 def _told(inner: list[Twig]) -> str:
-    return ", ".join(each.word for each in inner)
+    """The words of some blocks, those of a kind together: `3 x residual, norm`."""
+    counted = Counter(each.word for each in inner)
+    return ", ".join(word if number == 1 else f"{number} x {word}" for word, number in counted.items())

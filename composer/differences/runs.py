@@ -19,6 +19,8 @@ TOLD_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "
 ITS_OWN = ("began", "ended", "folders", "checkpoints", "cwd", "weights", "run")
 """What no two runs have the same, and nobody asks for."""
 
+CODE = "code of seqcomposer"
+
 Say = Callable[[str], None]
 
 
@@ -37,7 +39,8 @@ def _between(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]
         for key in dict.fromkeys((*before, *after)):
             yield from _between(before.get(key), after.get(key), (*path, str(key)))
     elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
-        yield Change("set", "run", "", "", "", show_path(path), *map(short, (before, after)))
+        name = CODE if path == ("source",) else show_path(path)
+        yield Change("set", "run", "", "", "", name, *map(short, (before, after)))
 
 
 def short(value: Any) -> Any:
@@ -53,13 +56,22 @@ def compared(one: Side, other: Side, data: Path | None, say: Say) -> Comparison 
     unfinished = [each.name for each in (one, other) if each.record.get("status") != "finished"]
     if unfinished:
         return f"{' and '.join(unfinished)}: not finished"
-    if one.recipe.decoding == other.recipe.decoding and same_weights(one.folder, other.folder):
+    if (
+        one.recipe.decoding == other.recipe.decoding
+        and same_tokenizers(one, other)
+        and same_weights(one.folder, other.folder)
+    ):
         return "the weights of both are the same, to the last bit"
     say("translating the test part with both runs; `--quick` leaves it out")
     try:
         return compare(one.folder, other.folder, data)
     except ComposerError as error:
         return error.faults[0].message
+
+
+def same_tokenizers(one: Side, other: Side) -> bool:
+    """Whether two runs read and write alike: `unigram` is another tokenizer whenever it is trained."""
+    return one.record.get("tokenizer") == other.record.get("tokenizer")
 
 
 def same_weights(one: Path, other: Path) -> bool:

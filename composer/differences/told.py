@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from composer.differences.changes import Change
@@ -37,10 +40,17 @@ def text(found: Difference) -> str:
     for section in (*SECTIONS, "run"):
         told = list(lines_of([change for change in found.changes if change.section == section], words))
         if told:
-            lines += [HEADS.get(section, section), *(f"  {line}" for line in told), ""]
+            lines += [HEADS.get(section, section), *(part for line in told for part in folded(f"  {line}")), ""]
     lines += [*costs_told(found), *scores_told(found)]
     lines += [f"fingerprints: {found.agreement.text()}", "", sentence(found)]
     return "\n".join(lines)
+
+
+def folded(line: str) -> list[str]:
+    """A line that is too long in several, the later ones further in."""
+    indent = len(line) - len(line.lstrip())
+    return wrap(line, WIDE, subsequent_indent=" " * (indent + 4), break_long_words=False, break_on_hyphens=False,
+                drop_whitespace=True)  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------- changes
@@ -329,8 +339,16 @@ def said(groups: Sequence[Sequence[Change]], words: Mapping[str, int]) -> str:
         return f"{first.block}: {', '.join(group[0].what for group in groups)}"
     if isinstance(first.before, list) and first.kind == "replaced":
         return f"another {first.where}"
-    told = first.text()
-    return told if first.word or told.startswith(first.section) else f"{first.section}.{told}"
+    told = first.text() if len(first.text()) <= WIDE else shortened(first)
+    return told if first.word or told.startswith((first.section, "another ")) else f"{first.section}.{told}"
+
+
+def shortened(change: Change) -> str:
+    """A change without what is inside the blocks, or without values that are long."""
+    if change.kind == "set":
+        return f"another {change.block or change.section}.{change.setting}"
+    before, after = (re.split(r"[(\[{]", str(each))[0] for each in (change.before, change.after))
+    return replace(change, before=before, after=after).text()
 
 
 def costs_said(found: Difference) -> list[str]:
@@ -347,6 +365,9 @@ def costs_said(found: Difference) -> list[str]:
 def scores_said(found: Difference) -> list[str]:
     """The score that readers look at first."""
     one, other = (dict(each.scores) for each in (found.one, found.other))
+    if not found.agreement.same("data"):  # of other lines they say nothing of each other
+        kept = "test/" if isinstance(found.tested, Comparison) else "nothing"
+        one, other = ({name: each[name] for name in each if name.startswith(kept)} for each in (one, other))
     if isinstance(found.tested, Comparison):  # runs whose recipes did not measure the test part
         one.setdefault("test/bleu", found.tested.one.bleu)
         other.setdefault("test/bleu", found.tested.other.bleu)
@@ -357,4 +378,7 @@ def scores_said(found: Difference) -> list[str]:
     if name is None:
         return []
     tested = chance(found, name, "p = ")
-    return [f"{name} {score(one[name])} -> {score(other[name])}{f' ({tested})' if tested else ''}"]
+    before, after = score(one[name]), score(other[name])
+    if before == after:
+        before, after = f"{one[name]:.6g}", f"{other[name]:.6g}"
+    return [f"{name} {before} -> {after}{f' ({tested})' if tested else ''}"]

@@ -89,7 +89,7 @@ def value_text(value: Any) -> str:
     elif isinstance(value, list):
         text = f"[{', '.join(map(value_text, value))}]"
     elif isinstance(value, float):
-        text = f"{value:g}"
+        text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
     else:
         text = scalar_text(value)
     return text if len(text) <= SHORTENED else f"{text[: SHORTENED - 4]} ..."

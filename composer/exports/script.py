@@ -25,7 +25,8 @@ from composer.embeddings import Embedding, LinearEmbedding, OneHot
 from composer.errors import RunError
 from composer.exports.library import Library, Target
 from composer.exports.literals import Code, blocks_in, in_line, shown, stack
-from composer.exports.shake import Shaken
+from composer.exports.shake import WIDTH, Shaken
+from composer.language.store import is_hash
 from composer.model import EncoderDecoder
 from composer.outputs import LinearOutput, SigmoidOutput
 from composer.planner import remembers, vocabulary_bounds
@@ -37,6 +38,7 @@ from composer.training.whole import write_whole
 HERE = "composer.exports"
 MODEL = Target("composer.model", "EncoderDecoder")
 BUILDER = Target(f"{HERE}.standalone", "Builder")
+INITIALIZE = Target("composer.training.initialization", "initialize")
 FEATURES = Target(f"{HERE}.standalone", "vectors")
 RESERVED = ("STACKS", "ENCODER", "ENCODERS", "DECODER", "SPEECH", "build", "answer")
 """What this file defines in every script."""
@@ -103,7 +105,11 @@ def script(recipe: Recipe, sizes: Mapping[str, int], fingerprints: Mapping[str, 
 
 def said(recipe: Recipe, fingerprints: Mapping[str, str], name: str) -> str:
     """What the file says of itself."""
-    prints = "\n".join(f"    {key:<6}{value}" for key, value in fingerprints.items() if key in ("model", "data", "run"))
+    prints = "\n".join(
+        f"    {key:<6}{value}"
+        for key, value in fingerprints.items()
+        if key in ("model", "data", "run") and is_hash(value)
+    )  # run.json may have been changed
     title = "".join(each for each in recipe.name if each.isprintable() and each not in '"\\')
     return f'''"""{title}: a model in plain PyTorch, in one file.
 
@@ -150,7 +156,13 @@ class Writer:
         features = [FEATURES] if self.recipe.model["embedding"] == "linear" else []
         made = [target_of(each) for each in (*kinds, type(self.model.output), self.embedding)]
         spoken = [SPEECH, SEARCH, HYPOTHESIS, self.decoder, MAIN]
-        return Shaken(library, [*made, MODEL, BUILDER, *features, *spoken], ASKED, RESERVED)
+        values = [INITIALIZE] if self.is_made_anew else []
+        return Shaken(library, [*made, MODEL, BUILDER, *features, *values, *spoken], ASKED, RESERVED)
+
+    @property
+    def is_made_anew(self) -> bool:
+        """Whether a training begins with other values than those that the blocks give themselves."""
+        return "default" not in self.recipe.training["initialization"]
 
     @property
     def embedding(self) -> type[nn.Module]:
@@ -187,16 +199,18 @@ class Writer:
         for key, memory, *_ in encoder_stacks(model):
             embedding = "target" if "source" in model["output"]["tie"] else self.embedded(key)
             written = "ENCODER" if memory != key else f"ENCODERS[{in_line(key)}]"
-            columns = f", columns={columns_of(self.recipe, key)}" if columns_of(self.recipe, key) else ""
-            lines.append(f"builder.encoder({in_line(key)}, {in_line(memory)}, {embedding}, {written}{columns})")
+            columns = [f"columns={columns_of(self.recipe, key)}"] if columns_of(self.recipe, key) else []
+            lines.append(fitted("builder.encoder", [in_line(key), in_line(memory), embedding, written, *columns]))
         lines += ["decoder = builder.decoder(target, DECODER)", f"output = {self.output()}"]
         lines += ["output.weight = target.weight"] if model["output"]["tie"] else []
         embedding = "None" if self.model.embedding is None else "target"
         length = "" if self.model.length is None else f", length={self.model.length}"
         made = f"{called(MODEL)}(builder.encoders, {embedding}, decoder, output, {self.model.width}{length})"
-        body = "\n    ".join(
-            ['"""The model, with the values that a training begins with."""', *lines, f"return {made}"]
-        )
+        if self.is_made_anew:
+            chosen = in_line(self.recipe.training["initialization"])
+            lines += [f"model = {made}", f"{called(INITIALIZE)}(model, {chosen})"]
+        ends = "return model" if self.is_made_anew else f"return {made}"
+        body = "\n    ".join(['"""The model, with the values that a training begins with."""', *lines, ends])
         return f"def build() -> {called(MODEL)}:\n    {body}"
 
     def embedded(self, key: str) -> str:
@@ -246,6 +260,14 @@ class Writer:
         """A call with keywords, an argument a line."""
         lines = [f"    {key}={in_line(value)},\n" for key, value in arguments.items()]
         return f"{self.shaken.name(target)}(\n{''.join(lines)})"
+
+
+def fitted(name: str, arguments: Sequence[str]) -> str:
+    """A call in a function, an argument a line where one line has no room."""
+    line = f"{name}({', '.join(arguments)})"
+    if len(line) + 4 <= WIDTH:
+        return line
+    return "\n".join([f"{name}(", *(f"        {each}," for each in arguments), "    )"])
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from composer.language.schema import Schema, alternative
@@ -49,10 +50,13 @@ def fingerprints(frozen: Data, data: str | None = None, began: Data | None = Non
     `training` counts but DECIDES_NOTHING; `compile` and `accumulate` round differently, and a budget in minutes is what
     it says. Of `trainer` DECIDES counts. The rest of it is the machine: accelerator, devices, strategy, `benchmark` and
     `deterministic` change how sums are rounded, and several processes which units are dropped, but not what is asked
-    for; they belong to the lock in run.json. `logging`, `name`, `description` and `vars` decide nothing.
+    for; they belong to the lock in run.json, as do the code, plug-ins' too, and the tokenizer that came out: `unigram`
+    is another whenever it is trained. `logging`, `name`, `description` and `vars` decide nothing, nor does a stack that
+    nobody uses.
     """
     model = {key: value for key, value in frozen["model"].items() if key != "dropout"}
     model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
+    model["stacks"] = used_stacks(model)
     found = {"model": _hash(model), "data": data or _hash(frozen["data"])}
     run = {
         **found,
@@ -62,6 +66,27 @@ def fingerprints(frozen: Data, data: str | None = None, began: Data | None = Non
         "began": began,
     }
     return {**found, "run": _hash(run)}
+
+
+def used_stacks(model: Data) -> Data:
+    """The named stacks that the encoders and the decoder use, or stacks that these use."""
+    stacks = model.get("stacks") or {}
+    todo = [model.get(key) for key in ("encoder", "encoders", "decoder")]
+    used: set[str] = set()
+    while todo:
+        new = set(_texts(todo.pop())) & stacks.keys() - used
+        used |= new
+        todo += [stacks[name] for name in new]
+    return {name: stack for name, stack in stacks.items() if name in used}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text that is a value somewhere inside."""
+    if isinstance(value, str):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from _texts(each)
 
 
 def _hash(data: Any) -> str:
@@ -89,7 +114,7 @@ class _Freezer(NamedTuple):
             items = self.whole(schema).get("items", {})
             return [self.value(item, items) for item in value]
         part = (alternative(schema, value) or {}) if "anyOf" in schema else schema
-        return float(value) if part.get("type") == "number" else value
+        return float(value) + 0.0 if part.get("type") == "number" else value  # -0.0 is 0.0
 
     def whole(self, schema: Schema) -> Schema:
         """A schema and what it refers to."""

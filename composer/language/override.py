@@ -51,7 +51,7 @@ def steps_in(text: str) -> tuple[list[Part], int]:
 def override(root: Node, settings: Sequence[str], first: First) -> Node:
     """The recipe with `key=value` settings laid over it, in their order. Raises RecipeError with all faults."""
     faults: list[Fault] = []
-    for setting in settings:
+    for setting in [settings] if isinstance(settings, str) else settings:
         try:
             root = _override(root, setting, first)
         except RecipeError as error:

@@ -79,7 +79,7 @@ class RunFolder:
         except FileNotFoundError:
             raise RunError.of(
                 "this is not a run folder: it has no run.json",
-                "name a folder that `seqcomposer train` has written; to train into it, it must be empty or not be there",
+                "name a folder that `seqcomposer train` has written; a training needs an empty one, or none",
                 str(self.path),
             ) from None
         except OSError as error:

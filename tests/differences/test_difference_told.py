@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from untrained import GRU, made
 from composer.cli import app
 from composer.differences.costs import cost_of
 from composer.differences.difference import diff
-from composer.differences.told import apart, percent
+from composer.differences.told import WIDE, apart, percent
 from composer.errors import ComposerError
 from composer.sweeps.compare import Comparison, compare
 from composer.training.run_folder import RunFolder
@@ -119,6 +120,39 @@ def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.Mo
     monkeypatch.setattr("composer.differences.runs.compare", lambda *_: pytest.fail("translated"))
     assert diff(*two, quick=True).tested == ""
     assert diff(two[0], two[0]).tested == "the weights of both are the same, to the last bit"
+
+
+def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = Path(shutil.copytree(two[0], tmp_path / "other"))
+    assert "the same" in str(diff(two[0], other).tested)
+    RunFolder(other).update(tokenizer="0" * 64)
+    assert isinstance(diff(two[0], other).tested, Comparison)
+
+
+def test_scores_on_other_lines_say_nothing_of_each_other(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = Path(shutil.copytree(two[0], tmp_path / "other"))
+    prints = {key: key[0] * 64 for key in ("model", "data", "run", "says")}
+    record = RunFolder(two[0]).read()
+    for run, data, bleu in ((two[0], "1" * 64, 12.5), (other, "2" * 64, 14.0)):
+        RunFolder(run).update(fingerprints={**prints, "data": data}, scores={"test/bleu": bleu})
+    try:
+        assert "bleu" not in diff(two[0], other, quick=True).sentence()
+        RunFolder(other).update(fingerprints={**prints, "data": "1" * 64}, scores={"test/bleu": 12.5012})
+        assert "test/bleu 12.5 -> 12.5012" in diff(two[0], other, quick=True).sentence()
+    finally:
+        RunFolder(two[0]).write(record)
+
+
+def test_a_long_line_is_folded_and_the_sentence_is_short(tmp_path: Path) -> None:
+    tower = "{residual: [{self_attention: {heads: 4, dropout: 0.1}}, {feed_forward: {hidden: 64, dropout: 0.1}}]}"
+    one = written(tmp_path, "a.yaml", SMALL)
+    other = written(tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]"))
+    found = diff(one, other)
+    change = next(change for change in found.changes if change.kind == "inserted")
+    told = found.text().partition("\nmodel\n")[2].partition("\n\n")[0]
+    assert max(map(len, told.splitlines())) <= WIDE
+    assert change.text() in " ".join(told.split())
+    assert found.sentence().startswith(f"{change.where}: inserted residual; ")
 
 
 def test_what_cannot_be_tested_says_why(two: tuple[Path, Path], tmp_path: Path) -> None:

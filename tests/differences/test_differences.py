@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from composer.differences import alignment
 from composer.differences.alignment import GONE, aligned, cost
 from composer.differences.changes import Change
 from composer.differences.models import model_changes
@@ -90,7 +91,23 @@ PAIRS = {
         "decoder: [{parallel: {branches: {a: [rnn], b: [norm], c: [identity]}}}]",
         ["decoder[0].parallel.branches.c: inserted c: [identity]"],
     ),
-    "a name": ("decoder: [rnn]", "decoder: [{rnn: {as: top}}]", ["decoder[0].rnn.as: null -> top"]),
+    "a name": ("decoder: [rnn]", "decoder: [{rnn: {as: top}}]", ["decoder[0].rnn: now named top"]),
+    "no name": ("decoder: [{rnn: {as: top}}]", "decoder: [rnn]", ["decoder[0].rnn: no longer named top"]),
+    "another name": (
+        "decoder: [{rnn: {as: top}}]",
+        "decoder: [{rnn: {as: end}}]",
+        ["decoder[0].rnn: named end, was top"],
+    ),
+    "several blocks in another": (
+        "decoder: [{residual: [rnn]}, {residual: [{linear: 16}]}, norm]",
+        "decoder: [{repeat: {times: 2, stack: [{residual: [rnn]}, {residual: [{linear: 16}]}, norm]}}]",
+        ["decoder[0]: 2 x residual, norm now inside repeat(times=2)"],
+    ),
+    "a number with many digits": (
+        "decoder: [{dropout: 0.1234567}]",
+        "decoder: [{dropout: 0.1234568901}]",
+        ["decoder[0].dropout.rate: 0.1234567 -> 0.1234568901"],
+    ),
     "an encoder": (
         "decoder: [rnn]",
         "encoder: [rnn]\ndecoder: [rnn]",
@@ -99,7 +116,7 @@ PAIRS = {
     "an encoder by another name": (
         "encoders: {left: [rnn], right: [norm]}\ndecoder: [rnn]",
         "encoders: {west: [norm], left: [rnn]}\ndecoder: [rnn]",
-        ["encoders.right: encoders.right -> encoders.west"],
+        ["encoders.right: now called encoders.west"],
     ),
     "shelved stacks": (
         "stacks: {s: [rnn]}\ndecoder: [{use: s}]",
@@ -285,3 +302,26 @@ def test_every_block_of_a_recipe_is_a_node_of_its_tree() -> None:
     words = [node.word for node in parts(one)["decoder"].below()]
     assert words == ["positions", "dropout", "repeat", "residual", "self_attention", "residual", "cross_attention",
                      "residual", "feed_forward"]  # fmt: skip
+
+
+def test_huge_models_are_aligned_level_by_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the least edit would take long, what is the same in both is still each other's."""
+    blocks = ["rnn", "{linear: 16}", "{residual: [rnn, {dropout: 0.5}]}", "norm", "{residual: [{linear: 16}]}"]
+    others = ["rnn", "norm", "{linear: 16}", "{residual: [norm, {dropout: 0.25}]}", "norm", "positions"]
+    one, other = (f"decoder: [{', '.join(each)}]" for each in (blocks, others))
+    monkeypatch.setattr(alignment, "MOST", -1)
+    assert told(tmp_path, one, other) == [
+        "decoder[1]: inserted norm(layer)",
+        "decoder[3].residual[0]: inserted norm(layer)",
+        "decoder[2].residual[0]: removed rnn(lstm)",
+        "decoder[2].residual[1].dropout.rate: 0.5 -> 0.25",
+        "decoder[5]: inserted positions(sinusoidal)",
+        "decoder[4]: removed residual[linear(width=16)]",
+    ]
+
+
+def test_huge_models_are_not_edited_at_the_least_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment, "_edited", lambda *_: pytest.fail("this would take minutes"))
+    texts = [f"decoder: [{', '.join(f'{{dropout: 0.{at:03}{end}}}, rnn' for at in range(300))}]" for end in (1, 2)]
+    pair = [parts(recipe(tmp_path, text))["decoder"] for text in texts]
+    assert len(aligned(*pair)) == 600

@@ -27,6 +27,7 @@ from composer.model import EncoderDecoder
 from composer.planner import example, example_sources
 from composer.recipe import Recipe, load
 from composer.runs import open_run
+from composer.training.initialization import initialize
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
@@ -70,6 +71,7 @@ def both(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> tuple[EncoderDecode
     plain = run_alone(scripted(recipe, sizes), monkeypatch)
     torch.manual_seed(1)
     ours = build(recipe, sizes).eval()
+    initialize(ours, recipe.training["initialization"])
     torch.manual_seed(1)
     return ours, plain.build().eval(), plain
 
@@ -151,7 +153,10 @@ def answers_of_script(model: Any, recipe: Recipe, sources: Mapping[str, torch.Te
     return [tuple(each) for row in found for each in row]
 
 
-@pytest.mark.parametrize("path", RECIPES[::12], ids=name)
+WIDE = [path for path in RECIPES if path.name == "priority_sort_ntm.yaml"]
+
+
+@pytest.mark.parametrize("path", [*RECIPES[::12], *WIDE], ids=name)
 def test_the_text_is_clean(path: Path, tmp_path: Path) -> None:
     recipe = small(path)
     text = scripted(recipe, vocabularies(recipe))
@@ -342,3 +347,14 @@ def test_a_plug_in_that_needs_another_library_is_refused(installed: Any) -> None
     recipe = installed("import numpy as np", "x * float(np.sqrt(2))")
     with pytest.raises(RunError, match="`halves` needs the library `numpy`"):
         scripted(recipe, vocabularies(recipe))
+
+
+def test_values_that_a_recipe_asks_for_are_those_of_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [rnn]}\ntraining: {initialization: KIND}\n"
+    made = {}
+    for kind in ("default", "orthogonal", "{uniform_scaling: 0.5}"):
+        (tmp_path / "r.yaml").write_text(text.replace("KIND", kind), encoding="utf-8")
+        ours, theirs, _ = both(load(tmp_path / "r.yaml"), monkeypatch)
+        made[kind] = theirs.state_dict()
+        assert all(torch.equal(value, made[kind][key]) for key, value in ours.state_dict().items())
+    assert len({str(each) for each in made.values()}) == 3
