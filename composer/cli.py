@@ -77,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _terminate(number: int, _: Any) -> NoReturn:
     EARLY.append(number)
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt what the first one tidies
     sys.exit(TERMINATED)
 
 

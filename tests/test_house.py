@@ -95,7 +95,10 @@ DOORS = {
     "typer": {"composer.cli", *(f"composer.commands.{path.stem}" for path in ROOT.glob("composer/commands/*.py"))},
     "rich": {"composer.show", "composer.training.progress"},
     "safetensors": {
-        "composer.training.weights", "composer.testing.craft", "composer.testing.whole", "composer.exports.spoken",
+        "composer.training.weights",
+        "composer.testing.craft",
+        "composer.testing.whole",
+        "composer.exports.spoken",
     },
     "optuna": {"composer.sweeps.study"},
     "ray": {"composer.sweeps.ray_workers"},

@@ -49,6 +49,12 @@ def test_the_error_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert refused.value.render().strip() == told.strip()
 
 
+def test_the_picture_is_what_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(RECIPES[0], encoding="utf-8")
+    assert composer.draw(path).svg() == (ROOT / "docs/pictures/mixed.svg").read_text(encoding="utf-8")
+
+
 def test_the_test_command_is_the_one_that_ci_runs() -> None:
     (tests,) = [line for block in COMMANDS for line in block.splitlines() if "pytest" in line]
     assert tests in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()

@@ -14,6 +14,7 @@ from mkdocs.structure.files import File, Files
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 import block_pages
+import commands
 import gallery
 import reference_pages
 from corpus import ROOT, costs, shown
@@ -24,19 +25,9 @@ INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
-    """The order of the pages: those that mkdocs.yml names, all others that are written, those that are made."""
-    told = {path for each in config.nav for path in each.values()}
-    more = [{title_of(path): path.name} for path in sorted(ROOT.glob("docs/*.md")) if path.name not in told]
-    written = [each for each in config.nav if str(*each.values()).endswith(".md")]
-    made = [filled(each) for each in config.nav if each not in written]
-    config.nav = [*written, *more, *made]
+    """The order of the pages; those of blocks and recipes are as many as there are."""
+    config.nav = [filled(each) for each in config.nav]
     return config
-
-
-def title_of(page: Path) -> str:
-    """The heading of a page."""
-    found = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else page.stem
 
 
 def filled(entry: Any) -> Any:
@@ -62,7 +53,7 @@ def gallery_entries() -> list[Any]:
 
 def reference_entries() -> list[Any]:
     """The pages of all else that a recipe can say."""
-    return ["reference/keys.md", *(f"reference/{table}.md" for table in reference_pages.PAGES)]
+    return ["reference/commands.md", "reference/keys.md", *(f"reference/{table}.md" for table in reference_pages.PAGES)]
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -77,7 +68,7 @@ def generated(config: Any) -> dict[str, str]:
     source = f"{config.repo_url.rstrip('/')}/blob/main" if config.repo_url else ""
     told = costs(bool(config.extra["costs"]))
     made = {"blocks/index.md": block_pages.index_page(), "gallery/index.md": gallery.index_page(told),
-            "reference/keys.md": reference_pages.sections_page()}  # fmt: skip
+            "reference/keys.md": reference_pages.sections_page(), "reference/commands.md": commands.page()}  # fmt: skip
     made |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.definitions()}
     made |= {f"gallery/{each.place}.md": gallery.recipe_page(each, told) for each in shown()}
     made["pictures/mine.svg"] = first_picture()

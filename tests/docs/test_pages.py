@@ -12,6 +12,9 @@ from fenced import CUT, GENERATED, ROOT, Fenced, WrongPage, accepted, commands, 
 import composer
 
 sys.path[:0] = [str(ROOT / "docs/hooks"), str(ROOT)]
+
+import block_pages  # noqa: E402  (a page's folder, in which Python looks later, has a `benchmarks` too)
+
 PAGES = sorted(ROOT.glob("docs/*.md"))
 README = list(fenced("README.md", (ROOT / "README.md").read_text(encoding="utf-8")))
 
@@ -44,7 +47,7 @@ def test_the_readmes_python_runs(folder: Path) -> None:
 
 def test_the_readmes_commands_are_as_they_are_taken() -> None:
     blocks = [block for block in README if block.language == "sh"]
-    assert len(blocks) > 5
+    assert len(blocks) > 3
     for command in (command for block in blocks for command in commands(block.text)):
         looked_up(command)
         _settings(command)
@@ -61,8 +64,6 @@ def _settings(command: list[str]) -> None:
 
 
 def test_every_example_of_a_block_is_accepted(tmp_path: Path) -> None:
-    import block_pages
-
     used = {name for name, recipes in block_pages.uses().items() if recipes}
     assert set(block_pages.OWN) | set(block_pages.MODELS) == set(block_pages.definitions()) - used
     for name in {**block_pages.OWN, **block_pages.MODELS}:
