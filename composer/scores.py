@@ -20,14 +20,6 @@ MEANINGS = {
     "bits_per_sequence": "what an answer costs; lower is better",
 }
 """What a score says, in a few words."""
-VALIDATIONS = 3
-"""From fewer validations nothing is concluded."""
-LEARNED = 0.1
-"""Below this loss, in nats, ups and downs mean nothing."""
-SEEN = 3
-"""Who has seen its text less often has not learned what is in it."""
-MEASURABLE = 100
-"""With fewer pairs, scores differ by chance more than by what was changed."""
 
 
 def text_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -132,41 +124,6 @@ def metrics() -> tuple[Any, Any]:
 
     # `force` only keeps it from warning that the text looks tokenised
     return BLEU(force=True), CHRF()
-
-
-def advice(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], epochs: float) -> list[str]:
-    """What the course of a finished training says of it, and what to try next; nothing where too little is known.
-
-    rows: its validations; pairs: how many each split has; epochs: how often it saw its pairs.
-    """
-    small = {split: pairs[split] for split in ("val", "test") if 0 < pairs.get(split, 0) < MEASURABLE}
-    told = " and ".join(f"{split} has {size} pair{'s' if size > 1 else ''}" for split, size in small.items())
-    few = f"{told}: so few that scores rise and fall by chance"
-    return [*filter(None, [_course_told(rows, epochs)]), *([few] if small else [])]
-
-
-def _course_told(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
-    if 0 < epochs < SEEN:
-        return f"it saw every pair {epochs:.2f} times (epochs), which is little: more `training.max_minutes` will help"
-    losses = [(row["step"], row["val/loss"]) for row in rows if _is_number(row.get("val/loss"))]
-    if len(losses) < VALIDATIONS:
-        return ""
-    (at, best), (end, last) = min(losses, key=lambda each: each[1]), losses[-1]
-    before = min(loss for step, loss in losses if step <= max(0.75 * end, losses[0][0]))
-    if best < LEARNED:
-        return ""
-    if last > 1.01 * best:
-        return (
-            f"val/loss was lowest after step {at:,} of {end:,} and rose from then on: it began to learn its training "
-            "text by heart. More text helps most, then a larger `model.dropout` or a smaller model"
-        )
-    if last < 0.98 * before:
-        return "val/loss was still falling at the end: more `training.max_minutes` (or steps, or epochs) will help"
-    return "val/loss had come to rest: more text or another model will help, more time will not"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def worth(metric: str, scores: Mapping[str, float]) -> float:

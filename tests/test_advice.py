@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from composer.advice import advice
 from composer.reports.contents import SCORES
-from composer.scores import MEANINGS, advice, text_scores
+from composer.scores import MEANINGS, text_scores
 from composer.training.outcome import weights_told
 
 

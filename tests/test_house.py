@@ -42,7 +42,7 @@ LAYERS = (
     "written",
     "identity lock",
     "processes run_folder checkpoint whole weights signals randomness budget allocator",
-    "scores decode charts style",
+    "scores advice decode charts style",
     "markup",
     "data",
     "planner reads",

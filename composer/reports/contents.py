@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from composer.advice import advice
 from composer.data.pairs import sources
 from composer.drawings.drawing import draw, sizes_in
 from composer.errors import RecipeError
@@ -19,7 +20,7 @@ from composer.reports.markup import Markup, joined, tag
 from composer.reports.page import document, heading
 from composer.reports.strips import LEGEND, strips
 from composer.reports.weightings import seen, weightings
-from composer.scores import MEANINGS, advice
+from composer.scores import MEANINGS
 from composer.training.run_folder import now
 from composer.training.wandb_log import Sample
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from composer.advice import advice
 from composer.builder import build
 from composer.data.pairs import TARGET, Pairs, sources
 from composer.evaluator import evaluate, token_scores
 from composer.reports.alignments import alignments
 from composer.reports.page import picture as page_of
 from composer.runs import Run, device_for
-from composer.scores import advice, by_length
+from composer.scores import by_length
 from composer.training import checkpoint
 from composer.training.journal import Journal
 from composer.training.keeper import History, Keeper
