@@ -268,3 +268,9 @@ def test_every_module_stands_in_the_architecture() -> None:
     places = [ROOT / "composer", *(ROOT / "composer" / folder for folder in FOLDERS)]
     there = {path.stem for place in places for path in place.glob("[a-z]*") if path.suffix == ".py" or path.is_dir()}
     assert there - {"py"} <= told, f"ARCHITECTURE.md does not place {sorted(there - told)}"
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """The folders of tests are no packages: of two modules with one name only the first would be found."""
+    names = [path.stem for path in ROOT.glob("tests/**/*.py") if path.stem != "conftest"]
+    assert sorted(names) == sorted(set(names))

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from corpus import ROOT, Shown, blocks_in, shown, stacks
-from equations import paragraph, typeset
-from pages import code, folded, page, table
-
 from composer.language import schema
 from composer.language.describe import describe, scalar_text
 from composer.language.source import dump
 from composer.registry import blocks
+from docs.hooks.corpus import ROOT, Shown, blocks_in, shown, stacks
+from docs.hooks.equations import paragraph, typeset
+from docs.hooks.pages import code, folded, page, table
 
 MANY = 6
 """Digits from which on an upper bound is there to catch slips and worth no word."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from inspect import cleandoc
 
 import click
-import pages
 from typer.main import get_command
 
 from composer import cli
+from docs.hooks import pages
 
 FIRST = """\
 What every command takes, as its `--help` says it. `key=value` sets what a recipe can say, for this call; lists by

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from corpus import RECIPES, Cost, Shown, results, shown
-from pages import code, folded, page, short, table
+from docs.hooks.corpus import RECIPES, Cost, Shown, results, shown
+from docs.hooks.pages import code, folded, page, short, table
 
 Run = Mapping[str, Any]
 Costs = Mapping[str, Cost]

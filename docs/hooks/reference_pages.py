@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from block_pages import settings
-from equations import typeset
-from pages import page
-
 from composer.language import schema
+from docs.hooks.block_pages import settings
+from docs.hooks.equations import typeset
+from docs.hooks.pages import page
 
 PAGES = {
     "tasks": ("Tasks", "What `data.generate` makes: pairs without a data file."),

@@ -1,6 +1,5 @@
 """The hooks of mkdocs: pages that are made from the code, parts of other files, and the order of all."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import re
@@ -11,15 +10,11 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-
-import block_pages
-import commands
-import gallery
-import reference_pages
-from corpus import ROOT, costs, shown
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from composer.drawings.drawing import draw
+from docs.hooks import block_pages, commands, gallery, reference_pages
+from docs.hooks.corpus import ROOT, costs, shown
 
 INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->$", re.MULTILINE)
 

@@ -11,8 +11,8 @@ from itertools import groupby
 import pytest
 from fenced import ROOT, looked_up
 
-sys.path[:0] = [str(ROOT / "docs/hooks"), str(ROOT)]
-import commands as command_page  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from docs.hooks import commands as command_page
 
 FOUND = command_page.commands()
 

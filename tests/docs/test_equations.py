@@ -1,6 +1,6 @@
 """Equations of docstrings in HTML: indices, powers, signs, and where a line of prose is none."""
 
-# ruff: noqa: E402, RUF001
+# ruff: noqa: RUF001
 from __future__ import annotations
 
 import sys
@@ -8,8 +8,8 @@ import sys
 import pytest
 from fenced import ROOT
 
-sys.path[:0] = [str(ROOT / "docs/hooks"), str(ROOT)]
-import equations
+sys.path.insert(0, str(ROOT))
+from docs.hooks import equations
 
 
 @pytest.mark.parametrize(

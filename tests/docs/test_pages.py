@@ -11,9 +11,9 @@ from fenced import CUT, GENERATED, ROOT, Fenced, WrongPage, accepted, commands, 
 
 import composer
 
-sys.path[:0] = [str(ROOT / "docs/hooks"), str(ROOT)]
+sys.path.insert(0, str(ROOT))
 
-import block_pages  # noqa: E402  (a page's folder, in which Python looks later, has a `benchmarks` too)
+from docs.hooks import block_pages
 
 PAGES = sorted(ROOT.glob("docs/*.md"))
 README = list(fenced("README.md", (ROOT / "README.md").read_text(encoding="utf-8")))
