@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from composer.reports.contents import contents
@@ -14,7 +15,7 @@ NAME = "report.html"
 
 
 def report(
-    run: str | Path,
+    run: str | PathLike[str],
     split: str | None = None,
     data: str | Path | None = None,
     sentences: Sequence[str] = (),

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ COPIED = ("recipe.yaml", "tokenizer.json", "model.safetensors")
 MOST_TEXT = 1 << 28
 
 
-def pack(run: str | Path, output: str | Path | None = None, license: str = "") -> Path:
+def pack(run: str | PathLike[str], output: str | Path | None = None, license: str = "") -> Path:
     """Packs a finished run into a new folder or, where `output` ends in .tar.gz, an archive; returns where it is.
 
     Without `output` it is `NAME.tar.gz` here. A README.md in the run folder is taken as it is; else a model card is

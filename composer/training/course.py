@@ -21,6 +21,7 @@ from composer.training import randomness
 from composer.training.budget import Budget, Clock
 from composer.training.curriculum import Curriculum
 from composer.training.keeper import Keeper
+from composer.training.metrics_log import PACE
 from composer.training.module import Seq2Seq, scores_of
 from composer.training.position import EndlessOrder
 from composer.training.samples import Judge, Part
@@ -73,6 +74,8 @@ class Course(Callback):
         self.clock = Clock(on_cpu=True)
         self.before = 0.0
         self.now = Progress(0, 0.0)
+        self.followed: Mapping[int, float] = {}
+        self.pace: list[float] = []
         self.history: list[dict[str, float]] = []
         self.random: list[dict[str, Any]] = []
         self.sums: list[dict[str, Tensor]] = []
@@ -90,7 +93,11 @@ class Course(Callback):
             "minutes": self.clock.minutes(),
             "history": self.history,
             "random": self.gather(randomness.capture()),
-            "row": {"since": self.since_row[0], "sums": self.gather(self.module.train_sums.held())},
+            "row": {
+                "since": self.since_row[0],
+                "sums": self.gather(self.module.train_sums.held()),
+                "pace": list(self.pace),
+            },
             "tokenizer": self.tokenizer,
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
         }
@@ -98,7 +105,8 @@ class Course(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.order.epoch, self.order.done = state["epoch"], state["batch"]
         self.before, self.history, self.random = state["minutes"], list(state["history"]), state["random"]
-        self.since_row, self.sums = (state["row"]["since"], time.monotonic()), state["row"]["sums"]
+        row = state["row"]
+        self.since_row, self.sums, self.pace = (row["since"], time.monotonic()), row["sums"], list(row["pace"])
         if state["tokenizer"] != self.tokenizer:
             raise RunError.of(
                 "the checkpoint was made with another tokenizer than the run folder's tokenizer.json",
@@ -203,13 +211,24 @@ class Course(Callback):
     def measure(self) -> None:
         """Where the training stands now, before its next step; the same on all devices.
 
-        Several agree about the time at every row alone, since that makes each wait for the first.
+        `followed` says how much of the budget was spent by then in a run that this one repeats. `pace` is that of the
+        steps since the last row.
         """
         step = self.trainer.global_step
+        known = self.followed.get(step)
+        spent = self.spent(step) if known is None else known
+        self.now = Progress(step, spent, self.now.losses)
+        self.pace[max(0, step - self.since_row[0]) :] = [spent]
+
+    def spent(self, step: int) -> float:
+        """The share of the budget that is spent before a step.
+
+        Several devices agree about the time at every row alone, since that makes each wait for the first.
+        """
         asks = self.trainer.world_size == 1 or (self.budget.minutes is not None and step % ROW_STEPS == 0)
         minutes = self.common(self.clock.minutes()) if asks else None
         spent = self.budget.spent(step, self.order.epochs(), minutes)
-        self.now = Progress(step, spent if asks else max(spent, self.now.spent), self.now.losses)
+        return spent if asks else max(spent, self.now.spent)
 
     def is_over(self) -> bool:
         """Whether the budget is spent, the goal reached, or nothing better has come for too long."""
@@ -257,8 +276,9 @@ class Course(Callback):
             "train/tokens_per_second": self.tokens / elapsed,
             "train/learning_rate": module.trainer.optimizers[0].param_groups[0]["lr"],
             **self.graded(sums, ended),
+            **({PACE: self.pace} if self.budget.minutes is not None else {}),
         }
-        self.tokens, self.since_row = 0.0, (self.now.step, time.monotonic())
+        self.tokens, self.since_row, self.pace = 0.0, (self.now.step, time.monotonic()), [self.now.spent]
         if self.journal:
             self.journal.row(row, self.now.spent)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from composer.training.metrics_log import MetricsLog
 from composer.training.progress import Display
@@ -25,7 +26,7 @@ class Journal:
         """The first step is about to be made."""
         self.display.begin(spent)
 
-    def row(self, row: Mapping[str, float], spent: float) -> None:
+    def row(self, row: Mapping[str, Any], spent: float) -> None:
         """A row of training metrics."""
         self.write(row)
         self.display.row(row, spent)
@@ -44,9 +45,9 @@ class Journal:
         """A line for the person who watches."""
         self.display.say(text)
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def write(self, row: Mapping[str, Any]) -> None:
         self.metrics.write(row)
-        self.wandb.write(row)
+        self.wandb.write({name: value for name, value in row.items() if not isinstance(value, list)})
 
     def close(self, status: int) -> None:
         """Ends everything; `status` is 0 where all went well."""

@@ -1,4 +1,9 @@
-"""metrics.jsonl: one object a row, each with its `step`, on the disk as soon as it is known."""
+"""metrics.jsonl: one object a row, each with its `step`, on the disk as soon as it is known.
+
+Of a training whose budget is in minutes a row also has `pace`: the share of the budget that was spent after each step
+from the last row's to its own. A machine is never as fast twice, and what depends on that share, such as the learning
+rate, can so be repeated.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from composer.training.whole import write_whole
+
+PACE = "pace"
 
 
 class MetricsLog:
@@ -32,6 +39,16 @@ class MetricsLog:
 
     def close(self) -> None:
         self.file.close()
+
+
+def pace_of(path: Path) -> dict[int, float]:
+    """The share of the budget that was spent after each step, where a metrics.jsonl has it; it may not be there."""
+    found: dict[int, float] = {}
+    for row in read_rows(path) if path.is_file() else ():
+        pace = row.get(PACE)
+        if isinstance(pace, list) and all(isinstance(each, float) and 0.0 <= each <= 1.0 for each in pace):
+            found.update(enumerate(pace, start=row["step"] + 1 - len(pace)))
+    return found
 
 
 def line_of(row: Mapping[str, Any]) -> str:

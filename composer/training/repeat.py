@@ -1,7 +1,8 @@
 """A run that is trained again: `train RUN/recipe.yaml`, and whether the same came of it.
 
 A repeat finds its data where the run found them, reads with the run's own tokenizer (not every tokenizer is the same
-when it is trained twice), and begins with the weights that the run began with. Whatever changes the fingerprint makes
+when it is trained twice), begins with the weights that the run began with, and spends a budget in minutes as the run
+did, step by step. Whatever changes the fingerprint makes
 it another run; then nothing of this is done.
 """
 
@@ -17,13 +18,14 @@ from composer.errors import RunError
 from composer.identity import Began, beginning_of, identity
 from composer.recipe import Recipe, load
 from composer.training import lock
+from composer.training.metrics_log import pace_of
 from composer.training.run_folder import RunFolder
 from composer.training.weights import told_difference
 from composer.training.whole import digest
 
 OTHER_DATA = "the data are not those that it was trained on"
 OTHER_RECIPE = "its recipe.yaml was changed since it was begun, or this version of seqcomposer reads it otherwise"
-IN_MINUTES = "its budget is in minutes"
+IN_MINUTES = "its budget is in minutes, and how they were spent is no longer known"
 ON_GPU = "sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`"
 
 
@@ -75,6 +77,10 @@ class Repeat:
                 continue
             if known == self.record["began_from"]["weights"]:
                 yield path.parent
+
+    def pace(self) -> dict[int, float]:
+        """How fast this run spent its budget, where that is in minutes."""
+        return pace_of(self.folder.metrics)
 
     def told(self, recipe: Recipe, fingerprints: Mapping[str, str], now: Mapping[str, Any]) -> dict[str, Any]:
         """What the repeat's run.json keeps of this run; `now` is the lock of the repeat."""
@@ -138,7 +144,8 @@ def verdict(repeat_of: Mapping[str, Any], recipe: Recipe, weights: Path, on_gpu:
     difference = compared(Path(run), wanted, weights)
     if not difference:
         return True, f"the same weights as {run}, to the last bit, in a file that is written otherwise"
-    reasons = [*repeat_of["differs"], *perhaps(recipe, on_gpu)]
+    in_minutes = recipe.training["max_minutes"] is not None and not pace_of(RunFolder(Path(run)).metrics)
+    reasons = [*repeat_of["differs"], *([IN_MINUTES] if in_minutes else []), *perhaps(recipe, on_gpu)]
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "nothing is known that would explain it"
     return False, f"not the same weights as {run}: {difference}; {why}"
 
@@ -153,7 +160,5 @@ def compared(run: Path, wanted: str, weights: Path) -> str:
 
 def perhaps(recipe: Recipe, on_gpu: bool) -> Iterator[str]:
     """Why the same training of the same recipe may end otherwise on the same machine."""
-    if recipe.training["max_minutes"] is not None:
-        yield IN_MINUTES
     if on_gpu and recipe.trainer["deterministic"] is not True:
         yield ON_GPU

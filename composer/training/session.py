@@ -24,6 +24,7 @@ from composer.training.course import ROW_STEPS, Course
 from composer.training.curriculum import Curriculum
 from composer.training.initialization import initialize
 from composer.training.keeper import Keeper
+from composer.training.metrics_log import pace_of
 from composer.training.module import Seq2Seq
 from composer.training.position import EndlessOrder
 from composer.training.progress import Display
@@ -92,10 +93,19 @@ def prepare(
     train = without_unanswerable(recipe, data.train, data.notes, module.model)
     corpus = corpus_of(recipe, train, data.tokenizers, partial(answerable, module.model))
     course = course_of(recipe, folder, corpus, data)
+    course.followed = pace_followed(origin, record)
     trainer = trainer_of(recipe, [course])
     return Session(
         recipe, folder, folders, record, display, data, train, module, course, trainer, start_from, checkpoint, origin
     )
+
+
+def pace_followed(origin: Repeat | None, record: Mapping[str, Any]) -> dict[int, float]:
+    """How a budget in minutes is spent by a repeat, one that goes on too; empty where the clock says it."""
+    known = record.get("repeat_of")
+    if known:
+        return pace_of(RunFolder(Path(known["run"])).metrics)
+    return origin.pace() if origin else {}
 
 
 def without_unanswerable(recipe: Recipe, pairs: Encoded, notes: list[str], model: EncoderDecoder) -> Encoded:

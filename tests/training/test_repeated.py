@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from tiny_recipes import same_weights
 from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, RunError
 from composer.recipe import Recipe, load
-from composer.training import lock
+from composer.training import course, lock
 from composer.training.course import Course
+from composer.training.metrics_log import pace_of
 from composer.training.repeat import repeated
 from composer.training.run_folder import RunFolder
 from composer.training.train import train
@@ -100,6 +102,60 @@ def test_a_repeat_ends_with_the_same_weights(there: Path, capsys: pytest.Capture
         now[key] == was[key] for key in ("fingerprints", "weights", "tokenizer", "versions", "machine", "scores")
     )
     assert (outcome.folder / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
+
+
+class Hare:
+    """A clock that is never as fast twice."""
+
+    runs = 0
+
+    def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
+        Hare.runs += 1
+        self.now, self.pace = before, 0.01 + 0.002 * Hare.runs
+
+    def minutes(self) -> float:
+        self.now += self.pace
+        return self.now
+
+
+IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.7", "training.schedule=cosine")
+
+
+def test_a_budget_in_minutes_is_spent_as_it_was(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learning rate of every step and the last step are those of the run, on a machine that is not as fast."""
+    monkeypatch.setattr(course, "Clock", Hare)
+    monkeypatch.setattr(Hare, "runs", 0)
+    recipe = load(trained / "home" / "words.yaml", IN_MINUTES)
+    one = train(recipe, tmp_path / "one", data=trained / "home" / "text")
+    other = train(recipe, tmp_path / "other", data=trained / "home" / "text")
+    assert one.record["steps"] != other.record["steps"]  # or this would be no test
+    again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
+    assert again.record["repeat_of"]["same"] is True
+    assert again.record["steps"] == one.record["steps"]
+    assert same_weights(tmp_path / "one", tmp_path / "again")
+    assert pace_of(RunFolder(tmp_path / "one").metrics) == pace_of(RunFolder(tmp_path / "again").metrics)
+
+
+@pytest.mark.parametrize("cut", [7, 10])
+def test_a_run_in_minutes_that_was_stopped_is_repeated_too(
+    cut: int, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(course, "Clock", Hare)
+    monkeypatch.setattr(Hare, "runs", 0)
+    recipe = load(trained / "home" / "words.yaml", IN_MINUTES)
+    text = trained / "home" / "text"
+
+    def stopped(run: Path) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Course, "signal", lambda self: signal.SIGTERM if self.now.step == cut else 0)
+            with pytest.raises(SystemExit):
+                train(recipe if run.name == "one" else recipe_of(tmp_path / "one"), run, data=text)
+
+    stopped(tmp_path / "one")
+    assert train(recipe, tmp_path / "one", data=text, resume=True).record["status"] == "finished"
+    stopped(tmp_path / "again")
+    again = train(recipe_of(tmp_path / "again"), tmp_path / "again", resume=True)
+    assert again.record["repeat_of"]["same"] is True
 
 
 def test_the_tokenizer_of_this_run_is_not_the_same_twice(trained: Path, tmp_path: Path) -> None:
@@ -233,9 +289,10 @@ def test_a_budget_in_minutes_may_be_why(trained: Path, tmp_path: Path, capsys: p
     train(recipe, tmp_path / "run", data=trained / "home" / "text")
     change(tmp_path / "run", weights="0" * 64)
     (tmp_path / "run" / "model.safetensors").unlink()
+    (tmp_path / "run" / "metrics.jsonl").unlink()
     train(recipe_of(tmp_path / "run"), tmp_path / "again")
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.endswith("no longer there; that may be because: its budget is in minutes")
+    assert last.endswith("its budget is in minutes, and how they were spent is no longer known")
 
 
 def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
