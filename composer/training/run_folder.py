@@ -82,6 +82,9 @@ class RunFolder:
                 "name a folder that `seqcomposer train` has written; a training needs an empty one, or none",
                 str(self.path),
             ) from None
+        except NotADirectoryError:
+            raise RunError.of("this is a file, and a run is a folder",
+                              "name the folder that `seqcomposer train` has written", str(self.path)) from None  # fmt: skip
         except OSError as error:
             message = f"run.json cannot be read: {error.strerror or error}"
             raise RunError.of(message, "ask for the right to read it", str(self.record)) from None

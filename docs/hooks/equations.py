@@ -18,6 +18,8 @@ GROUP = r"\(((?:[^()]|\([^()]*\))*)\)"
 LOWER = re.compile(rf"(?<=[\w)\]'~])_{GROUP}|(?<![A-Za-z])([A-Za-z])_([A-Za-z0-9]{{1,4}})(?![A-Za-z0-9_])"
                    r"|\b(softmax|sum|prod|max|concat|module)_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
                    r"|(?<=[)\]])_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])")  # fmt: skip
+ARTICLE = r"a (?!tanh|softmax|sigmoid|exp|log|cos|max|relu)[a-z]{3}"
+"""The word `a` in a line that is an equation for the rest: before a word, and not before a function."""
 RAISED = re.compile(rf"\^{GROUP}|\^([A-Za-z0-9]+)")
 MATHS = re.compile(r"(?<![\w.])[A-Za-z]'?(?:\(|_|\^|~| = )| = |softmax|tanh|sigmoid")
 
@@ -28,6 +30,7 @@ def lines(paragraph: str) -> Iterator[str]:
     for line in paragraph.splitlines():
         text = line.strip()
         full = len(last) + 1 + len(text.split(" ")[0]) > FULL
+        full = full or (last.endswith(",") and not displayed(last))
         ended = not full or displayed(line) or displayed(last) or re.match(r"[a-z_]+: ", text)
         if kept and ended:
             yield kept
@@ -89,5 +92,5 @@ def _variables(text: str, equation: bool) -> str:
     """Single letters are variables, but for the words `a`, `A` and `I` of prose; Greek ones have names."""
     text = re.sub(r"\b(alpha|beta|gamma|theta|lambda|sigma)\b", lambda found: SIGNS[found[1]], text)
     letters = "A-Za-zα-ω" if equation else "B-HJ-Zb-zα-ω"
-    text = re.sub(rf"(?<![\w&<.'’-])(?<!</)(?<!&lt;)([{letters}]\u0303?)(?![\w>;-])", r"<i>\1</i>", text)
+    text = re.sub(rf"(?<![\w&<.'’-])(?<!</)(?<!&lt;)(?!{ARTICLE})([{letters}]\u0303?)(?![\w>;-])", r"<i>\1</i>", text)
     return text if equation else re.sub(r"(?<![\w&<;.])([aA])(?=<sub>|<sup>)", r"<i>\1</i>", text)

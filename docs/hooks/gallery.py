@@ -17,10 +17,12 @@ Costs = Mapping[str, Cost]
 SCORES = {"exact_match": ("exact match", 100, "%"), "token_accuracy": ("token accuracy", 100, "%"),
           "bleu": ("BLEU", 1, ""), "chrf": ("chrF", 1, ""), "perplexity": ("perplexity", 1, ""),
           "bits_per_sequence": ("bits per sequence", 1, "")}  # fmt: skip
+SPLITS = {"test": "the test data", "val": "the validation data"}
 ABOUT = """\
 Every recipe of the repository, checked, costed and trained by the same commands as your own. Parameters and FLOPs, of a
-pair of 32 source and 32 target tokens, are told by `plan`; scores by finished runs, and a recipe without one says so. A
-score with a star is of a run that had another budget than its recipe says: its page tells which."""
+pair of 32 source and 32 target tokens, are told by `plan`; scores on test data by finished runs, and a recipe without
+one says so. A score with a star is of a run that had something otherwise than its recipe says, most often its budget:
+its page tells what."""
 CHAPTERS = {"quickstart": "Quick start", "papers": "The literature", "domhan": "How much attention do you need?",
             "ladder": "The Multi30k ladder", "multi30k": "Multi30k", "active_memory": "Active memory, translation",
             "algorithms": "Algorithms", "stacks": "Neural stacks", "memory": "External memories", "babi": "bAbI",
@@ -72,19 +74,25 @@ def cost(told: Cost | None) -> str:
 
 
 def scores(runs: Sequence[Run]) -> str:
-    """The table of a recipe's runs, several seeds of the same in one row."""
+    """The tables of a recipe's runs: of those that were tested, and of those that have only been validated."""
     if not runs:
         return "Not run."
+    parts = [[run for run in runs if split_of(run) == split] for split in ("test", "val")]
+    return page(*(scored(part) for part in parts if part), provenance(runs))
+
+
+def scored(runs: Sequence[Run]) -> str:
+    """Runs that are told of the same data, several seeds of the same in one row."""
     groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[tuple(each for each in run["differs"] if not each.startswith("training.seed="))].append(run)
+        groups[tuple(others(run))].append(run)
     split = split_of(runs[0])
     metrics = [name for name in SCORES if any(value(run, split, name) is not None for run in runs)]
     head = ("otherwise than the recipe", "seeds", *(SCORES[name][0] for name in metrics), "steps", "minutes")
     rows = [row(differs, group, split, metrics) for differs, group in sorted(groups.items(), key=in_order)]
-    return page(f"Measured on its {split} data, decoded as the recipe says unless a row says otherwise; the mean of "
-                "several seeds, and in brackets the least and the most.",
-                table(head, rows, len(head) - 1), provenance(runs))  # fmt: skip
+    seeds = "; the mean of several seeds, and in brackets the least and the most" if len(rows) < len(runs) else ""
+    return page(f"Measured on {SPLITS[split]}, decoded as the recipe says unless a row says otherwise{seeds}.",
+                table(head, rows, len(head) - 1))  # fmt: skip
 
 
 def in_order(group: tuple[tuple[str, ...], list[Run]]) -> tuple[list[Any], ...]:
@@ -176,13 +184,15 @@ def best_known(each: Shown) -> str:
     runs = results().get(each.place, ())
     if not runs:
         return "not&nbsp;run"
-    least = min(len([part for part in run["differs"] if "seed" not in part]) for run in runs)
-    nearest = [run for run in runs if len([part for part in run["differs"] if "seed" not in part]) == least]
+    least = min(len(others(run)) for run in runs)
+    nearest = [run for run in runs if len(others(run)) == least]
+    nearest = [run for run in nearest if split_of(run) == "test"] or nearest
     group = [run for run in nearest if others(run) == others(nearest[0])]
     split = split_of(group[0])
     name = next(name for name in order_of(each) if value(group[0], split, name) is not None)
     unit = SCORES[name][2] or f" {SCORES[name][0]}"
-    return f"{plain(mean([value(run, split, name) or 0.0 for run in group]))}{unit}{'' if least == 0 else ' *'}"
+    only = " on validation data" if split == "val" else ""
+    return f"{plain(mean([value(run, split, name) or 0.0 for run in group]))}{unit}{only}{'&nbsp;*' if least else ''}"
 
 
 def others(run: Run) -> list[str]:

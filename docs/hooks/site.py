@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from composer.drawings.drawing import draw
 from docs.hooks import block_pages, commands, gallery, reference_pages
 from docs.hooks.corpus import ROOT, costs, shown
 
-INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->$", re.MULTILINE)
+INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->\n(?:.*\n)*?<!-- to here -->$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
@@ -54,6 +52,8 @@ def reference_entries() -> list[Any]:
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages."""
     for path, content in generated(config).items():
+        if path in files.src_uris:  # it says in a few words what the site has in its place
+            files.remove(files.src_uris[path])
         files.append(File.generated(config, path, content=content))
     return files
 
@@ -66,22 +66,12 @@ def generated(config: Any) -> dict[str, str]:
             "reference/keys.md": reference_pages.sections_page(), "reference/commands.md": commands.page()}  # fmt: skip
     made |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.definitions()}
     made |= {f"gallery/{each.place}.md": gallery.recipe_page(each, told) for each in shown()}
-    made["pictures/mine.svg"] = first_picture()
     made |= {f"gallery/{place}.svg": cost.svg for place, cost in told.items()}
     return made | {f"reference/{table}.md": reference_pages.choice_page(table) for table in reference_pages.PAGES}
 
 
-def first_picture() -> str:
-    """The drawing of the recipe that the first page shows."""
-    shown = re.search(r'```yaml title="mine.yaml"\n(.*?)```', (ROOT / "docs/index.md").read_text("utf-8"), re.DOTALL)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "mine.yaml"
-        path.write_text(shown[1] if shown else "", encoding="utf-8")
-        return draw(path).svg()
-
-
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Puts sections of other files in their places: what is said once stays in one file."""
+    """Puts sections of other files in the place of what links to them: what is said once stays in one file."""
     return INCLUDE.sub(lambda found: section(ROOT / found[1], found[2]), markdown)
 
 

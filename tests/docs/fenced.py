@@ -43,7 +43,7 @@ GENERATED = ("data.generate.number_words.train=200", "data.generate.number_words
              "data.generate.number_words.test=20")  # fmt: skip
 """The same for the quick start, whose data would be tried for longer than it is trained on."""
 NOT_OURS = {"python3", "python", ".venv/bin/pip", ".venv/bin/pytest", ".venv/bin/ruff", ".venv/bin/mypy", "pytest",
-            "pip", "mkdocs", "git"}  # fmt: skip
+            "pip", "mkdocs", "git", "hf", "wandb"}  # fmt: skip
 """Commands that only set up a machine; of those below benchmarks/ the options are looked up."""
 SKELETON: dict[str, Any] = {
     "recipe": 1,

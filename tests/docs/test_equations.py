@@ -36,6 +36,16 @@ def test_in_prose_a_is_a_word() -> None:
     assert equations.typeset("a row of n, and a_t") == "a row of <i>n</i>, and <i>a</i><sub><i>t</i></sub>"
 
 
+def test_a_before_a_word_is_an_article_and_before_a_function_a_variable() -> None:
+    assert equations.typeset("over a grid: y = a tanh(b)", equation=True) == (
+        "over a grid: <i>y</i> = <i>a</i> tanh(<i>b</i>)"
+    )
+
+
+def test_a_line_that_ends_with_a_comma_goes_on() -> None:
+    assert list(equations.lines("g = sigmoid,\nb = 1 + softplus")) == ["g = sigmoid, b = 1 + softplus"]
+
+
 def test_a_line_that_was_full_goes_on() -> None:
     full = "one " * 27 + "end"
     assert list(equations.lines(f"{full}\ntwo\nlstm: three")) == [f"{full} two", "lstm: three"]

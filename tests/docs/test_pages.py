@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from docs.hooks import block_pages
 
+LINK = re.compile(r"(?:\]\(|src(?:set)?=\")(?!https?:|#)([^)#\"\s]+)")
 PAGES = sorted(ROOT.glob("docs/*.md"))
 README = list(fenced("README.md", (ROOT / "README.md").read_text(encoding="utf-8")))
 
@@ -61,6 +63,21 @@ def _settings(command: list[str]) -> None:
     overrides = [word for word in command[3:] if "=" in word and not word.startswith("-")]
     if recipe.suffix == ".yaml" and recipe.exists() and "sweep:" not in recipe.read_text(encoding="utf-8"):
         composer.load(recipe, overrides)
+
+
+def test_the_first_pages_picture_is_what_is_drawn(tmp_path: Path) -> None:
+    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    (recipe,) = (block for block in fenced("index.md", page) if block.title == "mine.yaml")
+    path = tmp_path / "mine.yaml"
+    path.write_text(recipe.text, encoding="utf-8")
+    assert composer.draw(path).svg() == (ROOT / "docs/pictures/mine.svg").read_text(encoding="utf-8")
+
+
+def test_what_a_code_host_shows_leads_somewhere() -> None:
+    written = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    links = [(page, each) for page in written for each in LINK.findall(page.read_text(encoding="utf-8"))]
+    assert len(links) > 50
+    assert [(page.name, each) for page, each in links if not (page.parent / each).exists()] == []
 
 
 def test_every_example_of_a_block_is_accepted(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fenced import ROOT
 
 sys.path.insert(0, str(ROOT))
 pytest.importorskip("material")
+from docs.hooks import gallery
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +54,14 @@ def test_scores_are_those_of_runs_and_say_what_they_are_of(site: Path) -> None:
     assert "exact match" in page
     assert "Collected from the run folders" in page
     assert "Not run." in (site / "gallery/papers/vaswani2017_big.html").read_text(encoding="utf-8")
+
+
+def test_a_run_that_was_tested_is_told_by_its_test() -> None:
+    validated = {"seed": 1, "steps": 5, "minutes": 1.0, "differs": ["training.max_minutes=1"],
+                 "scores": {"val/bleu": 11.0}, "versions": {}, "ended": "2026-01-01",
+                 "fingerprints": {"run": "0" * 64}, "parameters": 7, "pairs": {}}  # fmt: skip
+    tested = {**validated, "differs": ["training.max_minutes=2"], "scores": {"val/bleu": 22.0, "test/bleu": 33.0}}
+    told = gallery.scores([validated, tested])
+    assert told.index("the test data") < told.index("33") < told.index("the validation data") < told.index("11")
+    assert "22" not in told
+    assert "seeds, and in brackets" not in told
