@@ -83,8 +83,8 @@ class RunFolder:
                 str(self.path),
             ) from None
         except NotADirectoryError:
-            raise RunError.of("this is a file, and a run is a folder",
-                              "name the folder that `seqcomposer train` has written", str(self.path)) from None  # fmt: skip
+            message = "this is a file, and a run is a folder"
+            raise RunError.of(message, "name the folder that `seqcomposer train` has written", str(self.path)) from None
         except OSError as error:
             message = f"run.json cannot be read: {error.strerror or error}"
             raise RunError.of(message, "ask for the right to read it", str(self.record)) from None

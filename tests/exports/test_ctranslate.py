@@ -97,6 +97,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "told how to search when it is called" in capsys.readouterr().err
 
 
+def test_a_recipe_has_no_weights(tmp_path: Path) -> None:
+    recipe = made(tmp_path / "run", transformer()) / "recipe.yaml"
+    with pytest.raises(RunError, match="this is a file, and a run is a folder"):
+        export_ctranslate2(recipe, tmp_path / "exported")
+
+
 def test_the_folder_has_the_tokenizer(tmp_path: Path) -> None:
     run = made(tmp_path / "run", transformer())
     folder = export_ctranslate2(run, tmp_path / "exported")
