@@ -38,5 +38,5 @@ def test_the_example_holds(example: dict[str, object], name: str) -> None:
 def test_every_file_that_is_named_is_there() -> None:
     named = re.findall(r"[\w./]+\.(?:py|json|yaml)\b", TEXT)
     there = {path.name for path in ROOT.rglob("*") if not {".venv", ".git"} & set(path.parts)}
-    example = {"file.yaml", "shift.py", "test_shift.py"}
+    example = {"file.yaml", "shift.py", "test_shift.py", "run.json"}
     assert {Path(each).name for each in named} - there <= example
