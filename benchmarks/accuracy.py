@@ -23,7 +23,7 @@ from composer.data.tasks import TASKS
 from composer.errors import ComposerError
 from composer.recipe import Recipe, load
 from composer.training.run_folder import RunFolder
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 KEPT = "accuracy.json"
 MARKERS = "osD^v<>PX*"

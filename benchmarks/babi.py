@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from composer.errors import ComposerError
 from composer.recipe import load
 from composer.training.run_folder import RunFolder
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 KEPT = "babi.json"
 FAILED = 5.0

@@ -12,6 +12,10 @@ FALLEN = 0.03
 """What val/loss falls by in the last quarter of a training that was stopped too early, or more."""
 LEARNED = 0.1
 """Below this loss, in nats, ups and downs mean nothing."""
+LAST = 0.75
+"""Where the last quarter of a training begins."""
+RISEN = 1.01
+"""Times the best loss above which it has risen, and not swung."""
 SEEN = 3
 """Who has seen its text less often has not learned what is in it."""
 MEASURABLE = 100
@@ -36,10 +40,10 @@ def _course_told(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     if len(losses) < VALIDATIONS:
         return ""
     (at, best), (end, last) = min(losses, key=lambda each: each[1]), losses[-1]
-    before = min(loss for step, loss in losses if step <= max(0.75 * end, losses[0][0]))
+    before = min(loss for step, loss in losses if step <= max(LAST * end, losses[0][0]))
     if best < LEARNED:
         return ""
-    if last > 1.01 * best:
+    if last > RISEN * best:
         return (
             f"val/loss was lowest after step {at:,} of {end:,} and rose from then on: it began to learn its training "
             "text by heart. More text helps most, then a larger `model.dropout` or a smaller model"

@@ -105,7 +105,7 @@ def translate(
     listed = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
     if not listed or not all(isinstance(each, (Run, str, Path)) for each in listed):
         raise TypeError(f"this takes a run's folder, a run that was opened, or several; not {runs!r:.80}")
-    found = [each if isinstance(each, Run) else open_run(each, () if at else overrides)
+    found = [each if isinstance(each, Run) else open_run(each, () if at else several(overrides))
              for at, each in enumerate(listed)]  # fmt: skip
     answers = translations(found, lines, decoding_of(found[0].recipe, beam))
     return [best.text for best, *_ in answers]
@@ -120,7 +120,7 @@ def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
 
     if isinstance(what, (Recipe, WrittenRecipe)):
         return draw_recipe(opened(what, overrides))
-    return draw_recipe(named(what), overrides)
+    return draw_recipe(named(what), several(overrides))
 
 
 def diff(
@@ -177,9 +177,14 @@ def is_run(what: object) -> TypeIs[Run]:
     return runs is not None and isinstance(what, runs.Run)
 
 
+def several(overrides: Sequence[str]) -> Sequence[str]:
+    """Settings to be laid over; a text alone is one of them, and no row of letters."""
+    return [overrides] if isinstance(overrides, str) else overrides
+
+
 def opened(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
     """The recipe that is meant. Raises RecipeError, and TypeError for settings laid over what has been loaded."""
-    overrides = [overrides] if isinstance(overrides, str) else overrides
+    overrides = several(overrides)
     if isinstance(recipe, WrittenRecipe):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):

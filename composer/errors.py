@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
 
+LISTED = 5  # of many things that are told
+MOST_SAID = 300  # characters of what a library says
 WINDOW = 120  # an excerpt of a longer line is cut to about this many characters around the fault
 
 
@@ -107,6 +110,32 @@ def show_path(path: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
+def reason_of(error: OSError) -> str:
+    """Why the system refuses something, in its words."""
+    return (error.strerror or str(error)).lower()
+
+
+def cure(error: OSError) -> str:
+    """What helps where a file cannot be written."""
+    return CURES.get(error.errno or 0, "make room")
+
+
+def first_of(told: Sequence[str]) -> str:
+    """The first of many things that are told, and how many more there are."""
+    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
+    return "; ".join(told[:LISTED]) + more
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error of a library says, on one line that is not too long."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:MOST_SAID]
+
+
+CURES = {
+    errno.EACCES: "ask for the right to write there", errno.EPERM: "ask for the right to write there",
+    errno.EROFS: "have it made writable", errno.ENOENT: "put the folder back where it was",
+}  # fmt: skip
+"""What helps where a file cannot be written; else there is no room."""
 # what other systems call it
 OTHER_WORDS = {
     "lr": "learning_rate", "warmup": "warmup_steps", "batch_size": "tokens_per_batch", "steps": "max_steps",

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.data.pairs import Pairs, check_files, is_endless, open_pairs, splits
-from composer.errors import DataError, RunError
+from composer.errors import DataError, RunError, reason_of
 from composer.language import freeze
 from composer.recipe import Recipe, load
 from composer.training.run_folder import RunFolder
-from composer.training.whole import digest
+from composer.whole import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ def beginning_of(run: RunFolder) -> Began:
     try:
         return {"weights": digest(run.weights), "tokenizer": digest(run.tokenizer)}
     except OSError as error:
-        raise RunError.of(f"this cannot be started from: {error.strerror or error}", "name a run that has finished",
+        raise RunError.of(f"this cannot be started from: {reason_of(error)}", "name a run that has finished",
                           str(error.filename or run.path)) from None  # fmt: skip
 
 

@@ -113,6 +113,13 @@ class Recipe:
         chosen = self.data_dir if data_dir is None else Path(data_dir)
         return [*([] if chosen is None else [chosen]), self.file.parent]
 
+    def settings_at(self, path: Steps) -> dict[str, Any]:
+        """The frozen settings of the block at a path of `frozen`."""
+        found: Any = self.frozen
+        for step in path:
+            found = found[step]
+        return found
+
     def dump(self) -> str:
         """The recipe as YAML: resolved, and runnable as it is."""
         return dump(self.written)

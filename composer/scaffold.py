@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 
 from composer.data import files, tables
-from composer.errors import DataError, Fault, RunError
+from composer.errors import DataError, Fault, RunError, reason_of
 from composer.language import schema
 
 SAMPLE = 20_000
@@ -148,7 +148,7 @@ def write(source: Path, target: Path, output: Path | None = None) -> Path:
         raise RunError.of(f"`{output}` is there already", "name another file with --output") from None
     except OSError as error:
         raise RunError.of(
-            f"`{output}` cannot be written: {error.strerror}", "name another file with --output"
+            f"`{output}` cannot be written: {reason_of(error)}", "name another file with --output"
         ) from None
     return output
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from composer.errors import RunError
+from composer.errors import RunError, meant
 from composer.language import schema
 from composer.language.describe import describe, scalar_text
 from composer.quantities import count, octets
@@ -150,9 +149,7 @@ def print_block(name: str) -> None:
     """One block: what it is and its settings. Raises RunError where no block is called so."""
     known = _blocks()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f"; did you mean `{close[0]}`?" if close else ""
-        raise RunError.of(f"no block is called `{name}`{meant}", "`seqcomposer blocks` lists them")
+        raise RunError.of(f"no block is called `{name}`{meant(name, known)}", "`seqcomposer blocks` lists them")
     described = known[name]
     table = _table(["setting", "value", "default", "meaning"])
     for key, setting in described["properties"].items():

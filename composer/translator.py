@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from composer.errors import DataError, Fault, RunError, RunFailed
+from composer.errors import DataError, Fault, RunError, RunFailed, reason_of
 from composer.runs import Decoding, Run, Translation, decoding_of, open_run, translations
 
 BLOCK = 1 << 16
@@ -163,7 +163,7 @@ def put(output: BinaryIO, content: bytes) -> None:
     except BrokenPipeError:  # whoever reads has left
         raise
     except OSError as error:
-        raise RunFailed.of(f"the translations cannot be written: {error.strerror}",
+        raise RunFailed.of(f"the translations cannot be written: {reason_of(error)}",
                            "make room, or name another file with `--output F`") from None  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def opening(path: str | Path) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as error:
-        raise RunError.of(f"this file cannot be read: {error.strerror}", "check its name", str(path)) from None
+        raise RunError.of(f"this file cannot be read: {reason_of(error)}", "check its name", str(path)) from None
 
 
 def creating(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
@@ -193,4 +193,4 @@ def creating(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
     try:
         return Path(path).open("wb", buffering=0)
     except OSError as error:
-        raise RunError.of(f"this file cannot be written: {error.strerror}", "name another", str(path)) from None
+        raise RunError.of(f"this file cannot be written: {reason_of(error)}", "name another", str(path)) from None

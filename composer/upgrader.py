@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, RecipeError, RunError
+from composer.errors import Fault, RecipeError, RunError, reason_of
 from composer.language.source import decoded
 from composer.language.versions import STEPS, Change, Step, upgraded
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 
 class Found(NamedTuple):
@@ -66,5 +66,4 @@ def _write(found: Found) -> None:
         write_whole(file, found.data)
         file.chmod(mode)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError.of(f"this cannot be written: {reason}", "check its folder", str(found.file)) from None
+        raise RunError.of(f"this cannot be written: {reason_of(error)}", "check its folder", str(found.file)) from None

@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.written import UNSET, Unset, Var, Written, WrittenRecipe, read_recipe
+from composer.objects import read_recipe
+from composer.written import UNSET, Unset, Var, Written, WrittenRecipe
 
 
 class Block(Written):

@@ -1,4 +1,4 @@
-"""What the classes of `composer.words` are made of: objects that are written as YAML, and read from it, losslessly.
+"""What the classes of `composer.words` are made of: objects that are written as YAML, losslessly.
 
 Only what was given is written: a setting that was left out is not its default. What stands where it stands in YAML
 decides its form: `Dropout()` is `dropout`, `Dropout(0.1)` is `dropout: 0.1`, `Dropout(rate=0.1)` is
@@ -12,25 +12,22 @@ import enum
 import numbers
 import os
 import re
-import types
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from composer.errors import Fault, RecipeError, RunError, meant, show_path
+from composer.errors import Fault, RecipeError, RunError, meant, reason_of, show_path
 from composer.language import schema
-from composer.language.extends import beside, merge
-from composer.language.node import Node, plain
+from composer.language.extends import extended_text
+from composer.language.node import Node
 from composer.language.override import override
+from composer.language.rules import RECIPE_NAME
 from composer.language.source import MAX_DEPTH, dump, parse
-from composer.language.source import read as read_source
-from composer.language.validate import schema_faults
 from composer.language.variables import substitute
 from composer.recipe import Recipe, first_setting, of_root
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 SHOWN = "<python>"
 """What the YAML of objects is called in faults."""
@@ -38,8 +35,7 @@ WIDE = 96
 """Characters of one line of what `repr` shows."""
 
 Steps = tuple[str | int, ...]
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+_NAME = re.compile(RECIPE_NAME)
 
 
 class Unset(enum.Enum):
@@ -116,8 +112,7 @@ class WrittenRecipe(Written):
         rules = schema.load()
         own = parse(self.yaml(), SHOWN)
         file = Path(folder) / f"{_stem(own)}.yaml"
-        root = _laid(own, file)
-        laid = override(root, overrides, lambda place: first_setting(rules, place))
+        laid = override(extended_text(own, file), overrides, lambda place: first_setting(rules, place))
         return of_root(file, substitute(laid), rules, data_dir)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
@@ -131,7 +126,7 @@ class WrittenRecipe(Written):
         try:
             write_whole(file, text.encode())
         except OSError as error:
-            raise RunError.of(f"this file cannot be written: {error.strerror}", "name another", str(file)) from None
+            raise RunError.of(f"this file cannot be written: {reason_of(error)}", "name another", str(file)) from None
         return file
 
 
@@ -140,17 +135,6 @@ def _stem(own: Node) -> str:
     name = own.value.get("name")
     plain_name = name is not None and isinstance(name.value, str) and _NAME.fullmatch(name.value)
     return name.value if name is not None and plain_name else "recipe"
-
-
-def _laid(own: Node, file: Path) -> Node:
-    """A recipe laid over what it extends, in the folder of `file`."""
-    named = own.value.get("extends")
-    nodes = [] if named is None or named.value is None else named.value if isinstance(named.value, list) else [named]
-    root: Node | None = None
-    for node in (*(beside(file, each) for each in nodes), own):
-        root = node if root is None else merge(root, node)
-    whole = root or own
-    return dataclasses.replace(whole, value={key: node for key, node in whole.value.items() if key != "extends"})
 
 
 # ------------------------------------------------------------------------------------------- from objects to data
@@ -241,119 +225,6 @@ def _scalar(value: Any, path: Steps) -> Any:
 
 def _no_data(path: Steps, message: str, hint: str) -> RecipeError:
     return RecipeError([Fault(SHOWN, 0, 0, "type", show_path(path), message, hint)])
-
-
-# ------------------------------------------------------------------------------------------- from data to objects
-
-
-def read_recipe(path: str | Path, kind: Any) -> Any:
-    """The objects of a recipe's file, as it is written: with `vars` and `extends`. What fits no class stays plain data.
-
-    Raises RecipeError where the file is no recipe at all.
-    """
-    root = read_source(Path(path), str(path))
-    known = {key_of(each.name) for each in fields_of(kind)}
-    if set(root.value) - known:
-        raise RecipeError(fault for fault in schema_faults(root, schema.load()) if fault.code == "unknown")
-    return _made(kind, {"recipe": UNSET, **plain(root)})
-
-
-def of_data(data: Any, hint: Any) -> Any:
-    """Plain data as the objects that an annotation speaks of; what fits none of them stays as it is."""
-    kinds = list(_alternatives(hint))
-    if isinstance(data, str):
-        return _of_text(data, kinds)
-    if isinstance(data, dict):
-        return _of_mapping(data, kinds)
-    if isinstance(data, list):
-        items = [typing.get_args(each)[0] for each in kinds if typing.get_origin(each) is Sequence]
-        return [of_data(each, items[0]) for each in data] if items else _of_scalar(data, kinds)
-    return data if data is None else _of_scalar(data, kinds)
-
-
-def _of_scalar(data: Any, kinds: Sequence[Any]) -> Any:
-    short = [each for each in _sections(kinds) if first_of(each)]
-    return _made_of(short[0], data) if short else data
-
-
-def _alternatives(hint: Any) -> Iterator[Any]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        for each in typing.get_args(hint):
-            yield from _alternatives(each)
-    else:
-        yield hint
-
-
-def _sections(kinds: Sequence[Any]) -> list[Any]:
-    """The sections among them, whose keys stand in the mapping itself."""
-    classes = [each for each in kinds if isinstance(each, type) and issubclass(each, Written)]
-    return [each for each in classes if not each.word and dataclasses.is_dataclass(each)]
-
-
-def _choices(kinds: Sequence[Any]) -> dict[str, Any]:
-    """The classes among which a word chooses."""
-    classes = [each for each in kinds if isinstance(each, type) and issubclass(each, Written)]
-    return {found.word: found for each in classes for found in each.__subclasses__() if found.word}
-
-
-def _of_text(text: str, kinds: Sequence[Any]) -> Any:
-    found = _VARIABLE.fullmatch(text)
-    if found is not None:
-        return Var(found.group(1))
-    chosen = _choices(kinds).get(text)
-    if chosen is not None and not _required(chosen):
-        return chosen()
-    return _of_scalar(text, kinds)
-
-
-def _of_mapping(data: dict[str, Any], kinds: Sequence[Any]) -> Any:
-    choices = _choices(kinds)
-    if len(data) == 1 and (word := next(iter(data))) in choices:
-        return _made_of(choices[word], data[word], data)
-    for section in _sections(kinds):
-        if _fits(section, data):
-            return _made(section, data)
-    values = next((typing.get_args(each)[1] for each in kinds if typing.get_origin(each) is Mapping), Any)
-    return {key: of_data(each, values) for key, each in data.items()}
-
-
-def _made_of(kind: Any, settings: Any, otherwise: Any = None) -> Any:
-    """The object with these settings, or with this first one; as it was written where it can be neither."""
-    otherwise = settings if otherwise is None else otherwise
-    if isinstance(settings, dict):
-        return _made(kind, settings) if _fits(kind, settings) else otherwise
-    first = first_of(kind)
-    if settings is None or not first or _required(kind) - {first}:
-        return otherwise
-    return kind(of_data(settings, hints(kind)[first]))
-
-
-def _fits(kind: Any, data: Mapping[str, Any]) -> bool:
-    return _required(kind) <= set(data) and (bool(kind.others) or set(data) <= set(hints(kind)))
-
-
-def _made(kind: Any, data: Mapping[str, Any]) -> Any:
-    known = hints(kind)
-    names = {key_of(each.name): each.name for each in fields_of(kind)}
-    settings = {names[key]: of_data(each, known[key]) for key, each in data.items() if key in known}
-    if kind.others:
-        settings |= {kind.others: rest} if (rest := {key: data[key] for key in data if key not in known}) else {}
-    made = kind(**settings)
-    object.__setattr__(made, "_spelt", not data)  # `copy: {}` is another text than `copy`
-    return made
-
-
-def _required(kind: Any) -> set[str]:
-    missing = dataclasses.MISSING
-    return {key_of(each.name) for each in fields_of(kind) if each.default is missing}
-
-
-@cache
-def hints(kind: Any) -> dict[str, Any]:
-    """The types of the settings of a class, by their keys in a recipe."""
-    found = typing.get_type_hints(kind)
-    names = [each.name for each in fields_of(kind)]
-    return {key_of(name): found[name] for name in names if name != kind.others}
 
 
 # ------------------------------------------------------------------------------------------- as Python

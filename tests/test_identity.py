@@ -20,11 +20,12 @@ from composer.cli import main
 from composer.data.pairs import SPLITS
 from composer.errors import ComposerError, DataError, RunError
 from composer.identity import content, fingerprints, identity
+from composer.language.store import is_hash
 from composer.recipe import Recipe, load
 from composer.training import lock
 from composer.training.run_folder import RunFolder
 from composer.training.train import train
-from composer.training.whole import digest
+from composer.whole import digest
 
 SOURCE, TARGET = ["a b", "b  c", "ä ö"], ["x y", "y z", ""]
 MODEL = {"width": 8, "encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
@@ -276,7 +277,7 @@ def test_what_has_none_is_refused(tmp_path: Path, make: Make, capsys: pytest.Cap
     for place in (tmp_path / "t.yaml", sweep, tmp_path / "nothing.yaml"):
         status, out, err = said(capsys, "fingerprints", place)
         assert (status, out) == (2, "")
-        assert "fix: " in err or "error" in err
+        assert "   fix: " in err
     with pytest.raises(ComposerError):
         fingerprints(tmp_path / "t.yaml")
     with pytest.raises(RunError):
@@ -288,7 +289,7 @@ def test_what_has_none_is_refused(tmp_path: Path, make: Make, capsys: pytest.Cap
 
 def test_the_lock_is_in_run_json(trained: Path) -> None:
     record = RunFolder(trained).read()
-    assert record["source"] == lock.source() or len(record["source"]) == 64
+    assert is_hash(record["source"])
     assert record["machine"]["threads"] == torch.get_num_threads()
     assert record["machine"]["processes"] == 1
     assert record["versions"]["torch"] == torch.__version__

@@ -224,6 +224,9 @@ def test_what_it_extends_lies_in_the_folder_that_is_named(tmp_path: Path) -> Non
     assert one.recipe(tmp_path).model["decoder"] == decoder(Norm("rms")).recipe().model["decoder"]
     (fault,) = refused(Recipe(extends="nowhere.yaml", model=Model(width=8))).faults
     assert (fault.file, fault.line, fault.code) == ("<python>", 2, "file")
+    for nothing in (3, [1], ""):
+        (fault,) = refused(Recipe(extends=nothing, model=Model(width=8))).faults  # type: ignore[arg-type]
+        assert fault.code == "type"
 
 
 def test_a_fault_says_which_object_and_the_line_of_its_yaml() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from composer.errors import RunError
+from composer.errors import Fault, RecipeError, RunError
 
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -46,6 +46,15 @@ def patience() -> Iterator[None]:
         if watched:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def must_be_recipe(file: Path) -> None:
+    """Raises RecipeError where a file is a sweep; a run's folder is no file, and passes."""
+    from composer.sweeps.reading import is_sweep
+
+    if file.is_file() and is_sweep(file):
+        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and train them without `--dry-run`"
+        raise RecipeError([Fault(str(file), 1, 1, "sweep", "", "this is a sweep, many recipes in one file", fix)])
 
 
 def must_be_folder(run: Path) -> Path:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from composer.commands.arguments import Overrides, examples
-from composer.commands.sweeps import must_be_recipe
+from composer.commands.arguments import Overrides, examples, must_be_recipe
 
 commands = typer.Typer()
 
@@ -38,8 +37,7 @@ def draw(
     is read is an arrow: dashed where it is what was made one position before. A run is drawn with the vocabularies that
     it has found, a recipe with their upper bounds.
     """
-    if not recipe.is_dir():
-        must_be_recipe(recipe)
+    must_be_recipe(recipe)
     from composer.drawings.drawing import draw as draw_recipe
     from composer.drawings.drawing import must_be_form, must_be_picture
 

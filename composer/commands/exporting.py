@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from composer.commands.arguments import Overrides, examples
-from composer.commands.sweeps import must_be_recipe
+from composer.commands.arguments import Overrides, examples, must_be_recipe
 
 commands = typer.Typer()
 
@@ -49,8 +48,7 @@ def export(
         raise typer.BadParameter("say where the file goes: `--script F.py`", param_hint="--script")
     if ctranslate2 is not None and overrides:
         raise typer.BadParameter("CTranslate2 is told how to search when it is called", param_hint="key=value")
-    if not source.is_dir():
-        must_be_recipe(source)
+    must_be_recipe(source)
     if script is not None:
         from composer.exports.script import export_script
 

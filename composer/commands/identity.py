@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from composer.commands.arguments import DONE, FAILED, AsJson, DataDir, examples, print_json
-from composer.commands.sweeps import must_be_recipe
+from composer.commands.arguments import DONE, FAILED, AsJson, DataDir, examples, must_be_recipe, print_json
 
 commands = typer.Typer()
 
@@ -34,8 +33,7 @@ def fingerprints(
     the number of the recipe alone, in which a file is its name. Of a run they are those it was begun with, with that of
     its weights; a recipe or weights that are no longer the run's own are refused.
     """
-    if not place.is_dir():
-        must_be_recipe(place)
+    must_be_recipe(place)
     from composer.identity import fingerprints as fingerprints_of
 
     found = fingerprints_of(place, data)

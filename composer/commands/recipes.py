@@ -17,10 +17,10 @@ from composer.commands.arguments import (
     Overrides,
     Recipe,
     examples,
+    must_be_recipe,
     patience,
     print_json,
 )
-from composer.commands.sweeps import must_be_recipe
 from composer.errors import ComposerError, Fault
 
 commands = typer.Typer()
@@ -185,8 +185,9 @@ def train(
     if seeds is not None:
         from composer.show import print_seeds
         from composer.training.restarts import Asked, restart
+        from composer.training.run_folder import RUNS
 
-        folder = run or Path("runs") / loaded.name
+        folder = run or RUNS / loaded.name
         found, status = restart(Asked(recipe, overrides or (), data, folder, resume, from_run), seeds, typer.echo)
         print_seeds(found, folder)
         raise typer.Exit(status)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from composer.commands.arguments import Run, examples
+from composer.sharing.references import MOST_GIB
 
 commands = typer.Typer()
 
@@ -44,7 +45,10 @@ def pack(
     typer.echo(f"wrote {path}")
     typer.echo(f"sha256 {fingerprint(path)}")
     for place in places(run):
-        typer.echo(f"note: recipe.yaml names {place}, which others do not have; a relative path would do", err=True)
+        typer.echo(
+            f"note: recipe.yaml names {place}, which others do not have; a path inside the recipe's folder would do",
+            err=True,
+        )
 
 
 @commands.command(
@@ -72,7 +76,7 @@ def pull(
     ] = None,
     max_gib: Annotated[
         float, typer.Option("--max_gib", metavar="N", min=0.001, help="What is larger is refused, in GiB.")
-    ] = 10.0,
+    ] = MOST_GIB,
 ) -> None:  # fmt: skip
     """Brings a pack, a run folder or a recipe from a path, git, Weights & Biases or the Hugging Face hub.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from composer.commands.arguments import AsJson, DataDir, Overrides, examples, print_json
-from composer.errors import Fault, RecipeError, RunError
+from composer.errors import RunError
 
 if TYPE_CHECKING:
     from composer.sweeps.space import Sweep
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.", show_default=False)]
 
 commands = typer.Typer()
-
-
-def must_be_recipe(file: Path) -> None:
-    """Raises RecipeError where a file is a sweep; what commands that take one recipe then say."""
-    from composer.sweeps.reading import is_sweep
-
-    if is_sweep(file):
-        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and train them without `--dry-run`"
-        raise RecipeError([Fault(str(file), 1, 1, "sweep", "", "this is a sweep, many recipes in one file", fix)])
 
 
 @commands.command(
@@ -78,8 +69,9 @@ def sweep(
     except ModuleNotFoundError as error:
         message = f"the package `{error.name}` is not installed, and sweeps need it"
         raise RunError.of(message, f"pip install {error.name}", str(file)) from None
+    from composer.training.run_folder import RUNS
 
-    raise typer.Exit(run_sweep(read, run or Path("runs") / read.name, workers, data, ray))
+    raise typer.Exit(run_sweep(read, run or RUNS / read.name, workers, data, ray))
 
 
 def _export(sweep: Sweep, overrides: Sequence[str], data: Path | None, output: Path) -> None:

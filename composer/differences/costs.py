@@ -13,6 +13,7 @@ from composer.builder import Builder
 from composer.differences.sides import Side
 from composer.planner import BlockFailed, Tally, measure, parameters_of, vocabulary_bounds
 from composer.recipe import Recipe
+from composer.training.run_folder import vocabularies_in
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,8 @@ def costs(one: Side, other: Side) -> tuple[Costs, Costs]:
 
 def sizes(side: Side) -> dict[str, int]:
     """The vocabularies of a run, as far as run.json knows them."""
-    kept = side.record.get("vocabularies")
-    needed = vocabulary_bounds(side.recipe)
-    whole = isinstance(kept, dict) and all(isinstance(kept.get(key), int) for key in needed)
-    return {key: kept[key] for key in needed} if whole and isinstance(kept, dict) else {}
+    kept, needed = vocabularies_in(side.record) or {}, vocabulary_bounds(side.recipe)
+    return {key: kept[key] for key in needed} if needed.keys() <= kept.keys() else {}
 
 
 def cost_of(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:

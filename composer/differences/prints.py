@@ -13,10 +13,9 @@ from composer.differences.changes import Change
 from composer.differences.sides import Side
 from composer.errors import ComposerError
 from composer.identity import identity
+from composer.language.store import SHORT
 
 KEYS = ("model", "data", "run")
-SHORT = 12
-"""Characters of a fingerprint that are told."""
 MOST_BYTES = 1 << 28
 """Files of more than this are compared by their names: reading them would take a minute."""
 
@@ -25,11 +24,15 @@ Prints = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Agreement:
-    """The fingerprints of both. `by_content`: of the lines in the data; else of what the recipes say of them."""
+    """The fingerprints of both. `by_content`: of the lines in the data; else of what the recipes say of them.
+
+    `unread` is why data that are at hand could not be read.
+    """
 
     one: Prints
     other: Prints
     by_content: bool
+    unread: str = ""
 
     def same(self, key: str) -> bool:
         """Whether a fingerprint agrees: `model`, `data` or `run`."""
@@ -46,7 +49,8 @@ class Agreement:
         other = [key for key in KEYS if not self.same(key)]
         told = [f"{_row(same)} the same"] if same else []
         told += [f"{_row(other)} not"] if same and other else [f"{_row(other)} differ"] if other else []
-        return f"{', '.join(told)}{'' if self.by_content else ' (data by the names of their files)'}"
+        why = f", which cannot be read: {self.unread}" if self.unread else ""
+        return f"{', '.join(told)}{'' if self.by_content else f' (data by the names of their files{why})'}"
 
     def as_json(self) -> Mapping[str, Any]:
         kept = {name: {key: each[key] for key in KEYS} for name, each in (("a", self.one), ("b", self.other))}
@@ -59,14 +63,18 @@ def _row(words: list[str]) -> str:
 
 def agreement(one: Side, other: Side, data: Path | None) -> Agreement:
     """How the fingerprints of two agree."""
-    first, second = of_content(one, data), of_content(other, data)
-    if first and second:
-        return Agreement(first, second, by_content=True)
+    unread = ""
+    try:
+        first, second = of_content(one, data), of_content(other, data)
+        if first and second:
+            return Agreement(first, second, by_content=True)
+    except ComposerError as error:
+        unread = error.faults[0].message
     # what is made by the recipe itself, or lies where the other's lies, is the same where it is said the same
     certain = one.recipe.dataset == other.recipe.dataset and not one.is_run and not other.is_run
     certain = certain and (_makes_its_own(one) or one.recipe.folders(data) == other.recipe.folders(data))
     certain = certain or (_makes_its_own(one) and _makes_its_own(other))
-    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content=certain)
+    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content=certain, unread=unread)
 
 
 def data_changes(found: Agreement, changes: Sequence[Change]) -> list[Change]:
@@ -82,16 +90,16 @@ def _makes_its_own(side: Side) -> bool:
 
 
 def of_content(side: Side, data: Path | None) -> Prints:
-    """The fingerprints by content: run.json's; of a recipe, those of its files. Nothing where they are not known."""
+    """The fingerprints by content: run.json's; of a recipe, those of its files. Nothing where they are not known.
+
+    Raises DataError where the files cannot be used.
+    """
     kept = side.record.get("fingerprints")
     if isinstance(kept, dict) and "says" in kept:
         return kept
     if side.is_run or not are_at_hand(side, data):
         return {}
-    try:
-        return identity(side.recipe, side.recipe.folders(data))
-    except ComposerError:
-        return {}
+    return identity(side.recipe, side.recipe.folders(data))
 
 
 def are_at_hand(side: Side, data: Path | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import Any
 from composer.differences.changes import Change
 from composer.differences.sides import Side
 from composer.errors import ComposerError, show_path
+from composer.language.store import SHORT
 from composer.sweeps.compare import Comparison, compare
 from composer.training.run_folder import RunFolder
+from composer.whole import digest
 
 TOLD_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
 """What of run.json is told by the recipes, the scores and the costs."""
@@ -46,7 +47,7 @@ def _between(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]
 def short(value: Any) -> Any:
     """A value, of a hash its beginning."""
     is_hash = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
-    return value[:12] if is_hash else value
+    return value[:SHORT] if is_hash else value
 
 
 def compared(one: Side, other: Side, data: Path | None, say: Say) -> Comparison | str:
@@ -79,9 +80,4 @@ def same_weights(one: Path, other: Path) -> bool:
     files = [RunFolder(each).weights for each in (one, other)]
     if not all(file.is_file() for file in files) or files[0].stat().st_size != files[1].stat().st_size:
         return False
-    return len({_digest(file) for file in files}) == 1
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return len({digest(file) for file in files}) == 1

@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from composer.differences.changes import Change
-from composer.differences.trees import CHOICE, Twig
+from composer.differences.trees import CHOICE, STACKS, Twig
 from composer.errors import show_path
+from composer.language.rules import Schema, whole
 from composer.recipe import Recipe
 
 SECTIONS = ("model", "data", "training", "decoding", "trainer", "logging")
-STACKS = ("encoder", "encoders", "decoder", "stacks")
-"""The keys of `model` that trees are made of."""
-
-Schema = Mapping[str, Any]
 
 
 def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
@@ -43,12 +40,12 @@ class Walker:
         """The changes from one value to the other."""
         if before == after:
             return
-        whole = self.whole(schema)
-        table = whole.get("x-choice")
+        rules = whole(self.defs, schema)
+        table = rules.get("x-choice")
         if table and before is not None and after is not None:
             yield from self.choice(before, after, str(table), path)
         elif isinstance(before, Mapping) and isinstance(after, Mapping):
-            known, more = whole.get("properties", {}), whole.get("additionalProperties")
+            known, more = rules.get("properties", {}), rules.get("additionalProperties")
             for key in dict.fromkeys((*before, *after)):
                 inner = known.get(key, more if isinstance(more, Mapping) else {})
                 yield from self.between(before.get(key), after.get(key), inner, (*path, key))
@@ -73,8 +70,3 @@ class Walker:
         entry = self.defs.get(f"{table}.{word}", {})
         usual = {key: each.get("default") for key, each in entry.get("properties", {}).items()}
         return Twig(CHOICE, word, (), settings, (), usual, entry.get("x-first")).here()
-
-    def whole(self, schema: Schema) -> Schema:
-        """A schema and what it refers to."""
-        reference = schema.get("$ref")
-        return {**self.defs[str(reference).removeprefix("#/$defs/")], **schema} if reference else schema

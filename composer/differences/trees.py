@@ -14,6 +14,8 @@ from composer.recipe import Recipe, Steps
 
 BRANCH, CHOICE = "branch", "choice"
 NAME = "as"
+STACKS = ("encoder", "encoders", "decoder", "stacks")
+"""The keys of `model` that trees are made of."""
 SHORTENED = 160
 """Characters of a value that is told in one line."""
 
@@ -102,7 +104,7 @@ def parts(recipe: Recipe) -> dict[str, Twig]:
     """Every stack that stands by itself, below a root of its own: `encoder`, `encoders.x`, `decoder`, `stacks.x`."""
     model = recipe.model
     found: dict[str, Twig] = {}
-    for key in ("encoder", "encoders", "decoder", "stacks"):
+    for key in STACKS:
         value = model.get(key)
         named = (
             {(key,): value} if isinstance(value, list) else {(key, name): each for name, each in (value or {}).items()}

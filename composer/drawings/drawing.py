@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from composer.drawings.mermaid import BEGINNING, mermaid
 from composer.drawings.scene import Scene, scene
 from composer.drawings.svg import svg
-from composer.errors import RunError
+from composer.errors import RunError, reason_of
 from composer.planner import plan, vocabulary_bounds
 from composer.recipe import Recipe, load
 from composer.reports.markup import tag
 from composer.reports.page import document
-from composer.training.run_folder import RunFolder
-from composer.training.whole import write_whole
+from composer.training.run_folder import RunFolder, vocabularies_in
+from composer.whole import write_whole
 
 FORMS = {".svg": "an SVG picture", ".mmd": "Mermaid", ".md": "Markdown with Mermaid", ".html": "a page"}
 """The kinds of file that a picture is written to, by how their names end."""
@@ -59,7 +58,7 @@ class Drawing:
         try:
             write_whole(file, made[file.suffix.lower()]().encode())
         except OSError as error:
-            raise cannot_write(file, error.strerror or str(error)) from None
+            raise cannot_write(file, reason_of(error)) from None
         return file
 
     def _repr_html_(self) -> str:
@@ -87,14 +86,7 @@ def opened(path: Path, overrides: Sequence[str], known: Mapping[str, int] | None
         return load(path, overrides), known
     folder = RunFolder(path)
     record = folder.read()
-    return load(folder.recipe, overrides), known or sizes_in(record, overrides)
-
-
-def sizes_in(record: Mapping[str, Any], overrides: Sequence[str] = ()) -> Mapping[str, int] | None:
-    """The sizes of the vocabularies that a run.json tells; none where something in it is no size, or is overridden."""
-    found = record.get("vocabularies")
-    is_told = isinstance(found, dict) and all(type(size) is int and size > 0 for size in found.values())
-    return found if is_told and not overrides else None
+    return load(folder.recipe, overrides), known or (None if overrides else vocabularies_in(record))
 
 
 def must_be_form(file: Path) -> None:
@@ -111,7 +103,7 @@ def must_be_picture(file: Path) -> None:
     try:
         is_picture = not file.exists() or (file.is_file() and holds_picture(file))
     except OSError as error:
-        raise cannot_write(file, error.strerror or str(error)) from None
+        raise cannot_write(file, reason_of(error)) from None
     if not is_picture:
         raise cannot_write(file, "what is there is no picture, and would be lost")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from composer.drawings.words import about, embedding_lines, foot, lines_of, output_lines, title_of
 from composer.planner import Plan, Row
@@ -146,7 +146,7 @@ def stack_of(sketch: Sketch, part: str, rows: Mapping[Place, Row], place: Place,
 
 def box_of(sketch: Sketch, part: str, rows: Mapping[Place, Row], row: Row, used: set[str]) -> Box:
     """One block with all that stands in it."""
-    settings = settings_at(sketch.recipe, row.place)
+    settings = sketch.recipe.settings_at(row.place)
     again = row.block == "use" and settings["stack"] in used
     groups = {} if again else groups_of(rows, row, settings)
     used |= {settings["stack"]} if row.block == "use" else set()
@@ -165,14 +165,6 @@ def box_of(sketch: Sketch, part: str, rows: Mapping[Place, Row], row: Row, used:
         inner, fork, str(settings.get("merge", "")) if fork else JOINS.get(row.block, ""), row.block in JOINS,
         row.columns > 0, row.reads_stream, row,
     )  # fmt: skip
-
-
-def settings_at(recipe: Recipe, place: Place) -> Mapping[str, Any]:
-    """The settings of the block at a place."""
-    found: Any = recipe.frozen
-    for step in place:
-        found = found[step]
-    return cast("Mapping[str, Any]", found)
 
 
 def groups_of(rows: Mapping[Place, Row], row: Row, settings: Mapping[str, Any]) -> dict[Place, None]:

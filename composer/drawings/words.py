@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from composer.language.describe import holds_stacks
 from composer.planner import Plan, Row
 from composer.quantities import count
 from composer.recipe import Recipe
@@ -46,7 +47,7 @@ def lines_of(recipe: Recipe, row: Row, settings: Mapping[str, Any], again: bool)
 
 def matters(recipe: Recipe, row: Row, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
     """Whether a setting is worth its place."""
-    if value is None or key in TOLD or is_stack(value):
+    if value is None or key in TOLD or holds_stacks(rules["properties"].get(key, {})):
         return False
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False
@@ -63,13 +64,6 @@ def sharing(row: Row, settings: Mapping[str, Any], again: bool) -> list[str]:
         return ["as above, with the same parameters"] if again else []
     shared = row.block == "repeat" and (settings["share"] or not isinstance(settings["times"], int))
     return ["the same parameters each time"] if shared and settings["sets"] == 1 else []
-
-
-def is_stack(value: Any) -> bool:
-    """Whether a setting holds blocks, which have boxes of their own."""
-    if isinstance(value, Mapping):
-        return any(isinstance(each, list) for each in value.values())
-    return isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value)
 
 
 def names_in(value: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,9 @@ from composer.ids import BOS, EOS, PAD, UNK
 from composer.outputs import NEVER, LinearOutput
 from composer.recipe import Recipe
 from composer.runs import Run, open_run
+from composer.whole import must_be_new, new_folder
 
+OPTION = "--ctranslate2"
 POSITIONS = 4096
 """Positions for which the exported model has encodings; CTranslate2 refuses longer texts."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid",
@@ -48,6 +49,10 @@ DEFAULTS: dict[type[Block], dict[str, Any]] = {
     Norm: {"kind": "layer"},
 }  # fmt: skip
 """The settings that CTranslate2 has no other value for."""
+THE_ENCODER = (None, "encoder", ["encoder"])
+"""How a recipe names the one encoder, or leaves it unsaid."""
+NORM_EPSILON = 1e-5
+"""That of every LayerNorm of PyTorch's that is told no other."""
 ENCODER = (SelfAttention, FeedForward)
 DECODER = (SelfAttention, CrossAttention, FeedForward)
 
@@ -79,26 +84,16 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     """
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
-    if target.exists():
-        raise RunError.of("this is there already", "name another folder", str(target))
+    must_be_new(target, OPTION)
     specs = _library()
     try:
         spec = spec_of(opened, specs)
     except Unlike as unlike:
         raise RunError.of(f"CTranslate2 has no such model: {unlike}", "every model can be exported as a script: "
                           "`seqcomposer export RUN --script F.py`", str(opened.folder.path)) from None  # fmt: skip
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        draft.mkdir(parents=True)
+    with new_folder(target, OPTION) as draft:
         spec.save(str(draft))
         shutil.copy(opened.folder.tokenizer, draft / opened.folder.tokenizer.name)
-        draft.rename(target)
-    except OSError as error:
-        raise RunError.of(
-            f"this cannot be written: {error.strerror or error}", "name another folder", str(target)
-        ) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return target
 
 
@@ -138,18 +133,13 @@ def part_of(recipe: Recipe, stack: Stack, kinds: Kinds) -> Part:
     layers = [[one for one, _ in around[at : at + len(kinds)]] for at in range(0, len(rest), len(kinds))]
     inner = [each for _, each in around]
     for each in inner:
-        if isinstance(each, CrossAttention) and recipe_settings(recipe, each)["from"] not in (
-            None,
-            "encoder",
-            ["encoder"],
-        ):
+        if isinstance(each, CrossAttention) and recipe.settings_at(each.path)["from"] not in THE_ENCODER:
             raise Unlike(f"{_where(stack, each)} reads something else than the encoder's end")
     norm = _one("norm", (each.placed for each, _ in around))
     if norm == "none" or (norm == "post" and last is not None):
         raise Unlike("its residuals have no norm" if norm == "none" else "a norm comes after the last layer's own")
-    heads = _one(
-        "heads", (recipe_settings(recipe, each)["heads"] for each in inner if not isinstance(each, FeedForward))
-    )
+    attentions = [each for each in inner if not isinstance(each, FeedForward)]
+    heads = _one("heads", (recipe.settings_at(each.path)["heads"] for each in attentions))
     activation = _one("activation", (each.activation for each in inner if isinstance(each, FeedForward)))
     if activation not in ACTIVATIONS:
         raise Unlike(f"the activation `{activation}` is not known")
@@ -160,7 +150,7 @@ def blocks_in(recipe: Recipe, stack: Stack) -> Iterator[Block]:
     """The blocks that run one after another, repeats written out. Raises Unlike."""
     for block in stack.inner():
         for setting, value in DEFAULTS.get(type(block), {}).items():
-            if recipe_settings(recipe, block)[setting] != value:
+            if recipe.settings_at(block.path)[setting] != value:
                 raise Unlike(f"`{setting}` of {_where(stack, block)} is not {value}")
         if isinstance(block, Repeat):
             if block.times is None or len(block.stacks) not in (1, block.times):
@@ -178,14 +168,6 @@ def residual_around(recipe: Recipe, block: Block, kind: type[Block]) -> tuple[Re
         if isinstance(inner, kind) and more == [None]:
             return block, inner
     raise Unlike(f"{_where(block, block)} stands where a residual around one `{_word(kind)}` should")
-
-
-def recipe_settings(recipe: Recipe, block: Block) -> dict[str, Any]:
-    """What the frozen recipe says of a block."""
-    found: Any = recipe.frozen
-    for step in block.path:
-        found = found[step]
-    return found
 
 
 def _one(what: str, values: Iterator[Any]) -> Any:
@@ -226,7 +208,7 @@ def spec_of(run: Run, specs: Any) -> Any:
     spec.register_source_vocabulary(tokens[side])
     spec.register_target_vocabulary(tokens[TARGET])
     config = spec.config
-    config.layer_norm_epsilon, config.add_source_eos = 1e-5, True
+    config.layer_norm_epsilon, config.add_source_eos = NORM_EPSILON, True
     names = tokens[TARGET]
     config.bos_token = config.decoder_start_token = names[BOS]
     config.eos_token, config.unk_token = names[EOS], names[UNK]

@@ -22,7 +22,7 @@ from composer.data.stories import QUESTION, shape_of
 from composer.data.tokenizer import Tokenizers
 from composer.decode import DECODERS, side_by_side
 from composer.embeddings import Embedding, LinearEmbedding, OneHot
-from composer.errors import RunError
+from composer.errors import RunError, reason_of
 from composer.exports.library import Library, Target
 from composer.exports.literals import Code, blocks_in, in_line, shown, stack
 from composer.exports.shake import WIDTH, Shaken
@@ -33,7 +33,7 @@ from composer.planner import remembers, vocabulary_bounds
 from composer.recipe import Recipe, load
 from composer.registry import plug_ins
 from composer.training.run_folder import RunFolder
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 HERE = "composer.exports"
 MODEL = Target("composer.model", "EncoderDecoder")
@@ -65,7 +65,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     try:
         write_whole(file, text.encode())
     except OSError as error:
-        raise RunError.of(f"this file cannot be written: {error.strerror}", "name another", str(file)) from None
+        raise RunError.of(f"this file cannot be written: {reason_of(error)}", "name another", str(file)) from None
     return file
 
 
@@ -220,7 +220,7 @@ class Writer:
             return f"{name}({self.sizes[key]})"
         if kind == "learned":
             return f"{name}({self.sizes[key]}, {self.recipe.model['width']})"
-        told, numbers = self.recipe.dataset["tokenizer"]["bits"], False
+        told = self.recipe.dataset["tokenizer"]["bits"]
         marks = 0 if key == "target" else len(dict.fromkeys(told["marks"]))
         numbers = told["numbers"] and key != "target"
         levels = "[each / 100 for each in range(-100, 101)]" if numbers else "[0.0]"

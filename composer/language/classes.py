@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from composer.language import schema
 from composer.language.describe import allowed
-from composer.language.schema import ENCODER_KEYS, VARIABLE, Schema
+from composer.language.rules import VARIABLE, Schema, referred
+from composer.language.schema import ENCODER_KEYS
 
 WIDTH = 116
 BLOCK = "block"
@@ -60,7 +61,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.written import UNSET, Unset, Var, Written, WrittenRecipe, read_recipe
+from composer.objects import read_recipe
+from composer.written import UNSET, Unset, Var, Written, WrittenRecipe
 '''
 READ = '''\
 def read(path: str | Path) -> Recipe:
@@ -178,7 +180,7 @@ class _Writer:
 
     def _types(self, setting: Schema) -> Iterator[str]:
         """The types of a setting, as Python writes them."""
-        reference = setting.get("$ref", "").removeprefix("#/$defs/")
+        reference = referred(setting)
         if reference in BASES:
             yield f"Any{BASES[reference]}"
             return
@@ -205,13 +207,12 @@ class _Writer:
 
     def _list(self, setting: Schema) -> str:
         items = setting["items"]
-        if items.get("$ref") == "#/$defs/block":
+        if referred(items) == BLOCK:
             return "Stack"
         return f"Sequence[{_union(dict.fromkeys(self._types(items)))}]"
 
     def _mapping(self, setting: Schema) -> Iterator[str]:
-        reference = setting.get("$ref", "").removeprefix("#/$defs/")
-        section = reference or next(
+        section = referred(setting) or next(
             (name for name, known in self.sections.items() if known == setting.get("properties")), ""
         )
         if section:

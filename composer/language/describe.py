@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from composer.language.schema import BLOCK, VARIABLE, Schema
+from composer.language.rules import BLOCK, VARIABLE, Schema
 from composer.language.source import scalar
 
 LISTED = 40  # names that a message tells before it gives up
@@ -20,9 +20,14 @@ def parts(schema: Schema) -> list[Schema]:
     return [{**beside, **each} if each.get("type") in ("array", "object") else each for each in found]
 
 
-def is_stack(schema: Schema) -> bool:
+def is_stack(schema: Mapping[str, Any]) -> bool:
     """Whether it is a list of blocks."""
     return schema.get("type", "array") == "array" and schema.get("items") == BLOCK
+
+
+def holds_stacks(schema: Mapping[str, Any]) -> bool:
+    """Whether it is a list of blocks, or several of them, by name or by number."""
+    return is_stack(schema) or is_stack(schema.get("items", {}))
 
 
 def describe(schema: Schema, keyword: str = "") -> str:

@@ -17,7 +17,7 @@ from composer.language.describe import (
     wants,
 )
 from composer.language.node import Mark, Node
-from composer.language.schema import Schema
+from composer.language.rules import Schema
 from composer.language.versions import VERSION, no_version, other_version
 from composer.language.wrong import Path, Wrong, value_hint
 

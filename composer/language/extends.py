@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
 from composer.errors import Fault, RecipeError, meant
@@ -32,14 +33,17 @@ REPLACED_WHOLE = {
 
 def extended(path: Path) -> Node:
     """The recipe of a file laid over what it extends. Raises RecipeError with the faults of all files."""
-    root = _Extender(_ceiling(path)).load(path, str(path), ())
-    return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
+    return _without_extends(_Extender(_ceiling(path)).load(path, str(path), ()))
+
+
+def extended_text(own: Node, file: Path) -> Node:
+    """A recipe that lies in no file, laid over what it extends as if `file` were its own. Raises RecipeError."""
+    return _without_extends(_Extender(_ceiling(file)).laid(own, str(file), file.parent, (_real(file),)))
 
 
 def beside(file: Path, named: Node) -> Node:
     """The recipe that a value of a file names, by the rules of `extends`. Raises RecipeError with the faults of all."""
-    root = _Extender(_ceiling(file)).base(named, str(file), file.parent, (_real(file),))
-    return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
+    return _without_extends(_Extender(_ceiling(file)).base(named, str(file), file.parent, (_real(file),)))
 
 
 def portable(path: Path, ceiling: Path | None = None) -> str:
@@ -52,8 +56,11 @@ def portable(path: Path, ceiling: Path | None = None) -> str:
     top = _ceiling(path) if ceiling is None else Path(os.path.realpath(ceiling))
     if ceiling is not None and not Path(_real(path)).is_relative_to(top):
         raise RecipeError([Fault(str(path), 1, 1, "file", "", "this leads out of its folder", "name a file inside it")])
-    root = _Extender(top).load(path, str(path), ())
-    return dump({name: plain(node) for name, node in root.value.items() if name != "extends"})
+    return dump(plain(_without_extends(_Extender(top).load(path, str(path), ()))))
+
+
+def _without_extends(root: Node) -> Node:
+    return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
 
 
 def _ceiling(path: Path) -> Path:
@@ -87,23 +94,21 @@ class _Extender:
     def load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
         real = _real(path)
         if real not in self.done:
-            self.done[real] = self._load(path, shown, (*chain, real))
+            own = _of_this_version(read(path, shown))
+            self.done[real] = self.laid(own, shown, path.parent, (*chain, real))
         return self.done[real]
 
-    def _load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
-        own = _of_this_version(read(path, shown))
+    def laid(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+        """A recipe over what it extends, looked up from its folder. Raises RecipeError with the faults of all."""
         bases, faults = [], []
         for node in _extended(own):
             try:
-                bases.append(self.base(node, shown, path.parent, chain))
+                bases.append(self.base(node, shown, folder, chain))
             except RecipeError as error:
                 faults.extend(error.faults)
         if faults:
             raise RecipeError(faults)
-        merged = None
-        for each in (*bases, own):
-            merged = each if merged is None else merge(merged, each)
-        return merged or own
+        return reduce(merge, (*bases, own))
 
     def base(self, node: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
         """What one file extends, by the name that it gives. Raises RecipeError."""

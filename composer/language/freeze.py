@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from composer.language.schema import Schema, alternative
+from composer.language.node import texts
+from composer.language.rules import Schema, alternative, referred, whole
 
 DEFAULT_EPOCHS = 10
 BUDGETS = ("max_steps", "max_epochs", "max_minutes")
@@ -74,19 +74,10 @@ def used_stacks(model: Data) -> Data:
     todo = [model.get(key) for key in ("encoder", "encoders", "decoder")]
     used: set[str] = set()
     while todo:
-        new = set(_texts(todo.pop())) & stacks.keys() - used
+        new = set(texts(todo.pop())) & stacks.keys() - used
         used |= new
         todo += [stacks[name] for name in new]
     return {name: stack for name, stack in stacks.items() if name in used}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text that is a value somewhere inside."""
-    if isinstance(value, str):
-        yield value
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in inner:
-        yield from _texts(each)
 
 
 def _hash(data: Any) -> str:
@@ -104,22 +95,17 @@ class _Freezer(NamedTuple):
     def value(self, value: Any, schema: Schema) -> Any:
         if value is None:
             return None
-        if "$ref" in schema and "x-choice" in self.defs[schema["$ref"].removeprefix("#/$defs/")]:
-            return self.choice(value, schema["$ref"].removeprefix("#/$defs/"))
+        if "$ref" in schema and "x-choice" in self.defs[referred(schema)]:
+            return self.choice(value, referred(schema))
         if "x-list" in schema and not isinstance(value, list):
             return [value]
         if isinstance(value, dict):
-            return self.mapping(value, self.whole(schema))
+            return self.mapping(value, whole(self.defs, schema))
         if isinstance(value, list):
-            items = self.whole(schema).get("items", {})
+            items = whole(self.defs, schema).get("items", {})
             return [self.value(item, items) for item in value]
         part = (alternative(schema, value) or {}) if "anyOf" in schema else schema
         return float(value) + 0.0 if part.get("type") == "number" else value  # -0.0 is 0.0
-
-    def whole(self, schema: Schema) -> Schema:
-        """A schema and what it refers to."""
-        reference = schema.get("$ref")
-        return {**self.defs[reference.removeprefix("#/$defs/")], **schema} if reference else schema
 
     def mapping(self, value: Data, schema: Schema) -> Data:
         if "properties" in schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +60,14 @@ def plain(node: Node) -> Any:
     if isinstance(node.value, list):
         return [plain(value) for value in node.value]
     return node.value
+
+
+def texts(data: Any) -> Iterator[str]:
+    """Every text that is a value somewhere in plain data."""
+    if isinstance(data, str):
+        yield data
+    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from texts(each)
 
 
 def depth(node: Node) -> int:

@@ -25,8 +25,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.language.pins import PIN
-
-Schema = dict[str, Any]
+from composer.language.rules import BLOCK, IDENTIFIER, RECIPE_NAME, VARIABLE, VARIABLE_TEXT, Schema
 
 PLUG_INS = "seqcomposer.blocks"
 TABLES = {
@@ -37,9 +36,7 @@ TABLES = {
     "tasks": ("composer.data.tasks", "TASKS"),
     "decoders": ("composer.decode", "DECODERS"),
 }
-IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
-VARIABLE = {"$ref": "#/$defs/variable"}
 
 
 # ------------------------------------------------------------------------------------------- the file
@@ -66,24 +63,6 @@ def home() -> Path:
 def text(schema: Schema) -> str:
     """The schema as it is written to its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-
-
-def kind(value: Any) -> str:
-    """The kind of a value of a recipe, in JSON Schema's words; `true` is not a number and 4.0 no integer."""
-    if value is None:
-        return "null"
-    return {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}.get(type(value), "object")
-
-
-def alternative(schema: Schema, value: Any) -> Schema | None:
-    """The one alternative of an `anyOf` that speaks of values of this kind; variables have been replaced."""
-    return next((each for each in schema["anyOf"] if each != VARIABLE and _speaks_of(each, kind(value))), None)
-
-
-def _speaks_of(branch: Schema, wanted: str) -> bool:
-    if "type" not in branch:
-        return wanted in map(kind, branch["enum"])
-    return wanted == branch["type"] or (wanted == "integer" and branch["type"] == "number")
 
 
 # ------------------------------------------------------------------------------------------- the whole
@@ -125,7 +104,7 @@ def _needed(defs: dict[str, Schema]) -> dict[str, Schema]:
 
 
 def _variable() -> Schema:
-    return {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$", "description": "A value from `vars`.",
+    return {"type": "string", "pattern": VARIABLE_TEXT, "description": "A value from `vars`.",
             "patternErrorMessage": "This value does not fit here."}  # fmt: skip
 
 
@@ -366,7 +345,6 @@ def _any_of(alternatives: Sequence[Schema]) -> Schema:
     return {**beside, **(parts[0] if len(parts) == 1 else {"anyOf": parts})}
 
 
-BLOCK = {"$ref": "#/$defs/block"}
 STACK = {"type": "array", "items": BLOCK, "minItems": 1}
 NAME = {"type": "string", "minLength": 1}
 KINDS: dict[str, Schema] = {
@@ -386,7 +364,7 @@ KINDS: dict[str, Schema] = {
     "text": NAME,
     "texts": _any_of([{"type": "array", "items": NAME}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
-    "recipe_name": _text("^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a name of letters, digits, `.`, `_` and `-`"),
+    "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
     "bases": {"x-list": True, **_any_of([NAME, {"type": "array", "items": _any_of([NAME, PIN]), "minItems": 1}, PIN])},
     "paths": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
     "any": {"x-open": True},

@@ -11,18 +11,19 @@ import errno
 import hashlib
 import os
 import re
-import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeGuard
 
-from composer.errors import RunError
+from composer.errors import RunError, reason_of
+from composer.language.source import MAX_BYTES
+from composer.whole import regular, write_whole
 
-MOST_BYTES = 1 << 20  # of a recipe
 READ_ONLY = 0o444
+SHORT = 12
+"""Digits of a hash that are told to people."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO would wait for a writer
 
 
 def home() -> Path:
@@ -39,9 +40,15 @@ def home() -> Path:
         raise RunError.of("there is no home folder, and so no store", "set SEQCOMPOSER_STORE to a folder") from None
 
 
-def is_hash(text: object) -> bool:
+def is_hash(text: object) -> TypeGuard[str]:
     """Whether something is a SHA-256 as the store writes it: 64 digits, 0-9 and a-f."""
     return isinstance(text, str) and _HASH.fullmatch(text) is not None
+
+
+def must_be_hash(text: str) -> None:
+    """Raises RunError where something that a user has given is no SHA-256."""
+    if not is_hash(text):
+        raise RunError.of(f"`{text}` is no SHA-256", "write its 64 digits, 0-9 and a-f")
 
 
 def keep(text: str) -> str:
@@ -50,7 +57,7 @@ def keep(text: str) -> str:
     What is there already stays as it is; what was changed there is made good. Any number of processes may keep at once.
     """
     data = text.encode()
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise RunError.of("a recipe larger than 1 MiB is not kept", "a recipe is a few kilobytes of text")
     sha256 = hashlib.sha256(data).hexdigest()
     path = _place(sha256)
@@ -58,9 +65,8 @@ def keep(text: str) -> str:
         try:
             _write(path, data)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
             fix = "set SEQCOMPOSER_STORE to a folder that you may write to"
-            raise RunError.of(f"the store cannot be written: {reason}", fix, str(path.parent)) from None
+            raise RunError.of(f"the store cannot be written: {reason_of(error)}", fix, str(path.parent)) from None
     return sha256
 
 
@@ -75,15 +81,14 @@ def content(sha256: str) -> tuple[Path, bytes] | None:
 
     Raises RunError where it cannot be read, is no regular file, or is not what was kept.
     """
-    if not is_hash(sha256):
-        raise RunError.of(f"`{sha256}` is no SHA-256", "write its 64 digits, 0-9 and a-f")
+    must_be_hash(sha256)
     path = _place(sha256)
     try:
         data = _bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        reason = "it is a link" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
+        reason = "it is a link" if error.errno == errno.ELOOP else reason_of(error)
         raise RunError.of(f"this cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
     if data is None or hashlib.sha256(data).hexdigest() != sha256:
         raise RunError.of("this is not what was kept: it was changed", "pull it again", str(path))
@@ -96,14 +101,11 @@ def _place(sha256: str) -> Path:
 
 def _bytes(path: Path) -> bytes | None:
     """What a regular file holds, up to what a recipe may have; None of anything else."""
-    handle = os.open(path, os.O_RDONLY | _NOFOLLOW)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return None
-        with open(handle, "rb", closefd=False) as file:
-            return file.read(MOST_BYTES + 1)
-    finally:
-        os.close(handle)
+    file = regular(path)
+    if file is None:
+        return None
+    with file:
+        return file.read(MAX_BYTES + 1)
 
 
 def _is_good(path: Path, sha256: str) -> bool:
@@ -115,15 +117,5 @@ def _is_good(path: Path, sha256: str) -> bool:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(handle)
-            os.fchmod(handle, READ_ONLY)  # an editor then says that this is no file to change
-        os.replace(draft, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(draft)
-        raise
+    write_whole(path, data)
+    path.chmod(READ_ONLY)  # an editor then says that this is no file to change

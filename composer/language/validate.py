@@ -21,7 +21,7 @@ from composer.language.agree import disagreements
 from composer.language.explain import explain
 from composer.language.extends import DATA_SOURCES
 from composer.language.node import Node, plain
-from composer.language.schema import Schema, alternative
+from composer.language.rules import Schema, alternative
 from composer.language.versions import version_fault
 
 Errors = Iterator[ValidationError]

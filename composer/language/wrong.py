@@ -19,7 +19,7 @@ from composer.language.describe import (
     wants,
 )
 from composer.language.node import Mark, Node, fault_at
-from composer.language.schema import Schema, kind
+from composer.language.rules import Schema, kind, whole
 
 Path = tuple[str | int, ...]
 
@@ -76,8 +76,7 @@ def value_hint(wrong: Wrong) -> str:
 
 def _whole(wrong: Wrong) -> Schema:
     """The schema, and what it refers to."""
-    reference = wrong.schema.get("$ref", "").removeprefix("#/$defs/")
-    return {**wrong.root["$defs"].get(reference, {}), **wrong.schema}
+    return whole(wrong.root["$defs"], wrong.schema)
 
 
 def _within_bounds(wrong: Wrong) -> str:

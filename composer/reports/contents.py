@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from composer.advice import advice
 from composer.data.pairs import sources
-from composer.drawings.drawing import draw, sizes_in
+from composer.drawings.drawing import draw
 from composer.errors import RecipeError
+from composer.language.store import SHORT
 from composer.reports.alignments import Alignment
 from composer.reports.charts import Bar, Curve, bar_chart, line_chart
 from composer.reports.films import spaced
@@ -21,7 +22,7 @@ from composer.reports.page import document, heading
 from composer.reports.strips import LEGEND, strips
 from composer.reports.weightings import seen, weightings
 from composer.scores import MEANINGS
-from composer.training.run_folder import now
+from composer.training.run_folder import now, vocabularies_in
 from composer.training.wandb_log import Sample
 
 
@@ -149,7 +150,7 @@ def moment(time: Any) -> str:
 
 def commit(git: Mapping[str, Any] | None) -> str:
     """The state of the repository in which the run began."""
-    return f"{str(git['commit'])[:12]}{', with changes' if git.get('dirty') else ''}" if git else ""
+    return f"{str(git['commit'])[:SHORT]}{', with changes' if git.get('dirty') else ''}" if git else ""
 
 
 def counted(value: Any) -> str:
@@ -336,11 +337,11 @@ def follow(log: Mapping[int, Sequence[Sample]], steps: Sequence[int], place: int
 
 
 def architecture(found: Findings) -> Markup:
-    """The model as a picture, with the vocabularies that the run has found; nothing where it cannot be built here."""
+    """The model as a picture, with the vocabularies that the run has found; or why it cannot be built here."""
     try:
-        drawn = draw(found.recipe, vocabularies=sizes_in(found.record))
-    except RecipeError:
-        return Markup("")
+        drawn = draw(found.recipe, vocabularies=vocabularies_in(found.record))
+    except RecipeError as error:
+        return tag("p", {"class": "soft"}, f"It cannot be drawn here: {error.faults[0].message}.")
     return tag("div", {"class": "scroll"}, Markup(drawn.svg()))
 
 

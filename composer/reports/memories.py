@@ -17,7 +17,7 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import SPECIALS
 from composer.ids import EOS
 from composer.recipe import Recipe, written_path
-from composer.reports.sides import Tokens, named, passes, settings_at, sides_of, what_is_read
+from composer.reports.sides import Tokens, named, passes, sides_of, what_is_read
 
 READS, BOTTOM, WRITES = "read_weights", "read_weights_bottom", "write_weights"
 STRENGTHS, STACKS, HOPS, REGISTERS, HALTING = "strengths", "stacks", "hops", "registers", "halting"
@@ -286,7 +286,7 @@ def table_of(recipe: Recipe, each: Ran, rows: list[str], values: np.ndarray, tok
     """What every hop reads of each sentence, with what was asked and answered. values: (T, K, N)"""
     shares = values[0].T  # (N, K)
     keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
-    query = str(settings_at(recipe, each.record.path).get("query") or "").partition(".")[0]
+    query = str(recipe.settings_at(each.record.path).get("query") or "").partition(".")[0]
     asked = tokens.get(keys.get(query, ""), [])[:-1]
     answer = " ".join(tokens[TARGET][1:])
     title = f"{' '.join(asked)} → {answer}" if asked else answer

@@ -6,14 +6,14 @@ import base64
 import hashlib
 from pathlib import Path
 
-from composer.errors import RunError
+from composer.errors import RunError, reason_of
 from composer.reports.alignments import Alignment
 from composer.reports.maps import sentence
 from composer.reports.markup import Markup, joined, tag
 from composer.reports.strips import strips
 from composer.reports.style import SCRIPT, STYLE
 from composer.reports.weightings import weightings
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 BEGINNING = b"<!DOCTYPE html>"
 FRAME, MAP, LINE, TALLEST = 120, 90, 18, 640
@@ -26,7 +26,7 @@ def write_page(file: Path, what: str, content: str) -> Path:
     try:
         write_whole(file, content.encode())
     except OSError as error:
-        raise cannot_write(file, what, error.strerror or str(error)) from None
+        raise cannot_write(file, what, reason_of(error)) from None
     return file
 
 
@@ -37,7 +37,7 @@ def must_be_free(file: Path, what: str) -> None:
     try:
         is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(BEGINNING))
     except OSError as error:
-        raise cannot_write(file, what, error.strerror or str(error)) from None
+        raise cannot_write(file, what, reason_of(error)) from None
     if not is_page:
         raise cannot_write(file, what, f"what is there is no {what}, and would be lost")
 

@@ -26,21 +26,13 @@ def sides_of(path: Path, tokens: Tokens) -> list[str]:
 def what_is_read(recipe: Recipe, path: Path, tokens: Tokens) -> list[str]:
     """What stands at the positions of the memory that a block reads, or of several in a row; or its branches."""
     keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
-    settings = settings_at(recipe, path)
+    settings = recipe.settings_at(path)
     branches = settings.get("branches")
     if isinstance(branches, Mapping):
         return list(branches)
     told = settings.get("from") or settings.get("keys") or next(iter(keys), "")
     read = [str(each).partition(".")[0] for each in (told if isinstance(told, list) else [told])]
     return [token for memory in read for token in tokens.get(keys.get(memory, ""), ())]
-
-
-def settings_at(recipe: Recipe, path: Path) -> Mapping[str, object]:
-    """A block's settings."""
-    place: object = recipe.frozen
-    for step in path:
-        place = place[step]  # type: ignore[index]
-    return place if isinstance(place, Mapping) else {}
 
 
 def named(tokens: Sequence[str], length: int, answer: int) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,9 +14,9 @@ from composer.registry import plug_ins
 from composer.sharing.contents import check_size, refuse
 from composer.sharing.forms import check_handed_on, check_metrics, check_record
 from composer.sharing.manifest import Described, Manifest
-from composer.sharing.record import is_place, texts
+from composer.sharing.record import places_in
 from composer.sharing.tokens import check_tokenizer
-from composer.training.run_folder import RunFolder
+from composer.training.run_folder import RunFolder, versions
 
 MOST_HEADER = 1 << 24
 """Bytes of a safetensors header: a hundred thousand tensors have as many."""
@@ -39,8 +38,7 @@ def accept(folder: Path, found: Manifest, origin: str) -> Recipe:
 
 def reaches(recipe: Recipe) -> Iterator[str]:
     """What a recipe does with a machine beside computing on it: paths that it reads, and where it would log."""
-    data = {key: each for key, each in recipe.dataset.items() if key != "tokenizer"}  # `/` is a mark there
-    for place in sorted(set(filter(is_place, texts(data)))):
+    for place in places_in(recipe.dataset):
         yield f"reads {place!r}"
     wandb = recipe.logging["wandb"]
     if isinstance(wandb, Mapping) and wandb.get("entity"):
@@ -103,12 +101,8 @@ def package(told: Any) -> str:
 
 def made_by(record: dict[str, Any]) -> str:
     """With which version of this project a run was made, where it is another than this one."""
-    versions = record.get("versions")
-    theirs = versions.get("seqcomposer") if isinstance(versions, dict) else None
-    try:
-        ours = version("seqcomposer")
-    except PackageNotFoundError:
-        ours = None
+    known = record.get("versions")
+    theirs, ours = known.get("seqcomposer") if isinstance(known, dict) else None, versions().get("seqcomposer")
     return (
         f"it was made by seqcomposer {theirs}, and this is {ours}" if theirs and theirs != ours else "ask who made it"
     )

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from composer.sharing.contents import FOLDER, MANIFEST, REGULAR, Entry, check_entry, refuse
-from composer.sharing.manifest import MOST_BYTES, Manifest, manifest
-from composer.sharing.placing import PIECE, copy_verified, opened
+from composer.sharing.contents import FOLDER, MANIFEST, REGULAR, Entry, check_entry, check_size, refuse
+from composer.sharing.manifest import Manifest, manifest
+from composer.sharing.verifying import PIECE, copy_verified, opened
 
 ENDING = ".tar.gz"
 BLOCK = 512
@@ -85,8 +85,9 @@ class Archive:
         entry = self._member()
         if entry == Entry("", FOLDER, 0):
             entry = self._member()
-        if entry is None or entry.name != MANIFEST or entry.size > MOST_BYTES:
-            refuse(origin, f"an archived pack begins with {MANIFEST}, of {MOST_BYTES >> 10} KiB at most")
+        if entry is None or entry.name != MANIFEST:
+            refuse(origin, f"an archived pack begins with {MANIFEST}")
+        check_size(MANIFEST, entry.size, origin)
         self.manifest = manifest(file.exactly(entry.size), origin)
         file.exactly(-entry.size % BLOCK)
 

@@ -9,14 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from composer.errors import RunError
+from composer.errors import RunError, in_a_line
 from composer.sharing.contents import REGULAR, Entry
 from composer.sharing.references import Artifact
-from composer.sharing.taking import Place
-from composer.training.wandb_log import in_a_line, is_logged_in
-
-ANSWERS = 30
-"""Seconds in which W&B has to answer."""
+from composer.sharing.taking import ANSWERS, Place
+from composer.training.wandb_log import is_logged_in
 
 
 def artifact_place(ref: Artifact, origin: str) -> Place:
@@ -50,5 +47,5 @@ def fetch(entries: dict[str, Any], origin: str, name: str, target: Path) -> None
 
 def unreachable(origin: str, error: Exception) -> RunError:
     """Why W&B did not give it."""
-    return RunError.of(f"Weights & Biases does not give it: {in_a_line(error)[:300]}",
+    return RunError.of(f"Weights & Biases does not give it: {in_a_line(error)}",
                        "look at the network, the name and the version, as its page has them", origin)  # fmt: skip

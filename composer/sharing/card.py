@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,6 +13,8 @@ from composer.drawings.drawing import draw
 from composer.language.source import dump
 from composer.recipe import Recipe
 from composer.scores import signatures
+from composer.sharing.record import last
+from composer.training.run_folder import versions, vocabularies_in
 
 LANGUAGES = re.compile(
     "ar|bg|bn|ca|cs|cy|da|de|el|en|es|et|eu|fa|fi|fr|ga|gl|gu|he|hi|hr|hu|hy|id|is|it|ja|ka|kk|km|kn|ko|lt|lv|mk|ml|mn"
@@ -139,11 +140,6 @@ def dataset_name(recipe: Recipe) -> str:
     return last(train.get("file") or train["target"])
 
 
-def last(path: Any) -> str:
-    """The last name of a path: where it lies is nobody's business."""
-    return re.split(r"[\\/]", str(path).rstrip("\\/"))[-1]
-
-
 # ------------------------------------------------------------------------------------------- prose
 
 
@@ -164,9 +160,7 @@ def about(recipe: Recipe, record: Mapping[str, Any]) -> str:
 
 def architecture(recipe: Recipe, record: Mapping[str, Any]) -> str:
     """The drawing, and the recipe."""
-    sizes = record.get("vocabularies")
-    known = sizes if isinstance(sizes, dict) and all(type(size) is int for size in sizes.values()) else None
-    picture = fenced(draw(recipe, vocabularies=known).mermaid(), "mermaid")
+    picture = fenced(draw(recipe, vocabularies=vocabularies_in(record)).mermaid(), "mermaid")
     return f"## Architecture\n\n{picture}\nThe recipe, `recipe.yaml`:\n\n{fenced(recipe.dump(), 'yaml')}"
 
 
@@ -207,11 +201,7 @@ def results(recipe: Recipe, record: Mapping[str, Any]) -> str:
 def signature(record: Mapping[str, Any]) -> str:
     """How sacreBLEU computed its scores, where this version is the one that did."""
     used = (record.get("versions") or {}).get("sacrebleu", "")
-    try:
-        same = bool(used) and version("sacrebleu") == used
-    except PackageNotFoundError:
-        same = False
-    if not same:
+    if not used or versions().get("sacrebleu") != used:
         return f"\nBLEU and chrF are sacreBLEU's{f' {used}' if used else ''}, with its defaults.\n"
     told = signatures()
     lines = "\n".join(f"- {SCORES[name][1]}: `{told[key]}`" for name, key in SIGNED.items())

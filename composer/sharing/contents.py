@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from composer.errors import RunError
+from composer.language.source import MAX_BYTES
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
 MOST_BYTES_OF = {
-    "README.md": 1 << 28, "metrics.jsonl": 1 << 28, "recipe.yaml": 1 << 20, "run.json": 1 << 24,
-    "tokenizer.json": 1 << 28,
+    "README.md": 1 << 28, "metrics.jsonl": 1 << 28, "recipe.yaml": MAX_BYTES, "run.json": 1 << 24,
+    "tokenizer.json": 1 << 28, MANIFEST: 1 << 16,
 }  # fmt: skip
 """Bytes of what is read at once; weights have no bound of their own."""
 ALL = frozenset((MANIFEST, *FILES))

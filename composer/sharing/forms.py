@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from composer.language.node import texts
 from composer.language.store import is_hash
 from composer.sharing.contents import refuse
-from composer.sharing.record import is_place, texts
+from composer.sharing.record import is_place
 
 MOST_TEXT = 4000
 """Characters of a text in run.json."""

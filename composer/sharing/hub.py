@@ -7,13 +7,10 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from composer.errors import RunError
+from composer.errors import RunError, in_a_line
 from composer.sharing.contents import REGULAR, Entry
 from composer.sharing.references import HubModel, pinned
-from composer.sharing.taking import Place
-
-ANSWERS = 30.0
-"""Seconds in which it has to say what is there."""
+from composer.sharing.taking import ANSWERS, Place
 
 
 def hub_place(ref: HubModel, origin: str) -> Place:
@@ -43,6 +40,5 @@ def fetch(repository: str, commit: str, origin: str, name: str, target: Path) ->
 
 def unreachable(origin: str, error: Exception) -> RunError:
     """Why the hub did not give it."""
-    told = " ".join(str(error).split()) or type(error).__name__
     fix = "look at the name, the revision and the network; what is private needs `hf auth login`"
-    return RunError.of(f"the hub does not give it: {told[:300]}", fix, origin)
+    return RunError.of(f"the hub does not give it: {in_a_line(error)}", fix, origin)

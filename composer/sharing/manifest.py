@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from composer.language.rules import RECIPE_NAME
+from composer.language.store import is_hash
 from composer.sharing.contents import FILES, MANIFEST, check_size, complaint, refuse
 
 FORMAT = "seqcomposer pack"
 VERSION = 1
-MOST_BYTES = 1 << 16
 KEYS = {"format", "version", "name", "files"}
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_HASH = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(RECIPE_NAME)
 
 
 class Described(NamedTuple):
@@ -73,8 +73,7 @@ def manifest(data: bytes, origin: str | Path) -> Manifest:
 
 
 def _object(data: bytes, origin: str | Path) -> dict[str, Any]:
-    if len(data) > MOST_BYTES:
-        refuse(origin, f"{MANIFEST} is larger than {MOST_BYTES >> 10} KiB")
+    check_size(MANIFEST, len(data), origin)
     try:
         told = json.loads(data.decode(), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -104,8 +103,8 @@ def _described(files: dict[str, Any], origin: str | Path) -> dict[str, Described
 
 
 def _one(name: str, told: Any, origin: str | Path) -> Described:
-    sha256, size = (told.get("sha256"), told.get("size")) if isinstance(told, dict) and len(told) == 2 else (None, None)
-    if not isinstance(sha256, str) or not _HASH.fullmatch(sha256) or type(size) is not int or size < 0:
+    sha256, size = (told.get("sha256"), told.get("size")) if isinstance(told, dict) and len(told) == 2 else ("", None)
+    if not is_hash(sha256) or type(size) is not int or size < 0:
         refuse(origin, f"{MANIFEST} does not say `sha256` and `size` of `{name}`")
     check_size(name, size, origin)
     return Described(sha256, size)

@@ -8,24 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from composer.errors import RunError
 from composer.recipe import Recipe, load
 from composer.runs import open_run
 from composer.sharing.accepting import check_parts
-from composer.sharing.archive import ENDING, write_archive
+from composer.sharing.archive import ENDING, opened_archive, write_archive
 from composer.sharing.card import card
 from composer.sharing.contents import FILES, MANIFEST
 from composer.sharing.forms import check_record
 from composer.sharing.manifest import Manifest, manifest, manifest_of
-from composer.sharing.placing import described, in_words, must_be_new, new_file, new_folder, opened, small
-from composer.sharing.record import portable_record
+from composer.sharing.record import places_in, portable_record
+from composer.sharing.verifying import described, opened, small
 from composer.training.run_folder import RunFolder
+from composer.whole import in_words, must_be_new, new_file, new_folder
 
 CARD = "README.md"
 COPIED = ("recipe.yaml", "tokenizer.json", "model.safetensors")
-MOST_TEXT = 1 << 28
 
 
 def pack(run: str | PathLike[str], output: str | Path | None = None, license: str = "") -> Path:
@@ -50,22 +49,13 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
 
 def places(run: str | Path) -> list[str]:
     """Folders and files of this machine that the recipe of a run names: others do not have them."""
-    return sorted(set(_places(load(RunFolder(Path(run)).recipe).dataset)))
-
-
-def _places(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and (Path(value).is_absolute() or value.startswith("~")):
-        yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _places(each)
+    return places_in(load(RunFolder(Path(run)).recipe).dataset)
 
 
 def fingerprint(pack: Path) -> str:
     """The SHA-256 of a pack's pack.json: of a folder or an archive that was just written."""
     if pack.is_dir():
         return manifest((pack / MANIFEST).read_bytes(), pack).sha256
-    from composer.sharing.archive import opened_archive
-
     with opened_archive(pack, str(pack)) as archive:
         return archive.manifest.sha256
 
@@ -82,7 +72,7 @@ def fill(target: Path, folder: RunFolder, recipe: Recipe, license: str) -> Manif
     for name in COPIED:
         copy(folder.path / name, target / name)
     metrics = folder.metrics
-    (target / metrics.name).write_bytes(small(metrics, MOST_TEXT, folder.path) if metrics.exists() else b"")
+    (target / metrics.name).write_bytes(small(metrics, folder.path) if metrics.exists() else b"")
     record = folder.read()
     check_record(record, folder.record)
     (target / folder.record.name).write_bytes(portable_record(record))
@@ -108,4 +98,4 @@ def written_card(folder: RunFolder, recipe: Recipe, license: str) -> bytes:
     if license:
         raise RunError.of("this run has a model card, which is taken as it is", "write `license:` at its head instead",
                           str(path))  # fmt: skip
-    return small(path, MOST_TEXT, folder.path)
+    return small(path, folder.path)

@@ -16,21 +16,20 @@ from pathlib import Path
 from composer.errors import ComposerError, RecipeError, RunError
 from composer.language.extends import portable
 from composer.language.source import dump
-from composer.language.store import is_hash, keep, kept
+from composer.language.store import keep, kept, must_be_hash
 from composer.sharing.accepting import accept, reaches, recipe_of, record_of
 from composer.sharing.archive import opened_archive
 from composer.sharing.artifacts import artifact_place
-from composer.sharing.contents import FILES, MANIFEST, REGULAR, Entry, check_entries, refuse
+from composer.sharing.contents import FILES, FOLDER, MANIFEST, REGULAR, Entry, check_entries, refuse
 from composer.sharing.hub import hub_place
-from composer.sharing.manifest import MOST_BYTES, Manifest, manifest
-from composer.sharing.placing import copy_verified, described, in_words, new_file, new_folder, opened, small
-from composer.sharing.references import Artifact, HubModel, LocalPath, Reference, Repository, parsed, shown
+from composer.sharing.manifest import Manifest, manifest
+from composer.sharing.references import MOST_GIB, Artifact, HubModel, LocalPath, Reference, Repository, parsed, shown
 from composer.sharing.repository import repository_place
 from composer.sharing.taking import GIB, LEFT, RECIPES, RECIPES_IN, RECORD, Place, taken, within
-from composer.training.run_folder import RunFolder
+from composer.sharing.verifying import copy_verified, described, opened, small
+from composer.training.run_folder import RUNS, RunFolder
+from composer.whole import in_words, new_file, new_folder
 
-RUNS = Path("runs")
-MOST_GIB = 10.0
 MOST_ASKED = 1 << 20
 """GiB that a user can allow."""
 AROUND = (*LEFT, ".git")
@@ -104,8 +103,8 @@ def pull(
 def pulled(ref: str, output: str | Path | None = None, sha256: str | None = None, max_gib: float = MOST_GIB) -> Pulled:
     """As `pull`, and says what it was."""
     reference = parsed(ref)
-    if sha256 is not None and not is_hash(sha256):
-        raise RunError.of(f"`{sha256}` is no SHA-256", "write its 64 digits, 0-9 and a-f")
+    if sha256 is not None:
+        must_be_hash(sha256)
     if not 0 < max_gib <= MOST_ASKED:
         raise RunError.of(f"{max_gib} GiB is no size", f"write a number up to {MOST_ASKED:,}, such as 20")
     asked = Asked(shown(ref), None if output is None else Path(output), sha256, int(max_gib * GIB))
@@ -210,13 +209,13 @@ def pulled_folder(path: Path, asked: Asked) -> Pulled:
 def manifest_in(folder: Path, origin: str) -> Manifest:
     """The pack.json of a folder that holds nothing but a pack. Raises RunError."""
     check_entries((entry_of(each) for each in os.scandir(folder) if each.name not in AROUND), origin)
-    return manifest(small(folder / MANIFEST, MOST_BYTES, origin), origin)
+    return manifest(small(folder / MANIFEST, origin), origin)
 
 
 def entry_of(found: os.DirEntry[str]) -> Entry:
     """Something in a folder, links not followed."""
     told = found.stat(follow_symlinks=False)
-    kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: "folder", stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
+    kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
     return Entry(found.name, kinds.get(stat.S_IFMT(told.st_mode), "device"), told.st_size)
 
 

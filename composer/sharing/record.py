@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from composer.language.node import texts
 
 PRIVATE = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 _PLACE = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
@@ -26,12 +28,10 @@ def is_place(text: str) -> bool:
     return _PLACE.fullmatch(text) is not None
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Every text in plain data."""
-    if isinstance(value, str):
-        yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from texts(each)
+def places_in(dataset: Mapping[str, Any]) -> list[str]:
+    """The paths in the section `data` of a recipe that are those of some machine."""
+    data = {key: each for key, each in dataset.items() if key != "tokenizer"}  # `/` is a mark there
+    return sorted(set(filter(is_place, texts(data))))
 
 
 def without_places(value: Any, places: Sequence[str]) -> Any:
@@ -45,12 +45,13 @@ def without_places(value: Any, places: Sequence[str]) -> Any:
 
 def _without(text: str, places: Sequence[str]) -> str:
     if is_place(text):
-        return _last(text)
+        return last(text)
     for place in places:
-        text = re.sub(rf"(?<![\w/\\]){re.escape(place)}(?!\w)", lambda found: _last(found[0]), text)
+        text = re.sub(rf"(?<![\w/\\]){re.escape(place)}(?!\w)", lambda found: last(found[0]), text)
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
 
 
-def _last(place: str) -> str:
+def last(place: str) -> str:
+    """The last name of a path of any system: where it lies is nobody's business."""
     return re.split(r"[\\/]", place.rstrip("\\/"))[-1].lstrip("~")

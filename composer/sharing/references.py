@@ -20,6 +20,8 @@ FORMS = {
     "hub:": "hub:OWNER/NAME@REVISION#PATH",
 }
 MOST_CHARACTERS = 1000
+MOST_GIB = 10.0
+"""What is larger is refused, if nobody says otherwise."""
 
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _URL = re.compile(r"(?P<scheme>[a-z0-9+.-]+)://(?P<authority>[^/]*)(?P<path>/.+)")

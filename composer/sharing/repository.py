@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from composer.errors import RunError
+from composer.errors import MOST_SAID, RunError
 from composer.sharing.contents import FOLDER, REGULAR, Entry, refuse
 from composer.sharing.references import Repository, pinned
-from composer.sharing.taking import Place
+from composer.sharing.taking import ANSWERS, Place
 
 SETTINGS = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "credential.interactive=false",
@@ -44,8 +44,6 @@ CURES = {
 """What helps where git says something that has these words."""
 MODES = {"100644": REGULAR, "100755": REGULAR, "120000": "symbolic link", "160000": "submodule", "040000": FOLDER}
 POINTER = b"version https://git-lfs.github.com/spec/"
-ANSWERS = 30
-"""Seconds in which a host has to say what it has."""
 PULLED = "refs/pulled/this"
 """Where git notes what was fetched: no branch, since a tag with a text of its own cannot stand where one does."""
 MOST_TOLD = 1 << 25
@@ -179,4 +177,4 @@ def failed(origin: str, status: int, told: str) -> RunError:
     known = next(((line, cure) for line in lines for sign, cure in CURES.items() if sign in line), None)
     if known is None:
         known = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1]), LOOK
-    return RunError.of(f"git says: {known[0].removeprefix('fatal: ')[:300]}", known[1], origin)
+    return RunError.of(f"git says: {known[0].removeprefix('fatal: ')[:MOST_SAID]}", known[1], origin)

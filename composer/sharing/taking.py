@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from composer.errors import RunError, meant
+from composer.language.source import MAX_BYTES
 from composer.sharing.archive import ENDING
 from composer.sharing.contents import ALL, MANIFEST, REGULAR, Entry, check_entries, check_entry, refuse
 
@@ -19,9 +20,11 @@ LEFT = (".gitattributes", ".gitignore")
 """What git and the hub put beside a pack."""
 MOST_ENTRIES = 100_000
 MOST_RECIPES = 2_000
-MOST_RECIPE = 1 << 20
 GIB = 1 << 30
+ANSWERS = 30
+"""Seconds in which a place has to say what it has."""
 SHOWN = 5
+"""Things that could be pulled that are named."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def plain_recipe(name: str, entry: Entry) -> bool:
     safe = (
         name.isprintable() and "\\" not in name and ":" not in name and all(not step.startswith(".") for step in steps)
     )
-    return name.endswith(RECIPES) and entry.kind == REGULAR and entry.size <= MOST_RECIPE and safe and all(steps)
+    return name.endswith(RECIPES) and entry.kind == REGULAR and entry.size <= MAX_BYTES and safe and all(steps)
 
 
 def taken_folder(place: Place, start: str, inside: Mapping[str, Entry], into: Path, limit: int) -> Path:

@@ -15,6 +15,7 @@ from composer.language.source import parse_value
 from composer.recipe import Recipe
 from composer.sweeps.axes import Axis, Point, Sweep, Value, complete, is_active
 from composer.sweeps.space import costed, read_sweep, recipe_of
+from composer.training.run_folder import RUNS
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def chosen(file: Path, words: Sequence[str], data: Path | None) -> Chosen:
     sweep = replace(sweep, overrides=(*sweep.overrides, *grouped))
     _must_be_included(sweep, point)
     recipe = recipe_of(sweep, point)
-    folder = Path("runs") / recipe.name
+    folder = RUNS / recipe.name
     seeded = any(_key(word) == "training.seed" for word in others)
     return Chosen(point, recipe, folder / f"seed-{recipe.training['seed']}" if seeded else folder)
 

@@ -28,7 +28,7 @@ from composer.sweeps.study import TROUBLE, Asked, Study
 from composer.sweeps.workers import Crew, LocalCrew
 from composer.training import run_folder
 from composer.training.run_folder import RunFolder
-from composer.training.whole import remove_drafts, write_whole
+from composer.whole import remove_drafts, write_whole
 
 PAUSE = 0.25
 """Seconds between two looks at the trials."""

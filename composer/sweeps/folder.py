@@ -12,7 +12,7 @@ from composer.errors import RunError
 from composer.sweeps.axes import COSTS, Axis, Point, Sweep
 from composer.training.metrics_log import read_rows
 from composer.training.run_folder import RunFolder
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")

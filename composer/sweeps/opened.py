@@ -12,6 +12,7 @@ from composer.sweeps.axes import RANK
 from composer.sweeps.folder import SweepFolder, read_record
 from composer.sweeps.leaderboard import Board, board
 from composer.sweeps.space import Goal
+from composer.training.run_folder import RUNS
 
 
 def open_board(path: Path) -> Board:
@@ -31,4 +32,4 @@ def open_board(path: Path) -> Board:
 def folder_of(file: Path) -> Path:
     """Where a sweep runs if nothing else is said. Raises RecipeError where the file cannot be read."""
     told = plain(read(file, str(file)))
-    return Path("runs") / str(told.get("name") or default_name(file))
+    return RUNS / str(told.get("name") or default_name(file))

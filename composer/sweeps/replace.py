@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from composer.errors import show_path
+from composer.language.describe import is_stack
 from composer.language.node import Node
 from composer.language.override import steps_in
 
@@ -129,9 +130,9 @@ def _inside(item: Node, path: Steps, rules: Rules) -> Iterator[Found]:
 def _stacks(node: Node, path: Steps, schema: Rules, rules: Rules) -> Iterator[Found]:
     """The stacks in one setting: itself, or its branches."""
     items = schema.get("items", {})
-    if items.get("$ref") == "#/$defs/block":
+    if is_stack(schema):
         yield from _stack(node, path, rules)
-    elif items.get("items", {}).get("$ref") == "#/$defs/block":
+    elif is_stack(items):
         inner = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
         for key, each in inner if isinstance(node.value, (dict, list)) else ():
             yield from _stack(each, (*path, key), rules)

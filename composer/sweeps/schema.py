@@ -9,6 +9,7 @@ from typing import Any
 
 from composer.language import schema as language
 from composer.language.pins import PIN
+from composer.language.rules import IDENTIFIER, VARIABLE
 
 Schema = dict[str, Any]
 
@@ -17,7 +18,7 @@ _RECIPE: Schema = {
     **{key: value for key, value in PIN.items() if key != "type"},
     "anyOf": [_TEXT, {"type": "object"}],
 }
-_LABELS = {"type": "object", "propertyNames": {"pattern": language.IDENTIFIER}, "minProperties": 1}
+_LABELS = {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "minProperties": 1}
 _NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 _WHOLE = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 OF_AXIS: dict[str, Schema] = {
@@ -75,7 +76,7 @@ def _shape(keys: dict[str, Schema], shapes: dict[str, Schema]) -> None:
 def without_variables(schema: Any) -> Any:
     """A schema in which nothing can be `${name}`: a sweep has no variables of its own."""
     if isinstance(schema, list):
-        return [without_variables(each) for each in schema if each != language.VARIABLE]
+        return [without_variables(each) for each in schema if each != VARIABLE]
     if not isinstance(schema, dict):
         return schema
     kept = {key: without_variables(value) for key, value in schema.items()}

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.errors import RecipeError, RunError
+from composer.errors import RecipeError, RunError, reason_of
 from composer.language.source import dump
 from composer.sweeps.axes import Axis, Goal, Sweep
 from composer.sweeps.choice import first_point
 from composer.sweeps.space import recipe_of
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 METHODS = {"grid": "grid", "random": "random", "tpe": "bayes"}
 GOALS = {"min": "minimize", "max": "maximize"}
@@ -34,7 +34,7 @@ def write(file: Path, sweep: Sweep, given: Sequence[str], data: Path | None) -> 
     try:
         write_whole(file, "".join([f"# {HOW}\n", *(f"# {line}\n" for line in lost), text]).encode())
     except OSError as error:
-        raise RunError.of(f"this file cannot be written: {error.strerror}", "name another", str(file)) from None
+        raise RunError.of(f"this file cannot be written: {reason_of(error)}", "name another", str(file)) from None
     return lost
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-DEFAULT_EPOCHS = 10
-
 
 @dataclass(frozen=True)
 class Budget:

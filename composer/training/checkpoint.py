@@ -17,7 +17,7 @@ from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
 from composer.errors import RunError
-from composer.training.whole import digest, write_whole, written_whole
+from composer.whole import digest, write_whole, written_whole
 
 PREFIX = "model."
 """What the module's own name puts before each of the model's weights."""

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer
 
+from composer.language.store import SHORT
 from composer.recipe import Recipe
 from composer.registry import plug_ins
 from composer.training.run_folder import git_state, versions
-from composer.training.whole import digest
+from composer.whole import digest
 
 HOME = Path(__file__).parents[2]
 CODE = ("composer/**/*.py", "blocks/**/*.py")
@@ -118,7 +119,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for key, told in TOLD.items():
         was, became = value_of(then.get(key)), value_of(now.get(key))
         if was and became and was != became:
-            found.append(f"{told}: {was[:12]} there, {became[:12]} here")
+            found.append(f"{told}: {was[:SHORT]} there, {became[:SHORT]} here")
     return found
 
 
@@ -131,7 +132,7 @@ def changed(then: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def value_of(found: Any) -> str:
-    """A hash, or the commit of a state of git, which is one only where nothing is changed."""
+    """A hash, or the commit of a state of git; "" of neither."""
     if isinstance(found, Mapping):
         return str(found.get("commit"))
     return found if isinstance(found, str) else ""
@@ -140,7 +141,11 @@ def value_of(found: Any) -> str:
 def brief(value: Any) -> str:
     """A value of a lock in a line: what of a plug-in is known, names of devices, or none."""
     if isinstance(value, Mapping):
-        told = (value.get("distribution") or value.get("from"), value.get("version"), (value.get("sha256") or "")[:12])
+        told = (
+            value.get("distribution") or value.get("from"),
+            value.get("version"),
+            (value.get("sha256") or "")[:SHORT],
+        )
         return " ".join(str(each) for each in told if each)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(str, value)) or "none"

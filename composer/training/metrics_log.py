@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
 PACE = "pace"
 

@@ -11,6 +11,7 @@ from typing import Any
 from composer.advice import advice
 from composer.builder import build
 from composer.data.pairs import TARGET, Pairs, sources
+from composer.errors import in_a_line
 from composer.evaluator import evaluate, token_scores
 from composer.reports.alignments import alignments
 from composer.reports.page import picture as page_of
@@ -25,7 +26,7 @@ from composer.training.run_folder import now
 from composer.training.session import Session
 from composer.training.wandb_log import Sample
 from composer.training.weights import save_weights
-from composer.training.whole import digest
+from composer.whole import digest
 
 SHOWN = 3
 """Translations that are shown at the end."""
@@ -53,12 +54,8 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
         return Outcome(folder.path, {})
     course.keeper.tidy(course.now.step, course.history)  # a run that was killed before it had could not
     how, paths = chosen(course.keeper, course.history, session.recipe.training["average_checkpoints"])
-    tokenizers = session.data.tokenizers
-    model = build(session.recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    model.load_state_dict(checkpoint.average(paths) if len(paths) > 1 else checkpoint.weights(paths[0]))
-    save_weights(model, folder.weights)
+    run = made_of(session, paths)
     journal.display.close()
-    run = Run(folder, session.recipe, tokenizers, model.eval().to(device_for(session.recipe)))
     known = scores_known(session, paths)
     measured = test_scores(session, run)
     figures = {name: value for name, value in measured.items() if isinstance(value, float)}
@@ -80,6 +77,15 @@ def conclude(session: Session, journal: Journal | None) -> Outcome:
     picture(session, journal, run, [row for name in BY_LENGTH for row in measured.get(name, [])])
     tell(session, run, record)
     return Outcome(folder.path, compared(session, record))
+
+
+def made_of(session: Session, paths: Sequence[Path]) -> Run:
+    """The run with the weights of a checkpoint, or the average of several, which are written."""
+    recipe, tokenizers = session.recipe, session.data.tokenizers
+    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
+    model.load_state_dict(checkpoint.average(paths) if len(paths) > 1 else checkpoint.weights(paths[0]))
+    save_weights(model, session.folder.weights)
+    return Run(session.folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 
 def compared(session: Session, record: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +149,7 @@ def picture(session: Session, journal: Journal, run: Run, lengths: Sequence[Mapp
         pages = [page_of(each) for each in found if each.attentions or each.films or each.memories]
         journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session, run))
     except Exception as error:  # whatever a picture meets, a training does not end for it
-        session.display.say(f"no pictures for Weights & Biases: {' '.join(str(error).split())}")
+        session.display.say(f"no pictures for Weights & Biases: {in_a_line(error)}")
 
 
 def judged(session: Session, run: Run) -> tuple[dict[str, float], list[Sample]]:

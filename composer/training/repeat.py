@@ -2,8 +2,7 @@
 
 A repeat finds its data where the run found them, reads with the run's own tokenizer (not every tokenizer is the same
 when it is trained twice), begins with the weights that the run began with, and spends a budget in minutes as the run
-did, step by step. Whatever changes the fingerprint makes
-it another run; then nothing of this is done.
+did, step by step. Whatever changes the fingerprint makes it another run; then nothing of this is done.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from composer.training import lock
 from composer.training.metrics_log import pace_of
 from composer.training.run_folder import RunFolder
 from composer.training.weights import told_difference
-from composer.training.whole import digest
+from composer.whole import digest
 
 OTHER_DATA = "the data are not those that it was trained on"
 OTHER_RECIPE = "its recipe.yaml was changed since it was begun, or this version of seqcomposer reads it otherwise"

@@ -22,9 +22,8 @@ from composer.scores import worth
 from composer.training import run_folder
 from composer.training.metrics_log import read_rows
 from composer.training.run_folder import RunFolder
-from composer.training.whole import write_whole
+from composer.whole import write_whole
 
-RUNS = Path("runs")
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 ENDS_ALL = (2, *INTERRUPTED.values())
 """The exit statuses after which no other seed is begun: what is refused for one is for the next."""

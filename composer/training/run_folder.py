@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import importlib.metadata
 import json
 import os
@@ -16,24 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from composer.errors import RunError
-from composer.training.whole import is_draft, remove_drafts, write_whole
+from composer.errors import RunError, cure, reason_of
+from composer.whole import is_draft, remove_drafts, write_whole
 
 PACKAGES = (
     "seqcomposer", "torch", "pytorch-lightning", "numpy", "tokenizers", "datasets", "num2words", "safetensors",
     "sacrebleu", "wandb",
 )  # fmt: skip
+RUNS = Path("runs")
+"""Where a run goes if nobody says."""
 LOCK = ".lock"
 NEEDED: Mapping[str, type] = {
     "status": str, "fingerprints": dict, "data": dict, "tokenizer": str, "vocabularies": dict, "parameters": int,
     "wandb": str,
 }  # fmt: skip
 """What run.json has from its first moment, and what a training that goes on reads of it."""
-CURES = {
-    errno.EACCES: "ask for the right to write there", errno.EPERM: "ask for the right to write there",
-    errno.EROFS: "have it made writable", errno.ENOENT: "put the folder back where it was",
-}  # fmt: skip
-"""What helps where a file cannot be written; else there is no room."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class RunFolder:
             message = "this is a file, and a run is a folder"
             raise RunError.of(message, "name the folder that `seqcomposer train` has written", str(self.path)) from None
         except OSError as error:
-            message = f"run.json cannot be read: {error.strerror or error}"
+            message = f"run.json cannot be read: {reason_of(error)}"
             raise RunError.of(message, "ask for the right to read it", str(self.record)) from None
         except ValueError as error:
             raise self.unreadable(f"run.json cannot be read: {error}") from None
@@ -118,6 +114,12 @@ class RunFolder:
         record = self.read() | changes
         self.write(record)
         return record
+
+
+def vocabularies_in(record: Mapping[str, Any]) -> dict[str, int] | None:
+    """The sizes of the vocabularies that a run.json tells; None where something in it is no size."""
+    found = record.get("vocabularies")
+    return found if isinstance(found, dict) and all(type(size) is int and size > 0 for size in found.values()) else None
 
 
 def refuse(folder: RunFolder, resume: bool) -> None:
@@ -177,13 +179,8 @@ def held(folder: RunFolder) -> IO[str]:
 
 def unwritable(folder: RunFolder, error: OSError) -> RunError:
     """A folder that is read-only, full, or somebody else's, in words."""
-    message = f"this folder cannot be written: {error.strerror or error}"
+    message = f"this folder cannot be written: {reason_of(error)}"
     return RunError.of(message, f"{cure(error)}, or name another with `--run DIR`", str(folder.path))
-
-
-def cure(error: OSError) -> str:
-    """What helps where a file cannot be written."""
-    return CURES.get(error.errno or 0, "make room")
 
 
 def let_go(file: weakref.ref[IO[str]]) -> None:

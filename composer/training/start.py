@@ -9,15 +9,12 @@ from typing import Any
 from composer.data.load import Data
 from composer.data.pairs import sides
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError
+from composer.errors import RunError, first_of
 from composer.recipe import Recipe, load
 from composer.training import checkpoint
 from composer.training.module import read_texts
 from composer.training.repeat import Repeat
 from composer.training.run_folder import RunFolder
-
-SHOWN = 5
-"""Differences that are listed; the rest is counted."""
 
 
 def tokenizers_of(recipe: Recipe, folder: RunFolder, start_from: Path | None) -> Tokenizers | None:
@@ -97,9 +94,7 @@ def must_fit(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
 
 def told_differences(old: Recipe, new: Recipe) -> str:
     """The first differences of two recipes, and how many more there are."""
-    differing = differences(old.frozen, new.frozen)
-    more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
-    return "; ".join(differing[:SHOWN]) + more
+    return first_of(differences(old.frozen, new.frozen))
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

@@ -13,7 +13,7 @@ import torch
 
 from composer.data.batches import ReadingOrder, loader
 from composer.data.pairs import check_files, is_endless
-from composer.errors import ComposerError, RunError, RunFailed
+from composer.errors import ComposerError, RunError, RunFailed, cure, reason_of
 from composer.identity import beginning_of, identity_of
 from composer.planner import parameters_of, plan
 from composer.recipe import Recipe
@@ -26,15 +26,13 @@ from composer.training.outcome import Outcome, conclude
 from composer.training.processes import is_first
 from composer.training.progress import Display
 from composer.training.repeat import repeated
-from composer.training.run_folder import RunFolder
+from composer.training.run_folder import RUNS, RunFolder
 from composer.training.session import Session, data_folders, prepare, record_of
 from composer.training.signals import Stopped
 from composer.training.start import beginning, must_be_same
 from composer.training.trainer import quieten
 from composer.training.wandb_log import WandbLog, mode_here, told
-from composer.training.whole import write_whole
-
-RUNS = Path("runs")
+from composer.whole import write_whole
 
 
 def train(
@@ -267,5 +265,5 @@ def out_of_memory(session: Session) -> RunFailed:
 
 def cannot_write(error: OSError, folder: RunFolder) -> RunFailed:
     """A full or read-only disk, in words."""
-    fix = f"{run_folder.cure(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
-    return RunFailed.of(f"{error.strerror or error}", fix, str(error.filename or folder.path))
+    fix = f"{cure(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
+    return RunFailed.of(reason_of(error), fix, str(error.filename or folder.path))

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlparse
 
+from composer.errors import in_a_line
+
 Mode = Literal["online", "offline", "disabled"]
 ONLINE: Mode = "online"
 OFFLINE: Mode = "offline"
@@ -228,8 +230,3 @@ def _forget_service() -> None:
 
     with suppress(Exception):
         wandb.teardown()
-
-
-def in_a_line(error: Exception) -> str:
-    """What an error says, on one line."""
-    return " ".join(str(error).split()) or type(error).__name__

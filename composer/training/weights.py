@@ -9,11 +9,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from composer.errors import RunError
-from composer.training.whole import write_whole
-
-SHOWN = 5
-"""Differences that are listed; the rest is counted."""
+from composer.errors import RunError, first_of
+from composer.whole import write_whole
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -33,9 +30,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         if shape(found.get(name)) != shape(wanted.get(name))
     ]
     if differing:
-        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
         raise RunError.of(
-            f"these weights do not fit the model: {'; '.join(differing[:SHOWN])}{more}",
+            f"these weights do not fit the model: {first_of(differing)}",
             "use the same `model` and the same tokenizer",
             str(path),
         )

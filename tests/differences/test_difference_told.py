@@ -13,7 +13,8 @@ from untrained import GRU, made
 from composer.cli import app
 from composer.differences.costs import cost_of
 from composer.differences.difference import diff
-from composer.differences.told import WIDE, apart, percent
+from composer.differences.numbers import apart, percent
+from composer.differences.told import WIDE
 from composer.errors import ComposerError
 from composer.sweeps.compare import Comparison, compare
 from composer.training.run_folder import RunFolder
@@ -80,6 +81,8 @@ def test_files_of_one_name_with_other_lines_differ(tmp_path: Path) -> None:
     assert not found.same
     assert "the lines in the files: " in found.text()
     assert diff(one, third).same
+    (tmp_path / "c" / "t").write_bytes(b"\xff\n")
+    assert "names of their files, which cannot be read: " in diff(one, third).text()
     (tmp_path / "c" / "t").unlink()
     assert "by the names of their files" in diff(one, third).text()
 

@@ -96,7 +96,7 @@ def test_files_in_and_out(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert output.read_text(encoding="utf-8").split("\n")[:-1] == through(monkeypatch, gru, TEXT)
     with pytest.raises(RunError, match="this file is being read"):
         translate([gru], source=source, output=source)
-    with pytest.raises(RunError, match="cannot be read: No such file"):
+    with pytest.raises(RunError, match="cannot be read: no such file"):
         translate([gru], source=tmp_path / "none", output=output)
     with pytest.raises(RunError, match="cannot be written"):
         translate([gru], source=source, output=tmp_path / "no" / "folder")
@@ -153,14 +153,14 @@ def test_large_files_come_in_chunks_of_a_limited_size() -> None:
 def test_a_full_disk_is_told(gru: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text(TEXT)
-    with pytest.raises(RunFailed, match="No space left"):
+    with pytest.raises(RunFailed, match="no space left"):
         translate([gru], source=source, output="/dev/full")
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command(gru), input=TEXT.encode(), stdout=full, stderr=subprocess.PIPE, timeout=300,
                               env=buffered)  # fmt: skip
     assert done.returncode == 1
-    assert b"error[run]: the translations cannot be written: No space left" in done.stderr
+    assert b"error[run]: the translations cannot be written: no space left" in done.stderr
     assert b"Traceback" not in done.stderr
     assert b"Exception ignored" not in done.stderr
 

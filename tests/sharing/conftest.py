@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "runs"))
 from untrained import made
 
 from composer.sharing.packing import pack
-from composer.training.whole import digest
+from composer.whole import digest
 
 SCORES = {"val/loss": 1e-5, "val/bleu": 31.5, "test/bleu": 30.25, "test/chrf": 55.125, "test/exact_match": 0.5}
 

@@ -15,22 +15,22 @@ import pytest
 from packs import contents, left
 from untrained import made
 
+from composer import whole
 from composer.errors import RecipeError, RunError
 from composer.evaluator import evaluate
 from composer.language import store as kept_recipes
 from composer.recipe import load
 from composer.runs import open_run
-from composer.sharing import placing
 from composer.sharing.contents import FILES, MANIFEST
 from composer.sharing.packing import fingerprint, pack
-from composer.sharing.placing import must_be_new
 from composer.sharing.pulling import pull, pulled
+from composer.whole import must_be_new
 
 LINES = ["eins zwei", "", "drei vier fünf"]
 KILLED = """
 import os, signal, sys
-from composer.sharing import placing, pulling
-whole = placing.copy_verified
+from composer.sharing import pulling, verifying
+whole = verifying.copy_verified
 def killed(source, target, *rest):
     if target.name == sys.argv[3]:
         target.write_bytes(b"half")
@@ -119,14 +119,14 @@ def test_who_is_quicker_keeps_what_is_there(folder: Path, tmp_path: Path, monkey
     """Another pull may end between the last look and the renaming."""
     looked = iter([None, None])
 
-    def quicker(target: Path) -> None:
+    def quicker(target: Path, option: str) -> None:
         if next(looked, target) is target:
-            must_be_new(target)
+            must_be_new(target, option)
         elif not target.exists() and any(each.name.endswith(".part") for each in target.parent.iterdir()):
             target.mkdir()
             (target / "mine").touch()
 
-    monkeypatch.setattr(placing, "must_be_new", quicker)
+    monkeypatch.setattr(whole, "must_be_new", quicker)
     with pytest.raises(RunError, match="is not overwritten"):
         pull(str(folder), tmp_path / "x")
     assert [each.name for each in (tmp_path / "x").iterdir()] == ["mine"]

@@ -113,7 +113,7 @@ def lying(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
 CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "a larger file": (lying(1, 1 << 30), "bytes, and pack.json says"),
     "a smaller file": (lying(1, 1), "bytes, and pack.json says"),
-    "a large pack.json": (lying(0, 1 << 33 - 1), "begins with pack.json"),
+    "a large pack.json": (lying(0, 1 << 33 - 1), "`pack.json` has"),
     "one less": (lambda found: found[:-1], "is not there"),
     "none": (lambda found: [], "begins with pack.json"),
     "pack.json later": (lambda found: [found[1], found[0], *found[2:]], "begins with pack.json"),

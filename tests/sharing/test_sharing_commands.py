@@ -11,6 +11,7 @@ from packs import left
 
 from composer.cli import main
 from composer.sharing.contents import MANIFEST
+from composer.sharing.record import places_in
 
 
 def status(*words: str) -> object:
@@ -40,6 +41,11 @@ def test_a_path_of_this_machine_in_a_recipe_is_told(
     assert "/srv/ann/test.1" in capsys.readouterr().err
     assert status("pack", str(run), "--output", str(tmp_path / "y")) == 0
     assert "note" not in capsys.readouterr().err
+
+
+def test_what_of_the_data_is_a_path_of_some_machine() -> None:
+    data = {"parallel": {"train": {"source": "/srv/a", "target": "b"}}, "tokenizer": {"bits": {"marks": ["/"]}}}
+    assert places_in(data) == ["/srv/a"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from composer.training.metrics_log import read_rows
 from composer.training.module import Seq2Seq
 from composer.training.run_folder import RunFolder
 from composer.training.train import train
-from composer.training.whole import is_draft
+from composer.whole import is_draft
 
 KILLED = -9
 OFTEN = ("training.validate_every=2", "training.average_checkpoints=2", "data.generate.reverse.test=3")
@@ -191,7 +191,7 @@ def test_a_disk_that_is_full(folder: Path) -> None:
     whole, found = attempts([case(folder, "whole", OFTEN), full], *mount)
     assert whole["ended"] == [0], whole["said"]
     assert found["ended"] == [1, 0], found["said"]
-    assert "No space left on device" in found["said"][0]
+    assert "no space left on device" in found["said"][0]
     assert "Traceback" not in found["said"][0]
     (folder / "full.steps.jsonl").rename(folder / "kept.steps.jsonl")
     must_be_alike(folder / "whole", folder / "kept")

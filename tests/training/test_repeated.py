@@ -24,7 +24,7 @@ from composer.training.metrics_log import pace_of
 from composer.training.repeat import repeated
 from composer.training.run_folder import RunFolder
 from composer.training.train import train
-from composer.training.whole import digest
+from composer.whole import digest
 
 TEXT = """
 recipe: 1

@@ -151,11 +151,11 @@ def test_a_folder_that_is_not_ones_own_asks_for_no_room(tmp_path: Path, monkeypa
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "open", denied)
-    with pytest.raises(RunError, match="Permission denied") as raised:
+    with pytest.raises(RunError, match="permission denied") as raised:
         run_folder.lock(RunFolder(tmp_path))
     assert "right to write" in raised.value.faults[0].hint
     monkeypatch.setattr(Path, "read_text", denied)
-    with pytest.raises(RunError, match=r"cannot be read: Permission denied\n") as raised:
+    with pytest.raises(RunError, match=r"cannot be read: permission denied\n") as raised:
         RunFolder(tmp_path).read()
     assert "right to read" in raised.value.faults[0].hint
 
@@ -165,7 +165,7 @@ def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint.Hashing, "write", is_full)
-    with pytest.raises(RunFailed, match="No space left") as raised:
+    with pytest.raises(RunFailed, match="no space left") as raised:
         train(tiny(), tmp_path / "run")
     (fault,) = raised.value.faults
     assert fault.file == str(tmp_path / "run" / "checkpoints" / "step-00000004.ckpt")

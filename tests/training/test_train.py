@@ -17,7 +17,7 @@ from composer.training import checkpoint
 from composer.training.metrics_log import read_rows
 from composer.training.module import Seq2Seq
 from composer.training.train import train
-from composer.training.whole import digest
+from composer.whole import digest
 
 SHORT = ("training.max_steps=4", "training.validate_every=2")
 
