@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,10 @@ from typer.main import get_command
 
 import composer
 from composer.cli import app
-from composer.sweeps.listing import listing
-from composer.sweeps.space import read_sweep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-YAML = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-SWEEPS = [text for text in YAML if text.startswith("sweep:")]
-RECIPES = [text for text in YAML if text not in SWEEPS]
+RECIPES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 ERRORS = re.findall(r"```\n(\S+\.yaml:\d+:.*?)```", TEXT, re.DOTALL)
 COMMANDS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
@@ -28,14 +23,6 @@ def test_recipes_are_accepted(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     assert composer.load(path).plan().parameters > 0
-
-
-@pytest.mark.parametrize("text", SWEEPS)
-def test_sweeps_are_accepted(text: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    path = tmp_path / "mine.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert len(listing(read_sweep(path)).rows) > 1
 
 
 def test_the_error_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
