@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from composer.atomic_io import atomic_write
 from composer.data.tasks import TASKS
 from composer.errors import ComposerError
-from composer.recipe import Recipe, load
-from composer.training.run_folder import RunFolder
-from composer.whole import write_whole
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir
 
 KEPT = "accuracy.json"
 MARKERS = "osD^v<>PX*"
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 def row(run: Path, further: Sequence[int] = (), lines: int = 100) -> Row:
     """What a run came to. Ends the program where there is no length to tell of."""
-    folder = RunFolder(run)
+    folder = RunDir(run)
     record, recipe = folder.read(), load(folder.recipe)
     task, settings = task_of(recipe)
     lengths = (*(settings["test_lengths"] or ()), *further)
@@ -103,19 +103,19 @@ def share_of(told: Mapping[str, Any], cut: str = "") -> Share:
     return Share(told["lines"], told["exact_match"], told["in_place"], cut, told.get("bits"))
 
 
-def asked(folder: RunFolder, task: str, lengths: Iterable[int], lines: int) -> dict[int, Share]:
+def asked(folder: RunDir, task: str, lengths: Iterable[int], lines: int) -> dict[int, Share]:
     """What is right at further lengths: kept from an earlier call of the same training, else measured and kept."""
     found = {}
     for length in lengths:
         kept, key = known(folder), f"{length}/{lines}"
         if key not in kept["asked"]:
             kept["asked"][key] = measured(folder.path, task, length, lines)._asdict()
-            write_whole(folder.path / KEPT, (json.dumps(kept, indent=2) + "\n").encode())
+            atomic_write(folder.path / KEPT, (json.dumps(kept, indent=2) + "\n").encode())
         found[length] = Share(**kept["asked"][key])
     return found
 
 
-def known(folder: RunFolder) -> dict[str, Any]:
+def known(folder: RunDir) -> dict[str, Any]:
     """What was asked of the run since it ended: with other weights all is asked anew."""
     ended, file = folder.read().get("ended"), folder.path / KEPT
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -123,7 +123,7 @@ def known(folder: RunFolder) -> dict[str, Any]:
 
 
 def measured(run: Path, task: str, length: int, lines: int) -> Share:
-    from composer.evaluator import evaluate
+    from composer.evaluation.evaluate import evaluate
 
     print(f"{named(run)}: {lines} lines of length {length}", file=sys.stderr)
     place = f"data.generate.{task}"
@@ -210,9 +210,15 @@ def panel(axes: Any, rows: Sequence[Row]) -> None:
         kind = recipes.index(each.recipe)
         # so that lines of the same values can be told apart
         aside = 2 ** (step * (place - (len(rows) - 1) / 2))
-        axes.plot([length * aside for length, _ in points], [100 * share.exact for _, share in points],
-                  color=f"C{kind % 10}", marker=MARKERS[kind % len(MARKERS)], markersize=4, linewidth=1.2,
-                  label=None if seen[each.recipe] else label(each.recipe, rows))  # fmt: skip
+        axes.plot(
+            [length * aside for length, _ in points],
+            [100 * share.exact for _, share in points],
+            color=f"C{kind % 10}",
+            marker=MARKERS[kind % len(MARKERS)],
+            markersize=4,
+            linewidth=1.2,
+            label=None if seen[each.recipe] else label(each.recipe, rows),
+        )
         seen[each.recipe] += 1
 
 

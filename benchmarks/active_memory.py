@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from blocks.cgru import Cgru
 from blocks.core.contract import Block, Context, Site, Stream
-from blocks.core.names import Names
+from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from blocks.repeat import Repeat
 
@@ -50,7 +50,7 @@ SHORT, LONG = 10, 40
 def site(size: Size, builder: Any = None) -> Site:
     """Where a grid of this size arrives, in an encoder."""
     stream = Stream(size.maps, True, columns=size.columns)
-    return Site(stream, size.maps, Names.of_input(stream), builder=builder)
+    return Site(stream, size.maps, Scope.of_input(stream), builder=builder)
 
 
 def stacked(here: Site, blocks: Any) -> Stack:
@@ -88,8 +88,10 @@ def cgru_and_bare(size: Size, device: str, compiled: bool) -> tuple[Call, Call]:
     read = [x, *cgru.parameters()]
     one = torch.randn_like(x)
     other = [torch.randn_like(each).contiguous(memory_format=torch.channels_last) for each in bare(x)]
-    return (lambda: torch.autograd.grad(block(x, (), context)[0], read, one),
-            lambda: torch.autograd.grad(bare(x), read, other))  # fmt: skip
+    return (
+        lambda: torch.autograd.grad(block(x, (), context)[0], read, one),
+        lambda: torch.autograd.grad(bare(x), read, other),
+    )
 
 
 def repeat_of(size: Size, recompute: bool, device: str) -> Repeat:

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from composer.atomic_io import atomic_write
 from composer.errors import ComposerError
-from composer.recipe import load
-from composer.training.run_folder import RunFolder
-from composer.whole import write_whole
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
 
 KEPT = "babi.json"
 FAILED = 5.0
@@ -28,9 +28,14 @@ FAILED = 5.0
 TASKS = range(1, 21)
 
 PUBLISHED = {
-    "bag_of_words": 25.1, "position_encoding": 20.3, "linear_start": 16.3, "end_to_end": 13.9, "joint": 12.4,
-    "layer_wise": 15.2, "memory_network": 6.7,
-}  # fmt: skip
+    "bag_of_words": 25.1,
+    "position_encoding": 20.3,
+    "linear_start": 16.3,
+    "end_to_end": 13.9,
+    "joint": 12.4,
+    "layer_wise": 15.2,
+    "memory_network": 6.7,
+}
 """Mean errors over the twenty tasks in percent, by the recipe: trained on each task with a bag of words, with position
 encoding (PE), with PE and linear start (LS), with PE, LS and random noise (RN); on all tasks at once with PE, LS and
 RN, and so with layer-wise tying; and on each task a memory network that is told the supporting facts."""
@@ -54,11 +59,11 @@ class Run(NamedTuple):
 def runs_in(folders: Iterable[Path], data: Path | None = None) -> list[Run]:
     """Every run of bAbI tasks below the folders, in the order of their seeds."""
     records = sorted({path.resolve() for folder in folders for path in folder.rglob("run.json")})
-    found = [run for path in records if (run := run_of(RunFolder(path.parent), data))]
+    found = [run for path in records if (run := run_of(RunDir(path.parent), data))]
     return sorted(found, key=lambda each: (each.recipe, each.tasks, each.seed, each.name))
 
 
-def run_of(folder: RunFolder, data: Path | None) -> Run | None:
+def run_of(folder: RunDir, data: Path | None) -> Run | None:
     """A run with its errors; None where it is not of bAbI tasks."""
     record, recipe = folder.read(), load(folder.recipe)
     told = recipe.dataset.get("babi")
@@ -75,20 +80,20 @@ def run_of(folder: RunFolder, data: Path | None) -> Run | None:
 # ------------------------------------------------------------------------------------------- what is measured
 
 
-def known(folder: RunFolder, record: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
+def known(folder: RunDir, record: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
     """What was measured of the run since it ended, or is now and kept."""
     file = folder.path / KEPT
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if not kept or kept.get("ended") != record.get("ended"):
         kept = {"ended": record.get("ended"), **measured(folder.path, data)}
-        write_whole(file, (json.dumps(kept, indent=2) + "\n").encode())
+        atomic_write(file, (json.dumps(kept, indent=2) + "\n").encode())
     return kept
 
 
 def measured(path: Path, data: Path | None) -> dict[str, Any]:
     """The errors of a run, as `evaluate` finds them."""
-    from composer.evaluator import evaluate
-    from composer.runs import open_run
+    from composer.evaluation.evaluate import evaluate
+    from composer.inference.run import open_run
 
     print(f"measuring {path}", file=sys.stderr)
     run = open_run(path)

@@ -61,16 +61,22 @@ class Layer(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, memory: tuple[Tensor, Tensor] | None = None,
-                memory_mask: Tensor | None = None) -> Tensor:  # fmt: skip
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        memory: tuple[Tensor, Tensor] | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
         y = self.norm(x)
         x = x + self.dropout(self.attention(y, *self.attention.read(y), mask, causal=mask is None))
         if self.cross is not None and memory is not None:
             x = x + self.dropout(self.cross(self.cross_norm(x), *memory, memory_mask))
         return x + self.dropout(self.feed_forward(x))
 
-    def step(self, x: Tensor, cache: tuple[Tensor, Tensor] | None, memory: tuple[Tensor, Tensor],
-             memory_mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # fmt: skip
+    def step(
+        self, x: Tensor, cache: tuple[Tensor, Tensor] | None, memory: tuple[Tensor, Tensor], memory_mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """One position: x (B, 1, D), the keys and values before it."""
         y = self.norm(x)
         keys, values = self.attention.read(y)
@@ -84,8 +90,15 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """Vaswani et al. 2017, norm first, one matrix for both embeddings and the output."""
 
-    def __init__(self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, layers: int = 3,
-                 dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int = 256,
+        heads: int = 4,
+        hidden: int = 1024,
+        layers: int = 3,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         self.scale = math.sqrt(width)
         self.embedding = nn.Embedding(vocabulary, width)
@@ -117,8 +130,9 @@ class Transformer(nn.Module):
             x = layer(x, memory=layer.cross.read(memory), memory_mask=mask)
         return self.logits(x)
 
-    def step(self, ids: Tensor, position: int, cache: Cache, memory: list[tuple[Tensor, Tensor]],
-             mask: Tensor) -> tuple[Tensor, Cache]:  # fmt: skip
+    def step(
+        self, ids: Tensor, position: int, cache: Cache, memory: list[tuple[Tensor, Tensor]], mask: Tensor
+    ) -> tuple[Tensor, Cache]:
         """One position for all rows: ids (B, 1) -> logits (B, V)."""
         x, after = self.embed(ids, position), []
         for index, layer in enumerate(self.decoder):

@@ -43,8 +43,8 @@ class Bucket(NamedTuple):
 def translated(run: Path, data: Path | None, overrides: Sequence[str] = ()) -> Translated:
     """The test set as a run translates it."""
     from composer.data.load import load_data
-    from composer.data.pairs import TARGET, sources
-    from composer.runs import open_run
+    from composer.data.sources import TARGET, sources
+    from composer.inference.run import open_run
 
     opened = open_run(run, overrides)
     pairs = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).pairs["test"]
@@ -62,8 +62,11 @@ def bleu_metric(tokenised: bool) -> Any:
 def by_length(found: Translated, metric: Any, edges: Sequence[int] = EDGES) -> list[Bucket]:
     """The buckets that have lines, shortest first."""
     places = [bisect_left(edges, len(source.split())) for source in found.sources]
-    return [bucket(found, [row for row, each in enumerate(places) if each == place], words, metric)
-            for place, words in enumerate(labels(edges)) if place in places]  # fmt: skip
+    return [
+        bucket(found, [row for row, each in enumerate(places) if each == place], words, metric)
+        for place, words in enumerate(labels(edges))
+        if place in places
+    ]
 
 
 def labels(edges: Sequence[int]) -> list[str]:
@@ -74,8 +77,11 @@ def labels(edges: Sequence[int]) -> list[str]:
 
 def bucket(found: Translated, rows: Sequence[int], words: str, metric: Any) -> Bucket:
     def bleu(chosen: Sequence[int]) -> float:
-        return float(metric.corpus_score([found.hypotheses[row] for row in chosen],
-                                         [[found.references[row] for row in chosen]]).score)  # fmt: skip
+        return float(
+            metric.corpus_score(
+                [found.hypotheses[row] for row in chosen], [[found.references[row] for row in chosen]]
+            ).score
+        )
 
     draws = np.random.default_rng(1).choice(rows, (RESAMPLED, len(rows)))
     low, high = np.quantile([bleu(draw) for draw in draws], [0.025, 0.975])
@@ -110,8 +116,9 @@ def draw(rows: Rows, path: Path) -> None:
     axes = figure.subplots()
     for shift, (name, buckets) in enumerate(rows):
         where = np.arange(len(buckets)) + 0.06 * (shift - (len(rows) - 1) / 2)
-        axes.errorbar(where, [each.bleu for each in buckets], [each.spread for each in buckets],
-                      marker="o", capsize=3, label=name)  # fmt: skip
+        axes.errorbar(
+            where, [each.bleu for each in buckets], [each.spread for each in buckets], marker="o", capsize=3, label=name
+        )
     axes.set_xticks(range(len(rows[0][1])), [f"{each.words}\n{each.lines} lines" for each in rows[0][1]])
     axes.set(xlabel="words of the source", ylabel="BLEU", ylim=(0, None))
     axes.legend()

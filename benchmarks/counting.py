@@ -37,8 +37,8 @@ def runs_in(folders: Sequence[Path]) -> Iterator[Path]:
 def counted(run: Path, lengths: Sequence[int], lines: int) -> list[Counted]:
     """How far a run counts."""
     from composer.data.load import load_data
-    from composer.data.pairs import TARGET
-    from composer.runs import open_run
+    from composer.data.sources import TARGET
+    from composer.inference.run import open_run
 
     asked = [f"data.generate.counting.test_lengths={list(lengths)}", f"data.generate.counting.test={lines}"]
     opened = open_run(run, asked)
@@ -54,8 +54,8 @@ def next_words(opened, line: Sequence[str]) -> list[str]:
     """What the run says comes after each word of a line, "" for its end."""
     import torch
 
-    from composer.data.pairs import TARGET
-    from composer.ids import BOS
+    from composer.data.sources import TARGET
+    from composer.model.vocabulary import BOS
 
     ids = [BOS, *opened.tokenizers.encode(TARGET, [" ".join(line)])[0]]
     with torch.inference_mode():

@@ -18,9 +18,9 @@ from bare import BOS, EOS, PAD, Attention, Cache, Transformer
 from torch import Tensor
 
 from composer.data.load import load_data
-from composer.decode import decode_all
-from composer.model import EncoderDecoder
-from composer.runs import Run, open_run
+from composer.inference.decode import decode_all
+from composer.inference.run import Run, open_run
+from composer.model.encoder_decoder import EncoderDecoder
 
 TOGETHER = 64
 Lines = list[list[int]]
@@ -173,16 +173,18 @@ def main() -> None:
 
     pairs: dict[str, Sequence[Callable[[], Lines]]] = {
         "greedy, cache": (
-            ours({"greedy": {"max_length": limit}}), lambda: in_batches(lines, lambda ids: greedy(model, ids, limit))
+            ours({"greedy": {"max_length": limit}}),
+            lambda: in_batches(lines, lambda ids: greedy(model, ids, limit)),
         ),
         "greedy, prefix again": (
             ours({"greedy": {"max_length": limit}}),
             lambda: in_batches(lines, lambda ids: greedy_again(model, ids, limit)),
         ),
         "beam 5, cache": (
-            ours({"beam": settings}), lambda: in_batches(lines, lambda ids: beam(model, ids, limit, 5, penalty))
+            ours({"beam": settings}),
+            lambda: in_batches(lines, lambda ids: beam(model, ids, limit, 5, penalty)),
         ),
-    }  # fmt: skip
+    }
     with torch.inference_mode():
         for name, (mine, bare) in pairs.items():
             compare(name, mine, bare, len(lines), given.rounds)
@@ -199,8 +201,11 @@ def compare(name: str, mine: Callable[[], Lines], bare: Callable[[], Lines], cou
             decode()
             speed[side] = count / (time.perf_counter() - began)
         ratios.append(speed["ours"] / speed["bare"])
-        print(f"{name} round {number + 1}: ours {speed['ours']:.0f} lines/s, bare {speed['bare']:.0f}, "
-              f"ratio {ratios[-1]:.2f}", flush=True)  # fmt: skip
+        print(
+            f"{name} round {number + 1}: ours {speed['ours']:.0f} lines/s, bare {speed['bare']:.0f}, "
+            f"ratio {ratios[-1]:.2f}",
+            flush=True,
+        )
     print(f"{name}: median ratio {statistics.median(ratios):.2f} of {rounds} rounds; {same} of {count} lines the same")
 
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from composer.recipe import Recipe, load
-from composer.training.metrics_log import read_rows
+from composer.recipe.recipe import Recipe, load
+from composer.training.metrics_logger import read_rows
 
 
 class Case(NamedTuple):
@@ -37,10 +37,14 @@ class Case(NamedTuple):
         tokens = recipe.training["tokens_per_batch"] * (self.devices if self.grows else 1)
         strategy = "auto" if self.devices == 1 else self.strategy
         return [
-            f"training.tokens_per_batch={tokens}", f"training.max_steps={steps}", "training.max_epochs=null",
-            "training.max_minutes=null", "training.validate_every=1000000", "logging.wandb=false",
+            f"training.tokens_per_batch={tokens}",
+            f"training.max_steps={steps}",
+            "training.max_epochs=null",
+            "training.max_minutes=null",
+            "training.validate_every=1000000",
+            "logging.wandb=false",
             f"trainer={{accelerator: {accelerator}, devices: {self.devices}, strategy: {strategy}}}",
-        ]  # fmt: skip
+        ]
 
     def told(self) -> str:
         batch = "batch grows" if self.grows else "same batch "
@@ -57,7 +61,7 @@ def measure(case: Case, given: argparse.Namespace, recipe: Recipe) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         settings = [*given.overrides, *case.settings(recipe, given.steps, given.accelerator)]
-        command = [sys.executable, "-m", "composer.cli", "train", str(given.recipe), *settings, "--run", str(run)]
+        command = [sys.executable, "-m", "composer.cli.main", "train", str(given.recipe), *settings, "--run", str(run)]
         command += ["--data", str(given.data)] if given.data else []
         root = str(Path(__file__).resolve().parent.parent)
         done = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from composer.data.tasks import TASKS
 from composer.data.tasks.dialects import Reads, optimum
-from composer.model import EncoderDecoder
-from composer.planner import remembers
-from composer.recipe import load
-from composer.runs import opened
-from composer.training.run_folder import RunFolder
+from composer.inference.run import open_untrained
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.planner import has_state
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
 
 KNOWN: dict[Reads, str] = {"nothing": "nothing", "last": "the word before", "all": "all words before"}
 
@@ -35,11 +35,11 @@ class Row(NamedTuple):
 
 def row(run: Path) -> Row:
     """What a finished run of the dialect task came to. Ends the program where it is none."""
-    record, recipe = RunFolder(run).read(), load(RunFolder(run).recipe)
+    record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     settings = (recipe.dataset.get("generate") or {}).get("dialect")
     if settings is None or "test/loss" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dialect`")
-    reads = reads_of(opened(run).model)
+    reads = reads_of(open_untrained(run).model)
     lines = TASKS["dialect"]("test", **settings)
     least = optimum(lines.source, settings["dialects"], settings["every"], reads)
     return Row(run.name, reads, record["scores"]["test/loss"], least)
@@ -49,7 +49,7 @@ def reads_of(model: EncoderDecoder) -> Reads:
     """What a model reads of its own answer when it writes a word."""
     if model.embedding is None:
         return "nothing"
-    return "all" if remembers(model) else "last"
+    return "all" if has_state(model) else "last"
 
 
 def table(rows: Sequence[Row]) -> str:

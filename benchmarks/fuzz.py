@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from benchmarks.mutations import mutated
 from composer.errors import ComposerError, Fault
-from composer.language.source import MAX_BYTES
-from composer.recipe import Recipe, load
+from composer.recipe.recipe import Recipe, load
+from composer.recipe.yaml_reader import MAX_BYTES
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SECONDS = 10.0  # of processor time that reading a recipe may take; hundreds of times what it takes

@@ -57,7 +57,7 @@ def command(recipe: Path, run: Path, asked: argparse.Namespace) -> list[str]:
     machine = f"trainer={{accelerator: cpu, devices: {asked.devices}, strategy: {asked.strategy}}}"
     several = [machine] if asked.devices > 1 else []
     words = [f"training.workers={asked.workers}", *several, "--run", str(run), "--resume"]
-    return [sys.executable, "-m", "composer.cli", "train", str(recipe), *words]
+    return [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *words]
 
 
 def started(words: list[str], said: Path) -> subprocess.Popen[bytes]:

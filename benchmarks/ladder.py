@@ -45,8 +45,18 @@ LADDER = {
 }
 """What the notebooks print for the model of each recipe; None where they have no such model."""
 
-COLUMNS = ("recipe", "published BLEU", "BLEU", "sacreBLEU 13a", "published perplexity", "perplexity",
-           "published parameters", "parameters", "minutes", "epochs")  # fmt: skip
+COLUMNS = (
+    "recipe",
+    "published BLEU",
+    "BLEU",
+    "sacreBLEU 13a",
+    "published perplexity",
+    "perplexity",
+    "published parameters",
+    "parameters",
+    "minutes",
+    "epochs",
+)
 NOTES = """
 Published: bentrevett/pytorch-seq2seq, 256 wide embeddings, recurrent and convolutional layers 512 wide, 10 epochs.
 The first three read their own words half of the time in training. BLEU is of lower-case spaCy tokens, greedy, with
@@ -132,15 +142,21 @@ def measured(run: Path, record: dict[str, Any], found: Translated | None, data: 
     if found is None:
         return ["half-run"] * 3 + [size] + ["half-run"] * 2
     bleu = [bleu_metric(kind).corpus_score(found.hypotheses, [found.references]).score for kind in (True, False)]
-    return [f"{bleu[0]:.2f}", f"{bleu[1]:.2f}", f"{perplexity(run, data):.2f}", size,
-            f"{record['minutes']:.1f}", f"{record['epochs']:.1f}"]  # fmt: skip
+    return [
+        f"{bleu[0]:.2f}",
+        f"{bleu[1]:.2f}",
+        f"{perplexity(run, data):.2f}",
+        size,
+        f"{record['minutes']:.1f}",
+        f"{record['epochs']:.1f}",
+    ]
 
 
 def perplexity(run: Path, data: Path | None) -> float:
     """On the test set, a token, each given the true tokens before it."""
     from composer.data.load import load_data
-    from composer.evaluator import token_scores
-    from composer.runs import open_run
+    from composer.evaluation.evaluate import token_scores
+    from composer.inference.run import open_run
 
     opened = open_run(run)
     encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).split("test")

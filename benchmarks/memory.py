@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blocks.core.contract import Context, Site, Stream
-from blocks.core.names import Names
+from blocks.core.scope import Scope
 from blocks.ntm import Ntm
 from composer.training.allocator import keep_freed_memory
 
@@ -32,7 +32,7 @@ Run = Callable[[], None]
 def ours(batch: int, slots: int, width: int, steps: int) -> Run:
     """The block, all positions in one call."""
     stream = Stream(WIDTH)
-    ntm = Ntm(Site(stream, WIDTH, Names.of_input(stream)), slots=slots, slot_width=width)
+    ntm = Ntm(Site(stream, WIDTH, Scope.of_input(stream)), slots=slots, slot_width=width)
     x = torch.randn(batch, steps, WIDTH, requires_grad=True)
     context = Context(torch.ones(batch, steps, dtype=torch.bool), {}, {})
 
@@ -119,8 +119,10 @@ def main() -> None:
             runs = [make(batch, slots, width, arguments.steps) for make in (bare, ours, as_written)]
             rounds = [[seconds(run, arguments.device) for run in runs] for _ in range(arguments.rounds + 1)][1:]
         products, block, loop = (1e3 * min(each) / arguments.steps for each in zip(*rounds, strict=True))
-        print(f"{batch:5} {slots:4}x{width:<3} {products:8.3f}  {block:8.3f}    {loop:8.3f}    {block / products:8.2f}"
-              f"  {loop / block:15.2f}")  # fmt: skip
+        print(
+            f"{batch:5} {slots:4}x{width:<3} {products:8.3f}  {block:8.3f}    {loop:8.3f}    {block / products:8.2f}"
+            f"  {loop / block:15.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -10,36 +10,170 @@ from typing import Any
 import yaml
 
 from composer.errors import RecipeError
-from composer.language import schema
-from composer.language.node import plain
-from composer.language.source import MAX_BYTES, dump, parse
+from composer.recipe import schema
+from composer.recipe.node import plain
+from composer.recipe.yaml_reader import MAX_BYTES, dump, parse
 
 Path = tuple[str | int, ...]
 
 LARGEST = 1 << 16  # bytes that a case may grow to, but for what is meant to be larger than a recipe may be
 BYTES = (
-    b"\x00", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\x1b[31m", b"\xef\xbb\xbf", b"\xff\xfe", b"\xef\xbf\xbf", b"\r",
-    b"\r\n", b"\n", b"\t", "\u2028".encode(), "\u0085".encode(), "\u202e".encode(), "é".encode(), "e\u0301".encode(),
+    b"\x00",
+    b"\xff",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\x1b[31m",
+    b"\xef\xbb\xbf",
+    b"\xff\xfe",
+    b"\xef\xbf\xbf",
+    b"\r",
+    b"\r\n",
+    b"\n",
+    b"\t",
+    "\u2028".encode(),
+    "\u0085".encode(),
+    "\u202e".encode(),
+    "é".encode(),
+    "e\u0301".encode(),
     "\U0001f600".encode(),
-)  # fmt: skip
+)
 TAGS = ("!!str ", "!!binary ", "!!set ", "!!int ", "!x ", "!", "!!python/object/apply:os.system ", "!!python/name:os ")
 MARKS = (
-    *TAGS, ": ", "- ", "? ", "[", "]", "{", "}", ",", "#", " #", "&a ", "*a", "|\n", ">-\n", "'", '"', '"\\', "---\n",
-    "%YAML 1.1\n", "...\n", "<<: ", "@", "`", "${", "${a}", "$", "\n", "\n  ", "  ", "\t", "~", "=", "\\",
-)  # fmt: skip
+    *TAGS,
+    ": ",
+    "- ",
+    "? ",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    "#",
+    " #",
+    "&a ",
+    "*a",
+    "|\n",
+    ">-\n",
+    "'",
+    '"',
+    '"\\',
+    "---\n",
+    "%YAML 1.1\n",
+    "...\n",
+    "<<: ",
+    "@",
+    "`",
+    "${",
+    "${a}",
+    "$",
+    "\n",
+    "\n  ",
+    "  ",
+    "\t",
+    "~",
+    "=",
+    "\\",
+)
 SCALARS = (
-    "0", "-1", "1", "1.0", "0.5", "1e-4", "1e999", "-1e999", ".nan", ".inf", "010", "0o17", "0x" + "f" * 30, "1_000",
-    "1:20", "12:30:45", "2026-01-01", "2026-13-45", "9" * 39, "9" * 41, "9" * 5000, "1e" + "9" * 36, "1000000000000",
-    "1000000", "-0", "+", "yes", "no", "on", "off", "y", "true", "True", "null", "~", "''", '""', "' '", "'\\n'",
-    '"\\x00"', '"\\ud800"', '"\\U0001f600"', "a b", "a.b", "../../etc/passwd", "/dev/zero", "/", ".", "é", "x" * 300,
-    "[]", "{}", "[[]]", "{a: }", "norm", "${x}",
-)  # fmt: skip
+    "0",
+    "-1",
+    "1",
+    "1.0",
+    "0.5",
+    "1e-4",
+    "1e999",
+    "-1e999",
+    ".nan",
+    ".inf",
+    "010",
+    "0o17",
+    "0x" + "f" * 30,
+    "1_000",
+    "1:20",
+    "12:30:45",
+    "2026-01-01",
+    "2026-13-45",
+    "9" * 39,
+    "9" * 41,
+    "9" * 5000,
+    "1e" + "9" * 36,
+    "1000000000000",
+    "1000000",
+    "-0",
+    "+",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "y",
+    "true",
+    "True",
+    "null",
+    "~",
+    "''",
+    '""',
+    "' '",
+    "'\\n'",
+    '"\\x00"',
+    '"\\ud800"',
+    '"\\U0001f600"',
+    "a b",
+    "a.b",
+    "../../etc/passwd",
+    "/dev/zero",
+    "/",
+    ".",
+    "é",
+    "x" * 300,
+    "[]",
+    "{}",
+    "[[]]",
+    "{a: }",
+    "norm",
+    "${x}",
+)
 JUNK = (
-    None, True, False, 0, -1, 1, 2, 1.5, -0.0, 1e-05, float("nan"), float("inf"), 10**12, 10**30, -(10**18), 2**31,
-    2**63, "", " ", "norm", "x y", "${w}", "null", "1_000", "é\u0301", "\U0001f600", "\x00", "a\nb", "..", [], [[]],
-    ["norm"], [None], {}, {"a": 1}, {"norm": {}}, {"norm": None, "linear": 3}, [{"residual": {"norm": "pre"}}],
-    {"type": "rnn"}, {"": ""},
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2,
+    1.5,
+    -0.0,
+    1e-05,
+    float("nan"),
+    float("inf"),
+    10**12,
+    10**30,
+    -(10**18),
+    2**31,
+    2**63,
+    "",
+    " ",
+    "norm",
+    "x y",
+    "${w}",
+    "null",
+    "1_000",
+    "é\u0301",
+    "\U0001f600",
+    "\x00",
+    "a\nb",
+    "..",
+    [],
+    [[]],
+    ["norm"],
+    [None],
+    {},
+    {"a": 1},
+    {"norm": {}},
+    {"norm": None, "linear": 3},
+    [{"residual": {"norm": "pre"}}],
+    {"type": "rnn"},
+    {"": ""},
+)
 PIECES = (b"# x\n", b"x", b"- a\n", b"[", b"{a: ", b"- ", b"? ", b"a: &a *a\n", b"[&x 1, ", b"\n", b"!x ", b"'")
 _TOKEN = re.compile(r"[\w.+-]+|\s+|.", re.DOTALL)
 
@@ -101,12 +235,19 @@ def raw(_: bytes, random: Random, __: bytes) -> bytes:
 def encoded(data: bytes, random: Random, _: bytes) -> bytes:
     """The same text for another system."""
     text = data.decode("utf-8", errors="replace")
-    return random.choice((
-        lambda: text.encode("utf-16"), lambda: text.encode("utf-32-le"), lambda: text.encode("utf-8-sig"),
-        lambda: text.encode("latin-1", errors="replace"), lambda: text.replace("\n", "\r\n").encode(),
-        lambda: text.replace("\n", "\r").encode(), lambda: text.replace("  ", "\t").encode(),
-        lambda: text.replace("\n", "\u2028").encode(), lambda: text.rstrip("\n").encode(),
-    ))()  # fmt: skip
+    return random.choice(
+        (
+            lambda: text.encode("utf-16"),
+            lambda: text.encode("utf-32-le"),
+            lambda: text.encode("utf-8-sig"),
+            lambda: text.encode("latin-1", errors="replace"),
+            lambda: text.replace("\n", "\r\n").encode(),
+            lambda: text.replace("\n", "\r").encode(),
+            lambda: text.replace("  ", "\t").encode(),
+            lambda: text.replace("\n", "\u2028").encode(),
+            lambda: text.rstrip("\n").encode(),
+        )
+    )()
 
 
 def oversized(data: bytes, random: Random, _: bytes) -> bytes:
@@ -184,8 +325,13 @@ def written(tree: Any, random: Random) -> bytes:
     if random.random() < 0.7:
         return dump(tree).encode("utf-8", errors="replace")
     style = random.choice((True, False, None))
-    return yaml.safe_dump(tree, default_flow_style=style, allow_unicode=random.random() < 0.5, sort_keys=False,
-                          width=random.choice((20, 80, 10_000))).encode("utf-8", errors="replace")  # fmt: skip
+    return yaml.safe_dump(
+        tree,
+        default_flow_style=style,
+        allow_unicode=random.random() < 0.5,
+        sort_keys=False,
+        width=random.choice((20, 80, 10_000)),
+    ).encode("utf-8", errors="replace")
 
 
 def paths(tree: Any) -> Iterator[Path]:
@@ -272,7 +418,18 @@ def repeated(tree: Any, path: Path, random: Random, _: bytes) -> None:
 
 Change = Callable[[bytes, Random, bytes], bytes]
 CHANGES: tuple[Change, ...] = (
-    flipped, inserted, cut, spliced, raw, encoded, oversized, reworded, reworded, relined, relined, quoted,
+    flipped,
+    inserted,
+    cut,
+    spliced,
+    raw,
+    encoded,
+    oversized,
+    reworded,
+    reworded,
+    relined,
+    relined,
+    quoted,
     *(edited,) * 8,
-)  # fmt: skip
+)
 EDITS = (retyped, retyped, removed, swapped, moved, grafted, renamed, scaled, wrapped, repeated)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from composer.data.tasks import TASKS
 from composer.data.tasks.languages import optimum
-from composer.recipe import load
-from composer.training.run_folder import RunFolder
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
 
 
 class Row(NamedTuple):
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 def row(run: Path) -> Row:
     """What a finished run of the task came to. Ends the program where it is none."""
-    record, recipe = RunFolder(run).read(), load(RunFolder(run).recipe)
+    record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     settings = (recipe.dataset.get("generate") or {}).get("dynamic_ngrams")
     if settings is None or "test/bits_per_sequence" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dynamic_ngrams` with `output: {{kind: sigmoid}}`")

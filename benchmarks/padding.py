@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from composer.data.batches import TrainingOrder, fill
+from composer.data.collate import TrainBatchSampler, fill
 from composer.data.load import load_data
-from composer.recipe import load
+from composer.recipe.recipe import load
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     recipe = load(asked.recipe)
     train = load_data(recipe, recipe.folders(asked.data), wanted=["train"]).train
     for budget in asked.tokens or [recipe.training["tokens_per_batch"]]:
-        batches = TrainingOrder(train, tokens_per_batch=budget, seed=recipe.training["seed"]).batches()
+        batches = TrainBatchSampler(train, tokens_per_batch=budget, seed=recipe.training["seed"]).batches()
         shares = ", ".join(f"{side} {share:.2%}" for side, share in fill(train, batches).items())
         print(f"{budget} tokens per batch: {len(batches)} batches; real tokens: {shares}")
 

@@ -20,13 +20,19 @@ from typing import Any
 
 import composer
 from composer.errors import ComposerError
-from composer.language.freeze import DECIDES_NOTHING
-from composer.recipe import Recipe
+from composer.recipe.defaults import DECIDES_NOTHING
+from composer.recipe.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs/results.json"
-MAY_DIFFER = ("training.seed", "training.max_steps", "training.max_epochs", "training.max_minutes", "data.babi.tasks",
-              "decoding")  # fmt: skip
+MAY_DIFFER = (
+    "training.seed",
+    "training.max_steps",
+    "training.max_epochs",
+    "training.max_minutes",
+    "data.babi.tasks",
+    "decoding",
+)
 """A run that differs in one of these is still the recipe's, trained longer, from another seed or on another task."""
 VERSIONS = ("seqcomposer", "python", "torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 Data = dict[str, Any]
@@ -78,8 +84,14 @@ def result(told: Data, run: Recipe, other: list[str]) -> Data:
     """What is kept of a run: nothing of the machine's paths."""
     counted = {key: told.get(key) for key in ("seed", "steps", "epochs", "minutes", "parameters", "ended")}
     versions = {key: told["versions"][key] for key in VERSIONS if key in told["versions"]}
-    return {"differs": other, "fingerprints": run.fingerprints, **counted, "pairs": told["data"]["pairs"],
-            "scores": told["scores"], "versions": versions}  # fmt: skip
+    return {
+        "differs": other,
+        "fingerprints": run.fingerprints,
+        **counted,
+        "pairs": told["data"]["pairs"],
+        "scores": told["scores"],
+        "versions": versions,
+    }
 
 
 def finished(folders: Sequence[Path]) -> Iterator[tuple[Data, Path]]:
@@ -104,8 +116,11 @@ def collected(runs: Iterable[tuple[Data, Path]], paths: Iterable[Path], root: Pa
                 continue
             each, there = result(told, run, other), found.setdefault(name, {})
             there[" ".join(other)] = max(there.get(" ".join(other), each), each, key=lambda one: one["ended"])
-    return {name: {"recipe": recipe.dump(), "runs": [found[name][place] for place in sorted(found[name])]}
-            for name, recipe in known if name in found}  # fmt: skip
+    return {
+        name: {"recipe": recipe.dump(), "runs": [found[name][place] for place in sorted(found[name])]}
+        for name, recipe in known
+        if name in found
+    }
 
 
 def text(results: dict[str, Data]) -> str:

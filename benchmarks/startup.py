@@ -17,7 +17,7 @@ from pathlib import Path
 
 QUICKSTART = Path(__file__).parent.parent / "recipes" / "quickstart.yaml"
 PYTHON = [sys.executable, "-c"]
-COMMAND = [sys.executable, "-m", "composer.cli"]
+COMMAND = [sys.executable, "-m", "composer.cli.main"]
 
 
 def seconds(command: list[str], status: int = 0) -> float:

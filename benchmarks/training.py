@@ -28,12 +28,12 @@ from bare import GRU, PAD, Transformer
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
-from composer.data.batches import Batch, loader
-from composer.recipe import load
+from composer.data.collate import Batch, data_loader
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
 from composer.training.allocator import keep_freed_memory
-from composer.training.progress import Display
-from composer.training.run_folder import RunFolder
-from composer.training.session import Session, prepare
+from composer.training.progress import ProgressDisplay
+from composer.training.setup import TrainingSetup, setup
 from composer.training.trainer import quieten
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"
@@ -98,7 +98,7 @@ class Measured(NamedTuple):
 # ------------------------------------------------------------------------------------------- the sides
 
 
-def session_of(race: Race, folder: Path, compiled: bool) -> Session:
+def session_of(race: Race, folder: Path, compiled: bool) -> TrainingSetup:
     """A training that is ready to begin, validates never and writes nothing."""
     settings = [
         f"training.max_steps={race.warm_up + race.steps + 1}",
@@ -108,18 +108,18 @@ def session_of(race: Race, folder: Path, compiled: bool) -> Session:
         f"trainer={{accelerator: {race.accelerator}, devices: 1}}",
     ]
     recipe = load(RECIPES / f"{race.model}.yaml", [*settings, "training.validate_every=1000000"], race.data)
-    return prepare(recipe, RunFolder(folder), recipe.folders(race.data), {}, None, Display(quiet=True))
+    return setup(recipe, RunDir(folder), recipe.folders(race.data), {}, None, ProgressDisplay(quiet=True))
 
 
-def ours(race: Race, session: Session) -> float:
+def ours(race: Race, session: TrainingSetup) -> float:
     """Tokens per second of the recipe under Lightning, with everything that `train` does at a step."""
     watch = Stopwatch(race, session.trainer.strategy.root_device)
     session.trainer.callbacks.append(watch)
-    session.trainer.fit(session.module, loader(session.train, session.course.order))
+    session.trainer.fit(session.module, data_loader(session.train, session.course.order))
     return watch.speed
 
 
-def bare(race: Race, session: Session, compiled: bool) -> float:
+def bare(race: Race, session: TrainingSetup, compiled: bool) -> float:
     """Tokens per second of a loop as a person would write it."""
     training, device = session.recipe.training, session.trainer.strategy.root_device
     model = MODELS[race.model](session.data.tokenizers.size("target"), dropout=session.recipe.model["dropout"])
@@ -127,7 +127,7 @@ def bare(race: Race, session: Session, compiled: bool) -> float:
     called = torch.compile(model) if compiled else model
     optimizer = torch.optim.Adam(model.parameters(), training["optimizer"]["adam"]["learning_rate"], betas=(0.9, 0.98))
     watch = Stopwatch(race, device)
-    for batch in loader(session.train, session.course.order):
+    for batch in data_loader(session.train, session.course.order):
         source, read, answer = on(device, batch["sources"]["source"], batch["target_in"], batch["target_out"])
         with arithmetic(device, race.precision):
             logits = called(source, read)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, Output, Site, State, Stream
 from blocks.core.grids import masked
-from blocks.core.names import Names
 from blocks.core.recompute import recomputed
+from blocks.core.scope import Scope
 from blocks.core.stack import Stack, keeps_stream
 
 TAPE = "tape"
@@ -40,17 +40,28 @@ class ActiveMemory(Block):
     the grid.
     """
 
-    def __init__(self, site: Site, *, stack: Blocks, from_: Memory | None = None,
-                 write: Literal["first", "all"] = "first", recompute: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        stack: Blocks,
+        from_: Memory | None = None,
+        write: Literal["first", "all"] = "first",
+        recompute: bool = False,
+    ) -> None:
         super().__init__()
         self.memory, self.all, self.recompute = site.memory(from_, "from"), write == "all", recompute
         memory, arriving = site.memories[self.memory].stream, site.sequence("active_memory")
         if not memory.grid:
-            raise BlockError("from", f"`{self.memory}` is a sequence, and `active_memory` starts from a grid",
-                             code="kind", fix="end the encoder with a grid: `- grid: 4`, and no `column`")  # fmt: skip
+            raise BlockError(
+                "from",
+                f"`{self.memory}` is a sequence, and `active_memory` starts from a grid",
+                code="kind",
+                fix="end the encoder with a grid: `- grid: 4`, and no `column`",
+            )
         self.tape_width = arriving.width
         tape = Named(memory._replace(width=arriving.width))
-        names = Names({TAPE: tape}, site.names.given, site.names.declared, site.names.reserved, [])
+        names = Scope({TAPE: tape}, site.names.given, site.names.declared, site.names.reserved, [])
         self.stack: Stack = site.stack(("stack",), stack, names=names, stream=memory, causal="")
         keeps_stream(_at(site, memory), self.stack, "a memory goes from step to step")
         site.names.given |= names.given

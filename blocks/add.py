@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, NameList, Positive, Site, State
-from blocks.core.reading import beside, names_in, read_beside, same_width
+from blocks.core.named_inputs import beside, names_in, read_beside, same_width
 
 
 class Add(Block):

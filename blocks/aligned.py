@@ -30,11 +30,19 @@ class Aligned(Block):
         self.memory = site.memory(from_, "from")
         memory = site.memories[self.memory].stream
         if memory.grid:
-            raise BlockError("from", f"`{self.memory}` is a grid, and `aligned` reads a sequence", code="kind",
-                             fix="end the encoder with `column`, `sum` or `flatten`")  # fmt: skip
+            raise BlockError(
+                "from",
+                f"`{self.memory}` is a grid, and `aligned` reads a sequence",
+                code="kind",
+                fix="end the encoder with `column`, `sum` or `flatten`",
+            )
         if memory.pace == 0:
-            raise BlockError("from", f"`{self.memory}` has one position for all, and `aligned` follows positions",
-                             code="pace", fix=f"write `concat: {self.memory}`, which every position sees")  # fmt: skip
+            raise BlockError(
+                "from",
+                f"`{self.memory}` has one position for all, and `aligned` follows positions",
+                code="pace",
+                fix=f"write `concat: {self.memory}`, which every position sees",
+            )
         self.out = site.sequence("aligned")._replace(width=memory.width)
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Name, Rate, Site, State
 from blocks.core.grids import masked, same_padding
-from blocks.core.reading import beside, read_beside
+from blocks.core.named_inputs import beside, read_beside
 
 Gates = Literal["cutoff", "plain", "hard"]
 Weight = Annotated[float, Bounds(minimum=0.0)]
@@ -48,16 +48,29 @@ class Cgru(Block):
     and where plain gates have a saturation cost.
     """
 
-    def __init__(self, site: Site, *, kernel: tuple[Count, Count] = (3, 3), gates: Gates = "cutoff",
-                 candidate: Literal["tanh", "hard"] = "tanh", bias: float = 1.0, diagonal: bool = False,
-                 dropout: Rate = 0.0, dropout_by: Literal["rate", "length", "sqrt_length"] = "rate",
-                 saturation: Weight = 0.0, with_: Name | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: tuple[Count, Count] = (3, 3),
+        gates: Gates = "cutoff",
+        candidate: Literal["tanh", "hard"] = "tanh",
+        bias: float = 1.0,
+        diagonal: bool = False,
+        dropout: Rate = 0.0,
+        dropout_by: Literal["rate", "length", "sqrt_length"] = "rate",
+        saturation: Weight = 0.0,
+        with_: Name | None = None,
+    ) -> None:
         super().__init__()
         stream = site.grid("cgru")
         site.look_ahead("", "a convolution over the whole grid", fix="move it to the encoder, or into `active_memory`")
         if saturation and gates == "plain":
-            raise BlockError("saturation", "plain gates never reach 0 or 1, so they do not saturate",
-                             fix="write `gates: cutoff` or `gates: hard`, or leave `saturation` out")  # fmt: skip
+            raise BlockError(
+                "saturation",
+                "plain gates never reach 0 or 1, so they do not saturate",
+                fix="write `gates: cutoff` or `gates: hard`, or leave `saturation` out",
+            )
         (down, across), width = kernel, stream.width
         self.kernel, self.gates, self.hard, self.diagonal = (down, across), gates, candidate == "hard", diagonal
         self.dropout, self.dropout_by, self.saturation, self.beside = dropout, dropout_by, saturation, with_

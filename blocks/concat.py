@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, NameList, Site, State
-from blocks.core.reading import beside, names_in, read_beside
+from blocks.core.named_inputs import beside, names_in, read_beside
 
 
 class Concat(Block):

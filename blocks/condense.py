@@ -31,8 +31,13 @@ class Condense(Block):
     Raises BlockError on a causal site, and where a grid arrives.
     """
 
-    def __init__(self, site: Site, *, max_length: Count = 256,
-                 activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] = "tanh") -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        max_length: Count = 256,
+        activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] = "tanh",
+    ) -> None:
         super().__init__()
         stream = site.sequence("condense")
         site.look_ahead("", "`condense`", "remove it, or move it to the encoder")

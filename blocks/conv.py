@@ -36,9 +36,18 @@ class Conv(Block):
     convolution.
     """
 
-    def __init__(self, site: Site, *, kernel: Count = 3, activation: Activation = "none", dilation: Count = 1,
-                 stride: Count = 1, width: Count | None = None, depthwise: bool = False,
-                 weight_norm: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: Count = 3,
+        activation: Activation = "none",
+        dilation: Count = 1,
+        stride: Count = 1,
+        width: Count | None = None,
+        depthwise: bool = False,
+        weight_norm: bool = False,
+    ) -> None:
         super().__init__()
         stream = site.sequence("conv")
         if stride > 1:
@@ -89,6 +98,10 @@ def _width(site: Site, width: int | None, depthwise: bool) -> int:
     if not depthwise:
         return site.width if width is None else width
     if width not in (None, site.stream.width):
-        raise BlockError("width", f"a depthwise convolution keeps the width that arrives, {site.stream.width}",
-                         code="width", fix="remove `width`, or put a `linear` after this block")  # fmt: skip
+        raise BlockError(
+            "width",
+            f"a depthwise convolution keeps the width that arrives, {site.stream.width}",
+            code="width",
+            fix="remove `width`, or put a `linear` after this block",
+        )
     return site.stream.width

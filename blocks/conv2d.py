@@ -26,8 +26,14 @@ class Conv2d(Block):
     Raises BlockError where a sequence arrives, and on a causal site.
     """
 
-    def __init__(self, site: Site, *, kernel: tuple[Count, Count] = (3, 3), activation: Activation = "none",
-                 width: Count | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: tuple[Count, Count] = (3, 3),
+        activation: Activation = "none",
+        width: Count | None = None,
+    ) -> None:
         super().__init__()
         stream = site.grid("conv2d")
         site.look_ahead("", "a convolution over the whole grid", fix="move it to the encoder")

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.attention import attend, heads_divide, join_heads, split_heads, spread
+from blocks.core.attention_scores import maps, score_fits, score_of
+from blocks.core.attention_sources import linear, read, sources_of
 from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, Rate, Site, State
-from blocks.core.local import Sight, local_fits, local_of
-from blocks.core.reading import beside, read_beside
-from blocks.core.scores import maps, score_fits, score_of
-from blocks.core.sources import linear, read, sources_of
+from blocks.core.local_attention import Sight, local_fits, local_of
+from blocks.core.named_inputs import beside, read_beside
 
 
 class CrossAttention(Block):

@@ -38,14 +38,25 @@ class DiscreteStacks(Block):
     what is copied is of another kind.
     """
 
-    def __init__(self, site: Site, *, stacks: Count = 10, depth: Count = 2, cells: Count = 64, no_op: bool = True,
-                 rounding: Literal["none", "evaluation"] = "none",
-                 initial_state: InitialState = "zeros") -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        stacks: Count = 10,
+        depth: Count = 2,
+        cells: Count = 64,
+        no_op: bool = True,
+        rounding: Literal["none", "evaluation"] = "none",
+        initial_state: InitialState = "zeros",
+    ) -> None:
         super().__init__()
         stream = site.sequence("discrete_stacks")
         if depth > cells:
-            raise BlockError("depth", f"{depth} numbers are read of a stack that holds {cells}",
-                             fix=f"write `depth: {cells}`, or `cells: {depth}`")  # fmt: skip
+            raise BlockError(
+                "depth",
+                f"{depth} numbers are read of a stack that holds {cells}",
+                fix=f"write `depth: {cells}`, or `cells: {depth}`",
+            )
         self.depth, self.sizes, self.actions, self.rounding = depth, (stacks, cells), 2 + no_op, rounding
         self.out = stream._replace(width=stacks * depth)
         self.state_kind = ("discrete_stacks", ("stacks", stacks), ("cells", cells))

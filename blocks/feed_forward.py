@@ -21,8 +21,9 @@ class FeedForward(Block):
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """
 
-    def __init__(self, site: Site, *, hidden: Count | None = None, activation: Activation = "relu",
-                 dropout: Rate = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self, site: Site, *, hidden: Count | None = None, activation: Activation = "relu", dropout: Rate = 0.0
+    ) -> None:
         super().__init__()
         width = site.stream.width
         hidden = 4 * width if hidden is None else hidden

@@ -22,11 +22,19 @@ class Flatten(Block):
         super().__init__()
         stream = site.grid("flatten")
         if site.causal:
-            raise BlockError("", f"{site.causal} has one position for each token, and `flatten` makes "
-                             f"{stream.columns} of it", code="pace", fix="write `- sum` or `- column: 0`")  # fmt: skip
+            raise BlockError(
+                "",
+                f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it",
+                code="pace",
+                fix="write `- sum` or `- column: 0`",
+            )
         if stream.pace.denominator > 1:  # rounded up, W times fewer positions are not as many as `pace` says
-            raise BlockError("", f"a stream of {stream.pace} positions per token cannot be flattened", code="pace",
-                             fix="write `- sum` or `- column: 0`, or shorten the stream after it")  # fmt: skip
+            raise BlockError(
+                "",
+                f"a stream of {stream.pace} positions per token cannot be flattened",
+                code="pace",
+                fix="write `- sum` or `- column: 0`, or shorten the stream after it",
+            )
         self.out = stream._replace(grid=False, columns=0, pace=stream.pace * stream.columns)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -33,8 +33,11 @@ class Grid(Block):
     def __init__(self, site: Site, *, columns: Count = 4, room: Room = 2.0) -> None:
         super().__init__()
         stream = site.sequence("grid")
-        site.look_ahead("", "a grid, which is as long as the answer,",
-                        fix="put it into the encoder; `active_memory` reads it from there")  # fmt: skip
+        site.look_ahead(
+            "",
+            "a grid, which is as long as the answer,",
+            fix="put it into the encoder; `active_memory` reads it from there",
+        )
         self.columns, self.room = columns, room
         self.out = stream._replace(grid=True, columns=columns)
 

@@ -22,8 +22,15 @@ class Linear(Block):
     Shapes: (B, T, .) -> (B, T, width), or so for each cell of a grid.
     """
 
-    def __init__(self, site: Site, *, width: Count | None = None, activation: Activation = "none",
-                 bias: bool = True, weight_norm: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        width: Count | None = None,
+        activation: Activation = "none",
+        bias: bool = True,
+        weight_norm: bool = False,
+    ) -> None:
         super().__init__()
         width = site.width if width is None else width
         self.activation = activation

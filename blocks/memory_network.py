@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Bounds, Context, Count, Memory, Rate, Site, State
-from blocks.core.sentences import (
+from blocks.core.sentence_encoding import (
     Encoding,
     Size,
     aged_at_random,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Site, State
-from blocks.core.machine import LEAST, Choices, cells_of, chosen, cleared, entropy_of, sizes, started, stepped
+from blocks.core.register_machine import LEAST, Choices, cells_of, chosen, cleared, entropy_of, sizes, started, stepped
 
 Steps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 """Two or more: what the last step writes into registers is read by nobody."""
@@ -44,14 +44,26 @@ class Nram(Block):
     Raises BlockError on a causal site, where a grid arrives, and where M is less than 3.
     """
 
-    def __init__(self, site: Site, *, steps: Steps = 10, registers: Count = 4, hidden: Count = 64, layers: Count = 1,
-                 entropy: Bonus = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        steps: Steps = 10,
+        registers: Count = 4,
+        hidden: Count = 64,
+        layers: Count = 1,
+        entropy: Bonus = 0.0,
+    ) -> None:
         super().__init__()
         self.out = site.sequence("nram")
         site.look_ahead("", "`nram`", "move it to the encoder, and read what it made with `- aligned`")
         if self.out.width < 3:
-            raise BlockError("", f"the machine counts from 0 to {self.out.width - 1}, and needs 3 integers or more",
-                             code="width", fix="write `integers: {below: 3}` or more")  # fmt: skip
+            raise BlockError(
+                "",
+                f"the machine counts from 0 to {self.out.width - 1}, and needs 3 integers or more",
+                code="width",
+                fix="write `integers: {below: 3}` or more",
+            )
         self.steps, self.registers, self.entropy = steps, registers, entropy
         widths = [registers, *[hidden] * layers]
         inner = [each for pair in pairwise(widths) for each in (nn.Linear(*pair), nn.Tanh())]

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from blocks.core import addressing
 from blocks.core.addressing import Way, Where
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, InitialState, Site, State
-from blocks.core.tape import Filling, Tape
+from blocks.core.slot_memory import Filling, Tape
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many slots a head may move in one step."""
@@ -50,17 +50,31 @@ class Ntm(Block):
     kind, and for a `memory` beside one that is copied.
     """
 
-    def __init__(self, site: Site, *, slots: Count = 128, slot_width: Count = 20, read_heads: Count = 1,
-                 write_heads: Count = 1, shift: Shift = 1, memory: Filling = "constant",
-                 initial_state: InitialState = "zeros") -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        slots: Count = 128,
+        slot_width: Count = 20,
+        read_heads: Count = 1,
+        write_heads: Count = 1,
+        shift: Shift = 1,
+        memory: Filling = "constant",
+        initial_state: InitialState = "zeros",
+    ) -> None:
         super().__init__()
         _refuse(slots, shift, memory, initial_state)
         stream = site.sequence("ntm")
         self.slots, self.slot_width, self.shift = slots, slot_width, shift
         self.reading, self.writing = read_heads, write_heads
         self.out = stream._replace(width=read_heads * slot_width)
-        self.state_kind = ("ntm", ("slots", slots), ("slot_width", slot_width), ("read_heads", read_heads),
-                           ("write_heads", write_heads))  # fmt: skip
+        self.state_kind = (
+            "ntm",
+            ("slots", slots),
+            ("slot_width", slot_width),
+            ("read_heads", read_heads),
+            ("write_heads", write_heads),
+        )
         self.asks = nn.Linear(stream.width, (read_heads + write_heads) * sum(addressing.sizes(slot_width, shift)))
         self.writes = nn.Linear(stream.width, 2 * write_heads * slot_width)
         for layer in (self.asks, self.writes):
@@ -77,8 +91,9 @@ class Ntm(Block):
         memory, places, read = state
         told = self._told(x, memory.dtype)
         with exactly(memory):
-            memory, passed, reads = Steps.apply(memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask,
-                                                *told)  # fmt: skip
+            memory, passed, reads = Steps.apply(
+                memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask, *told
+            )
         self._shown(passed, context)
         reads = reads.flatten(2)  # (B, T, R M)
         return reads.to(x.dtype), (memory.mT, passed[:, -1], reads[:, -1])
@@ -139,8 +154,9 @@ class Steps(torch.autograd.Function):
         return total, places, read, None, *(torch.stack(each[::-1], 1) for each in zip(*grads, strict=True))
 
 
-def back(total: Tensor, places: Tensor, read: Tensor, way: Way, after: Tensors,
-         told: Sequence[Tensor]) -> tuple[Tensors, Tensors]:  # fmt: skip
+def back(
+    total: Tensor, places: Tensor, read: Tensor, way: Way, after: Tensors, told: Sequence[Tensor]
+) -> tuple[Tensors, Tensors]:
     """Of a step's gradients of the places and of what is read: those of what was before, and was told.
 
     `after` are the memory and the places that it left. The memory's gradient goes to `total`, in place.
@@ -192,8 +208,14 @@ def _refuse(slots: int, shift: int, memory: str, initial_state: str | dict[str, 
     """Raises BlockError where settings do not go together."""
     needed = 2 * shift + 1
     if needed > slots:
-        raise BlockError("shift", f"a head that moves {shift} slots either way needs {needed}, and there are {slots}",
-                         fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`")  # fmt: skip
+        raise BlockError(
+            "shift",
+            f"a head that moves {shift} slots either way needs {needed}, and there are {slots}",
+            fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`",
+        )
     if memory != "constant" and isinstance(initial_state, dict):
-        raise BlockError("memory", "the memory of another ntm is continued here, and needs none to begin with",
-                         fix="remove `memory` here, and write it where the copied ntm stands")  # fmt: skip
+        raise BlockError(
+            "memory",
+            "the memory of another ntm is continued here, and needs none to begin with",
+            fix="remove `memory` here, and write it where the copied ntm stands",
+        )

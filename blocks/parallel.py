@@ -32,8 +32,13 @@ class Parallel(Block):
     Raises BlockError where there is no branch, where a name is taken, or where lengths, kinds or widths differ.
     """
 
-    def __init__(self, site: Site, *, branches: Branches,
-                 merge: Literal["sum", "mean", "concat", "gate", "max", "attention"] = "sum") -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        branches: Branches,
+        merge: Literal["sum", "mean", "concat", "gate", "max", "attention"] = "sum",
+    ) -> None:
         super().__init__()
         written: list[tuple[str | int, Any]]
         written = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
@@ -127,8 +132,12 @@ class Chooser(nn.Module):
 def _asked_at_each_position(site: Site, stream: Stream) -> None:
     """Raises BlockError where the branches end with other positions than the stream that asks which to read."""
     if stream._replace(width=0) != site.stream._replace(width=0):
-        raise BlockError("merge", "`attention` asks at each position that arrives, and the branches end with others",
-                         code="pace", fix="write `merge: gate`, or keep the positions")  # fmt: skip
+        raise BlockError(
+            "merge",
+            "`attention` asks at each position that arrives, and the branches end with others",
+            code="pace",
+            fix="write `merge: gate`, or keep the positions",
+        )
 
 
 def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
@@ -138,17 +147,27 @@ def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> 
     first, said = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
     for other, stream in zip(said[1:], streams[1:], strict=True):
         if (stream.grid, stream.columns) != (first.grid, first.columns):
-            raise BlockError("branches", f"the branches {said[0]} and {other} end with {first.described} and "
-                             f"{stream.described}", code="kind",
-                             fix="end all alike: with a sequence, or with a grid of as many columns")  # fmt: skip
+            raise BlockError(
+                "branches",
+                f"the branches {said[0]} and {other} end with {first.described} and {stream.described}",
+                code="kind",
+                fix="end all alike: with a sequence, or with a grid of as many columns",
+            )
         if stream.pace != first.pace:
-            raise BlockError("branches", f"the branches {said[0]} and {other} end with different positions",
-                             code="pace", fix="change the length in all alike, or after the merge")  # fmt: skip
+            raise BlockError(
+                "branches",
+                f"the branches {said[0]} and {other} end with different positions",
+                code="pace",
+                fix="change the length in all alike, or after the merge",
+            )
         if merge != "concat" and stream.width != first.width:
             widths = f"{first.width} and {stream.width} wide"
-            raise BlockError("branches", f"the branches {said[0]} and {other} end {widths}, and `merge: {merge}` needs "
-                             "one width", code="width",
-                             fix=f"end {other} with `- linear: {first.width}`, or write `merge: concat`")  # fmt: skip
+            raise BlockError(
+                "branches",
+                f"the branches {said[0]} and {other} end {widths}, and `merge: {merge}` needs one width",
+                code="width",
+                fix=f"end {other} with `- linear: {first.width}`, or write `merge: concat`",
+            )
 
 
 def _give(site: Site, label: str | None, stream: Stream) -> None:

@@ -28,15 +28,24 @@ class Positions(Block):
     sinusoidal positions.
     """
 
-    def __init__(self, site: Site, *, kind: Literal["sinusoidal", "learned"] = "sinusoidal",
-                 max_length: Count | None = None, per_iteration: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kind: Literal["sinusoidal", "learned"] = "sinusoidal",
+        max_length: Count | None = None,
+        per_iteration: bool = False,
+    ) -> None:
         super().__init__()
         stream = site.sequence("positions")
         if per_iteration:
             _repeated(site)
         if kind == "sinusoidal" and max_length is not None:
-            raise BlockError("max_length", "sinusoidal positions have no table, and so no last row",
-                             fix="remove it, or write `kind: learned`")  # fmt: skip
+            raise BlockError(
+                "max_length",
+                "sinusoidal positions have no table, and so no last row",
+                fix="remove it, or write `kind: learned`",
+            )
         self.width, self.per_iteration = stream.width, per_iteration
         self.table = nn.Embedding(max_length or 512, self.width) if kind == "learned" else None
         self.out = stream
@@ -61,8 +70,11 @@ class Positions(Block):
 def _repeated(site: Site) -> None:
     """Raises BlockError where no repeat stands around the site. Of a named stack that is not known: its uses may."""
     if site.path[:1] == ("model",) and "repeat" not in site.path and site.path[1] != "stacks":
-        raise BlockError("per_iteration", "there is no `repeat` around it, so no iteration to count",
-                         fix="remove `per_iteration`, or move this block into the stack of a `repeat`")  # fmt: skip
+        raise BlockError(
+            "per_iteration",
+            "there is no `repeat` around it, so no iteration to count",
+            fix="remove `per_iteration`, or move this block into the stack of a `repeat`",
+        )
 
 
 def sinusoids(where: Tensor, width: int) -> Tensor:

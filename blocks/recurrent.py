@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Blocks, Context, Named, Output, Site, State
-from blocks.core.names import PREV
+from blocks.core.scope import PREV
 from blocks.core.stack import Stack, keeps_positions
 
 ROUNDS = 8
@@ -64,8 +64,9 @@ class Recurrent(Block):
         board.update({name: context.board[name] for name in self.given})
         return x, ((*head, *body, *tail), previous)
 
-    def _loop(self, which: slice, x: Tensor, state: State, previous: tuple[Tensor, ...],
-              context: Context) -> tuple[Tensor, State, tuple[Tensor, ...]]:  # fmt: skip
+    def _loop(
+        self, which: slice, x: Tensor, state: State, previous: tuple[Tensor, ...], context: Context
+    ) -> tuple[Tensor, State, tuple[Tensor, ...]]:
         """Runs some of the blocks position by position, and puts what they name on the board, whole."""
         if which.start == which.stop:
             return x, state, previous
@@ -102,8 +103,9 @@ def one_by_one(board: Mapping[str, Output], masks: Sequence[Tensor]) -> list[dic
 
 def whole(outputs: Sequence[Output]) -> Output:
     """The output at all positions, from those at each; with the last state."""
-    return Output(torch.cat([each.states for each in outputs], 1), torch.cat([each.mask for each in outputs], 1),
-                  outputs[-1].last)  # fmt: skip
+    return Output(
+        torch.cat([each.states for each in outputs], 1), torch.cat([each.mask for each in outputs], 1), outputs[-1].last
+    )
 
 
 # ------------------------------------------------------------------------------------------- what is known before data
@@ -124,16 +126,24 @@ def settled(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
         if not moved:
             return made
         known = made
-    raise BlockError("stack", f"`{moved[0]}` is made of `prev.{moved[0]}`, and is wider at each step", code="width",
-                     fix=f"end what makes `{moved[0]}` with `- linear`, which gives it a width of its own")  # fmt: skip
+    raise BlockError(
+        "stack",
+        f"`{moved[0]}` is made of `prev.{moved[0]}`, and is wider at each step",
+        code="width",
+        fix=f"end what makes `{moved[0]}` with `- linear`, which gives it a width of its own",
+    )
 
 
 def _sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None:
     """Raises BlockError where what is read as one step before is a grid."""
     for name in previous:
         if made[name].stream.grid:
-            raise BlockError("stack", f"`{PREV}{name}` is one step of a grid, and a recurrent carries sequences",
-                             code="kind", fix="name what `column`, `sum` or `flatten` makes of it")  # fmt: skip
+            raise BlockError(
+                "stack",
+                f"`{PREV}{name}` is one step of a grid, and a recurrent carries sequences",
+                code="kind",
+                fix="name what `column`, `sum` or `flatten` makes of it",
+            )
 
 
 def previous_of(reads: Iterable[str]) -> set[str]:

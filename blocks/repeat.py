@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from blocks.core.contract import Block, BlockError, Blocks, Bounds, Context, Count, Output, Positive, Site, State
 from blocks.core.recompute import Step, recomputed
-from blocks.core.relaxed import Parameters, apart, effective, pull_at
+from blocks.core.relaxation import Parameters, apart, effective, pull_at
 from blocks.core.stack import Stack, keeps_stream
 
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
@@ -42,9 +42,18 @@ class Repeat(Block):
     more sets than iterations, or nothing to have sets of, and where `length` stands in a decoder.
     """
 
-    def __init__(self, site: Site, *, times: Count | Literal["length"], stack: Blocks, share: bool = False,
-                 sets: Count = 1, pull: Positive = 5e-4, join: Share = 0.5,
-                 recompute: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        times: Count | Literal["length"],
+        stack: Blocks,
+        share: bool = False,
+        sets: Count = 1,
+        pull: Positive = 5e-4,
+        join: Share = 0.5,
+        recompute: bool = False,
+    ) -> None:
         super().__init__()
         self.times = None if times == "length" else times
         _refuse(site, self.times, share, sets)
@@ -59,8 +68,9 @@ class Repeat(Block):
         if share:
             keeps_stream(site, built[0], "a shared repeat enters it again")
         if sets > 1 and not any(True for _ in built[0].parameters()):
-            raise BlockError("sets", "nothing in the stack has parameters, so there are no sets of them",
-                             fix="remove `sets`")  # fmt: skip
+            raise BlockError(
+                "sets", "nothing in the stack has parameters, so there are no sets of them", fix="remove `sets`"
+            )
         self.stacks = nn.ModuleList(built)
         self.given = tuple(sorted(site.names.given - taken))
         self.joined: Tensor
@@ -131,16 +141,24 @@ class Repeat(Block):
 def _refuse(site: Site, times: int | None, share: bool, sets: int) -> None:
     """Raises BlockError where a stack cannot be repeated so."""
     if times is None and not share:
-        raise BlockError("times", "as many steps as a row has positions cannot have parameters of their own",
-                         fix="write `share: true`")  # fmt: skip
+        raise BlockError(
+            "times",
+            "as many steps as a row has positions cannot have parameters of their own",
+            fix="write `share: true`",
+        )
     if times is None and site.causal:
-        raise BlockError("times", f"{site.causal} does not know how long its answer will be", code="causality",
-                         fix="write a number, or move the repeat to the encoder")  # fmt: skip
+        raise BlockError(
+            "times",
+            f"{site.causal} does not know how long its answer will be",
+            code="causality",
+            fix="write a number, or move the repeat to the encoder",
+        )
     if sets > 1 and not share:
         raise BlockError("sets", "only shared parameters have several sets", fix="write `share: true`")
     if times is not None and sets > times:
-        raise BlockError("sets", f"{times} iterations cannot take {sets} sets of parameters",
-                         fix=f"write `sets: {times}` or less")  # fmt: skip
+        raise BlockError(
+            "sets", f"{times} iterations cannot take {sets} sets of parameters", fix=f"write `sets: {times}` or less"
+        )
 
 
 def _with(stack: Stack, parameters: Parameters) -> Step:

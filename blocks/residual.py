@@ -25,8 +25,15 @@ class Residual(Block):
     Raises BlockError where the stack changes the width, the length or the kind of the stream.
     """
 
-    def __init__(self, site: Site, *, stack: Blocks, norm: Literal["none", "pre", "post"] = "none",
-                 scale: Positive = 1.0, dropout: Rate = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        stack: Blocks,
+        norm: Literal["none", "pre", "post"] = "none",
+        scale: Positive = 1.0,
+        dropout: Rate = 0.0,
+    ) -> None:
         super().__init__()
         self.stack = site.stack(("stack",), stack)
         keeps_stream(site, self.stack, "a residual adds what entered")

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Rate, Site, State
-from blocks.core.initial import Initial
-from blocks.core.normed import normed
+from blocks.core.initial_state import Initial
+from blocks.core.layer_norm_rnn import normed
 from blocks.core.recurrence import Cell, Recurrence, recurrence, reverse
 
 
@@ -41,15 +41,28 @@ class Rnn(Block):
     cell, a state to copy of another kind.
     """
 
-    def __init__(self, site: Site, *, cell: Cell = "lstm", width: Count | None = None, layers: Count = 1,
-                 bidirectional: bool = False, reset: Literal["before", "after"] = "before",
-                 projection: Count | None = None, norm: Literal["none", "gates"] = "none",
-                 initial_state: InitialState = "zeros", dropout: Rate = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        cell: Cell = "lstm",
+        width: Count | None = None,
+        layers: Count = 1,
+        bidirectional: bool = False,
+        reset: Literal["before", "after"] = "before",
+        projection: Count | None = None,
+        norm: Literal["none", "gates"] = "none",
+        initial_state: InitialState = "zeros",
+        dropout: Rate = 0.0,
+    ) -> None:
         super().__init__()
         stream, width = site.sequence("rnn"), site.width if width is None else width
         if bidirectional:
-            site.look_ahead("bidirectional", "a bidirectional rnn",
-                            "remove `bidirectional: true`, or move this block to the encoder")  # fmt: skip
+            site.look_ahead(
+                "bidirectional",
+                "a bidirectional rnn",
+                "remove `bidirectional: true`, or move this block to the encoder",
+            )
         _refuse(cell, width, bidirectional, reset, projection, norm)
         self.directions = 2 if bidirectional else 1
         self.dropout = dropout
@@ -64,8 +77,14 @@ class Rnn(Block):
 
         built = [layer(one) for one in arriving for _ in range(self.directions)]
         self.layers = nn.ModuleList(built)
-        self.state_kind = ("rnn", ("cell", cell), ("layers", layers), ("width", width),
-                           ("projection", projection or "none"), ("directions", self.directions))  # fmt: skip
+        self.state_kind = (
+            "rnn",
+            ("cell", cell),
+            ("layers", layers),
+            ("width", width),
+            ("projection", projection or "none"),
+            ("directions", self.directions),
+        )
         self.initial = Initial(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -96,15 +115,29 @@ def _refuse(cell: Cell, width: int, bidirectional: bool, reset: str, projection:
     if cell != "gru" and reset == "after":
         raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")
     if projection is not None and cell != "lstm":
-        raise BlockError("projection", f"only an lstm has a projection, and this is `{cell}`",
-                         fix="remove `projection`, or put a `linear` after this block")  # fmt: skip
+        raise BlockError(
+            "projection",
+            f"only an lstm has a projection, and this is `{cell}`",
+            fix="remove `projection`, or put a `linear` after this block",
+        )
     if projection is not None and norm != "none":
-        raise BlockError("projection", "an lstm with normalised gates has no projection",
-                         fix="remove `projection`, or put a `linear` after this block")  # fmt: skip
+        raise BlockError(
+            "projection",
+            "an lstm with normalised gates has no projection",
+            fix="remove `projection`, or put a `linear` after this block",
+        )
     if projection is not None and projection >= width:
-        raise BlockError("projection", f"{projection} is not narrower than the cells, which are {width} wide",
-                         code="width", fix=f"choose a projection below {width}")  # fmt: skip
+        raise BlockError(
+            "projection",
+            f"{projection} is not narrower than the cells, which are {width} wide",
+            code="width",
+            fix=f"choose a projection below {width}",
+        )
     for setting, value in (("width", width), ("projection", projection or 0)):
         if bidirectional and value % 2:
-            raise BlockError(setting, f"a bidirectional rnn gives each direction half of its width, and {value} is odd",
-                             code="width", fix=f"write `{setting}: {value + 1}`")  # fmt: skip
+            raise BlockError(
+                setting,
+                f"a bidirectional rnn gives each direction half of its width, and {value} is odd",
+                code="width",
+                fix=f"write `{setting}: {value + 1}`",
+            )

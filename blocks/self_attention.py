@@ -34,9 +34,16 @@ class SelfAttention(Block):
     even width, and for a `max_distance` of other positions than relative ones.
     """
 
-    def __init__(self, site: Site, *, heads: Count = 8, dropout: Rate = 0.0, window: Count | None = None,
-                 positions: Literal["none", "relative", "rotary"] = "none",
-                 max_distance: Count | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        site: Site,
+        *,
+        heads: Count = 8,
+        dropout: Rate = 0.0,
+        window: Count | None = None,
+        positions: Literal["none", "relative", "rotary"] = "none",
+        max_distance: Count | None = None,
+    ) -> None:
         super().__init__()
         stream = site.sequence("self_attention")
         width = stream.width
@@ -54,8 +61,11 @@ class SelfAttention(Block):
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
             self.relative = Relative(width // heads, furthest, future=not self.causal)
         elif max_distance is not None:
-            raise BlockError("max_distance", "only relative positions have a largest distance",
-                             fix="remove it, or write `positions: relative`")  # fmt: skip
+            raise BlockError(
+                "max_distance",
+                "only relative positions have a largest distance",
+                fix="remove it, or write `positions: relative`",
+            )
         if self.rotary:
             _even(heads, width)
 
@@ -137,5 +147,6 @@ def _even(heads: int, width: int) -> None:
     if each % 2:
         fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
         fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
-        raise BlockError("positions", f"rotary positions turn pairs of features, and a head is {each} wide",
-                         code="width", fix=fix)  # fmt: skip
+        raise BlockError(
+            "positions", f"rotary positions turn pairs of features, and a head is {each} wide", code="width", fix=fix
+        )

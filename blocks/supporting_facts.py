@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, BlockError, Context, Count, Memory, Positive, Site, State
-from blocks.core.sentences import Encoding, as_sentence, as_story, embedded, matrix, question_of
+from blocks.core.sentence_encoding import Encoding, as_sentence, as_story, embedded, matrix, question_of
 
 
 class SupportingFacts(Block):
@@ -54,8 +54,12 @@ class SupportingFacts(Block):
         stream = site.sequence("supporting_facts")
         self.memory = site.memory(from_)
         if query is None:
-            raise BlockError("query", "nothing says what is asked", code="memory",
-                             fix=f"write `query: {site.encoders[0]}`, or another memory")  # fmt: skip
+            raise BlockError(
+                "query",
+                "nothing says what is asked",
+                code="memory",
+                fix=f"write `query: {site.encoders[0]}`, or another memory",
+            )
         self.question, self.width = query, width or site.width
         self.hops, self.encoding, self.margin = hops, encoding, margin
         self.asked = matrix(2 * self.width, question_of(site, query).width)  # for U x, for the answer

@@ -2,7 +2,7 @@
 
     import composer
 
-    recipe = composer.load("recipes/quickstart.yaml")         # or objects: `from composer.words import Recipe`
+    recipe = composer.load("recipes/quickstart.yaml")         # or objects: `from composer.recipe.classes import Recipe`
     composer.check(recipe), composer.plan(recipe).parameters  # every fault; what it will cost
     composer.draw(recipe).svg()                               # its architecture
     composer.train(recipe, run="runs/quickstart")             # writes a run folder
@@ -23,27 +23,47 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from composer.api import build, check, diff, draw, export, fingerprints, plan, train, translate
     from composer.errors import ComposerError, DataError, Fault, RecipeError, RunError
-    from composer.evaluator import evaluate
-    from composer.recipe import Recipe, load
-    from composer.reports.report import report
-    from composer.runs import Run, open_run
-    from composer.sharing.packing import pack
-    from composer.sharing.pulling import pull
+    from composer.evaluation.evaluate import evaluate
+    from composer.hub.pack import pack
+    from composer.hub.pull import pull
+    from composer.inference.run import Run, open_run
+    from composer.recipe.recipe import Recipe, load
+    from composer.viz.report import report
 
 __all__ = [
-    "ComposerError", "DataError", "Fault", "Recipe", "RecipeError", "Run", "RunError", "build", "check", "diff", "draw",
-    "evaluate", "export", "fingerprints", "load", "open_run", "pack", "plan", "pull", "report", "train", "translate",
-]  # fmt: skip
+    "ComposerError",
+    "DataError",
+    "Fault",
+    "Recipe",
+    "RecipeError",
+    "Run",
+    "RunError",
+    "build",
+    "check",
+    "diff",
+    "draw",
+    "evaluate",
+    "export",
+    "fingerprints",
+    "load",
+    "open_run",
+    "pack",
+    "plan",
+    "pull",
+    "report",
+    "train",
+    "translate",
+]
 
 _HOMES = {
-    "load": "composer.recipe",
-    "Recipe": "composer.recipe",
-    "open_run": "composer.runs",
-    "Run": "composer.runs",
-    "evaluate": "composer.evaluator",
-    "report": "composer.reports.report",
-    "pack": "composer.sharing.packing",
-    "pull": "composer.sharing.pulling",
+    "load": "composer.recipe.recipe",
+    "Recipe": "composer.recipe.recipe",
+    "open_run": "composer.inference.run",
+    "Run": "composer.inference.run",
+    "evaluate": "composer.evaluation.evaluate",
+    "report": "composer.viz.report",
+    "pack": "composer.hub.pack",
+    "pull": "composer.hub.pull",
     **dict.fromkeys(
         ("build", "check", "diff", "draw", "export", "fingerprints", "plan", "train", "translate"), "composer.api"
     ),

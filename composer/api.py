@@ -1,4 +1,4 @@
-"""What the commands do, as functions: what takes a recipe takes its file, and objects of `composer.words`, too.
+"""The commands as functions. What takes a recipe takes its file, and objects of `composer.recipe.classes`, too.
 
 Torch is imported by the first call that needs a model.
 """
@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from composer.errors import ComposerError, Fault
-from composer.recipe import Recipe, load
-from composer.written import WrittenRecipe
+from composer.recipe.recipe import Recipe, load
+from composer.recipe.serialization import RecipeObjectRoot
 
-RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.words"
+RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from composer.differences.difference import Difference
-    from composer.drawings.drawing import Drawing
-    from composer.model import EncoderDecoder
-    from composer.planner import Plan
-    from composer.runs import Run
-    from composer.training.outcome import Outcome
+    from composer.comparison.diff import Difference
+    from composer.inference.run import Run
+    from composer.model.encoder_decoder import EncoderDecoder
+    from composer.model.planner import Plan
+    from composer.training.finalize import TrainingResult
+    from composer.viz.architecture.drawing import Drawing
 
-    AnyRecipe = Recipe | WrittenRecipe | str | Path
+    AnyRecipe = Recipe | RecipeObjectRoot | str | Path
     """A recipe, the objects of one, or its file."""
     AnyRun = Run | str | Path
     """A run that was opened, or its folder."""
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 def check(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[Fault]:
     """Every fault of a recipe, of its model and of its data files; none where it trains. Writes nothing.
 
-    recipe: a file, a loaded recipe, or objects of `composer.words`. overrides: `key=value` settings laid over it, not
+    recipe: a file, a loaded recipe, or recipe objects. overrides: `key=value` settings laid over it, not
     over one that is loaded. data: where data files are looked up first. Printing a fault's `render()` shows its line.
     """
-    from composer.checker import check_loaded
+    from composer.checking import check_recipe
 
     try:
-        check_loaded(opened(recipe, overrides, data))
+        check_recipe(opened(recipe, overrides, data))
     except ComposerError as error:
         return error.faults
     return []
@@ -67,7 +67,7 @@ def build(
     found = opened(recipe, overrides)
     if vocabularies is None:
         return found.build()
-    from composer.builder import build as build_model
+    from composer.model.builder import build as build_model
 
     return build_model(found, vocabularies)
 
@@ -79,7 +79,7 @@ def train(
     resume: bool = False,
     start_from: str | Path | None = None,
     overrides: Sequence[str] = (),
-) -> Outcome:
+) -> TrainingResult:
     """Trains a recipe and writes the run folder `run` (`runs/NAME`), which `open_run` opens.
 
     overrides: `key=value` settings laid over it. data: where data files are looked up first. resume: whether it goes on
@@ -100,13 +100,15 @@ def translate(
     With several encoders a line has their texts with tabs between. overrides: `decoding...=value`. beam: the size of
     its search. Raises RunError, RecipeError and DataError.
     """
-    from composer.runs import Run, decoding_of, open_run, translations
+    from composer.inference.run import Run, decoding_of, open_run, translations
 
     listed = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
     if not listed or not all(isinstance(each, (Run, str, Path)) for each in listed):
         raise TypeError(f"this takes a run's folder, a run that was opened, or several; not {runs!r:.80}")
-    found = [each if isinstance(each, Run) else open_run(each, () if at else several(overrides))
-             for at, each in enumerate(listed)]  # fmt: skip
+    found = [
+        each if isinstance(each, Run) else open_run(each, () if at else several(overrides))
+        for at, each in enumerate(listed)
+    ]
     answers = translations(found, lines, decoding_of(found[0].recipe, beam))
     return [best.text for best, *_ in answers]
 
@@ -116,9 +118,9 @@ def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
 
     overrides: `key=value` settings laid over it. Raises RecipeError with every fault, and RunError.
     """
-    from composer.drawings.drawing import draw as draw_recipe
+    from composer.viz.architecture.drawing import draw as draw_recipe
 
-    if isinstance(what, (Recipe, WrittenRecipe)):
+    if isinstance(what, (Recipe, RecipeObjectRoot)):
         return draw_recipe(opened(what, overrides))
     return draw_recipe(named(what), several(overrides))
 
@@ -131,7 +133,7 @@ def diff(
     data: where data files are looked up first. quick: whether what two runs translate is left out, and so whether
     chance explains their scores. Raises RecipeError with every fault, and RunError.
     """
-    from composer.differences.difference import diff as compare
+    from composer.comparison.diff import diff as compare
 
     return compare(named(a), named(b), data, quick)
 
@@ -142,7 +144,7 @@ def fingerprints(what: AnyRecipe | AnyRun, data: str | Path | None = None) -> di
     data: where data files are looked up first; they count by what is read from them. `says` is of the recipe alone.
     Raises RecipeError, DataError and RunError.
     """
-    from composer.identity import fingerprints as find
+    from composer.fingerprint import fingerprints as find
 
     return find(named(what), data)
 
@@ -152,7 +154,7 @@ def export(what: AnyRecipe | AnyRun, path: str | Path) -> Path:
 
     Raises RecipeError with every fault, and RunError where the file cannot be written.
     """
-    from composer.exports.script import export_script
+    from composer.exporters.script import export_script
 
     return export_script(named(what), path)
 
@@ -162,7 +164,7 @@ def named(what: AnyRecipe | AnyRun) -> Recipe | str | Path:
 
     Raises RecipeError.
     """
-    if isinstance(what, WrittenRecipe):
+    if isinstance(what, RecipeObjectRoot):
         return what.recipe()
     if is_run(what):
         return what.folder.path
@@ -173,7 +175,7 @@ def named(what: AnyRecipe | AnyRun) -> Recipe | str | Path:
 
 def is_run(what: object) -> TypeIs[Run]:
     """Whether a run was opened; asks without importing torch, which nobody has a run without."""
-    runs = sys.modules.get("composer.runs")
+    runs = sys.modules.get("composer.inference.run")
     return runs is not None and isinstance(what, runs.Run)
 
 
@@ -185,7 +187,7 @@ def several(overrides: Sequence[str]) -> Sequence[str]:
 def opened(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
     """The recipe that is meant. Raises RecipeError, and TypeError for settings laid over what has been loaded."""
     overrides = several(overrides)
-    if isinstance(recipe, WrittenRecipe):
+    if isinstance(recipe, RecipeObjectRoot):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):
         if not isinstance(recipe, (str, os.PathLike)) or is_run(recipe):

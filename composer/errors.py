@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
 
-LISTED = 5  # of many things that are told
-MOST_SAID = 300  # characters of what a library says
+MAX_LISTED = 5  # of many things that are told
+MAX_LIBRARY_MESSAGE = 300  # characters of what a library says
 WINDOW = 120  # an excerpt of a longer line is cut to about this many characters around the fault
 
 
@@ -104,66 +104,95 @@ class RunFailed(RunError):
     status = 1
 
 
-def show_path(path: Iterable[str | int]) -> str:
+def format_path(path: Iterable[str | int]) -> str:
     """A path as a reader writes it: ("model", "encoder", 1, "rnn") is `model.encoder[1].rnn`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
-def reason_of(error: OSError) -> str:
+def os_error_reason(error: OSError) -> str:
     """Why the system refuses something, in its words."""
     return (error.strerror or str(error)).lower()
 
 
-def cure(error: OSError) -> str:
+def os_error_hint(error: OSError) -> str:
     """What helps where a file cannot be written."""
-    return CURES.get(error.errno or 0, "make room")
+    return OS_ERROR_HINTS.get(error.errno or 0, "make room")
 
 
-def first_of(told: Sequence[str]) -> str:
+def first_few(told: Sequence[str]) -> str:
     """The first of many things that are told, and how many more there are."""
-    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return "; ".join(told[:LISTED]) + more
+    more = f"; and {len(told) - MAX_LISTED} more" if len(told) > MAX_LISTED else ""
+    return "; ".join(told[:MAX_LISTED]) + more
 
 
-def in_a_line(error: Exception) -> str:
+def one_line_error(error: Exception) -> str:
     """What an error of a library says, on one line that is not too long."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:MOST_SAID]
+    return (" ".join(str(error).split()) or type(error).__name__)[:MAX_LIBRARY_MESSAGE]
 
 
-CURES = {
-    errno.EACCES: "ask for the right to write there", errno.EPERM: "ask for the right to write there",
-    errno.EROFS: "have it made writable", errno.ENOENT: "put the folder back where it was",
-}  # fmt: skip
+OS_ERROR_HINTS = {
+    errno.EACCES: "ask for the right to write there",
+    errno.EPERM: "ask for the right to write there",
+    errno.EROFS: "have it made writable",
+    errno.ENOENT: "put the folder back where it was",
+}
 """What helps where a file cannot be written; else there is no room."""
 # what other systems call it
-OTHER_WORDS = {
-    "lr": "learning_rate", "warmup": "warmup_steps", "batch_size": "tokens_per_batch", "steps": "max_steps",
-    "grad_clip": "clip_norm", "patience": "early_stopping", "fp16": "precision", "optim": "optimizer",
-    "lr_scheduler": "schedule", "scheduler": "schedule", "d_model": "width", "hidden_size": "width", "dim": "width",
-    "d_ff": "hidden", "p": "rate", "nhead": "heads", "n": "times", "beam_size": "size", "src": "source",
+SYNONYMS = {
+    "lr": "learning_rate",
+    "warmup": "warmup_steps",
+    "batch_size": "tokens_per_batch",
+    "steps": "max_steps",
+    "grad_clip": "clip_norm",
+    "patience": "early_stopping",
+    "fp16": "precision",
+    "optim": "optimizer",
+    "lr_scheduler": "schedule",
+    "scheduler": "schedule",
+    "d_model": "width",
+    "hidden_size": "width",
+    "dim": "width",
+    "d_ff": "hidden",
+    "p": "rate",
+    "nhead": "heads",
+    "n": "times",
+    "beam_size": "size",
+    "src": "source",
     "tgt": "target",
-    "attention": "self_attention", "encoder_attention": "cross_attention", "ffn": "feed_forward", "mlp": "feed_forward",
-    "lstm": "rnn", "gru": "rnn", "layer_norm": "norm", "rms_norm": "norm", "layernorm": "norm", "rmsnorm": "norm",
-    "dense": "linear", "positional_encoding": "positions", "cnn": "conv", "skip": "residual", "corpus": "data",
-}  # fmt: skip
+    "attention": "self_attention",
+    "encoder_attention": "cross_attention",
+    "ffn": "feed_forward",
+    "mlp": "feed_forward",
+    "lstm": "rnn",
+    "gru": "rnn",
+    "layer_norm": "norm",
+    "rms_norm": "norm",
+    "layernorm": "norm",
+    "rmsnorm": "norm",
+    "dense": "linear",
+    "positional_encoding": "positions",
+    "cnn": "conv",
+    "skip": "residual",
+    "corpus": "data",
+}
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def closest_match(word: str, words: Iterable[str]) -> str:
     """Which of `words` was probably meant by `word`, or ""."""
-    return _nearest(word, tuple(words))
+    return _closest_match(word, tuple(words))
 
 
 @lru_cache(maxsize=512)
-def _nearest(word: str, words: tuple[str, ...]) -> str:
-    if OTHER_WORDS.get(word.lower()) in words:
-        return OTHER_WORDS[word.lower()]
+def _closest_match(word: str, words: tuple[str, ...]) -> str:
+    if SYNONYMS.get(word.lower()) in words:
+        return SYNONYMS[word.lower()]
     return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
 
 
-def meant(word: str, words: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str]) -> str:
     """The question `did you mean ...?` for the end of a message, or ""."""
-    close = nearest(word, words)
+    close = closest_match(word, words)
     return f"; did you mean `{close}`?" if close else ""
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, RecipeError, RunError, reason_of
-from composer.language.source import decoded
-from composer.language.versions import STEPS, Change, Step, upgraded
-from composer.whole import write_whole
+from composer.atomic_io import atomic_write
+from composer.errors import Fault, RecipeError, RunError, os_error_reason
+from composer.recipe.versions import STEPS, Change, Step, upgraded
+from composer.recipe.yaml_reader import decode_text
 
 
 class Found(NamedTuple):
@@ -29,8 +29,16 @@ class Found(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
-        changes = [{"line": each.mark.line, "column": each.mark.column, "before": each.before, "after": each.after,
-                    "why": each.why} for each in self.changes]  # fmt: skip
+        changes = [
+            {
+                "line": each.mark.line,
+                "column": each.mark.column,
+                "before": each.before,
+                "after": each.after,
+                "why": each.why,
+            }
+            for each in self.changes
+        ]
         return {"file": str(self.file), "changes": changes}
 
 
@@ -52,7 +60,7 @@ def upgrade_files(files: Sequence[Path], write: bool = True, steps: Mapping[int,
 
 
 def _looked_at(file: Path, steps: Mapping[int, Step]) -> Found:
-    data, text = decoded(file, str(file))
+    data, text = decode_text(file, str(file))
     after = upgraded(text, str(file), steps)
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     return Found(file, mark + after.text.encode(), after.changes)
@@ -63,7 +71,9 @@ def _write(found: Found) -> None:
     file = found.file.resolve()
     try:
         mode = file.stat().st_mode
-        write_whole(file, found.data)
+        atomic_write(file, found.data)
         file.chmod(mode)
     except OSError as error:
-        raise RunError.of(f"this cannot be written: {reason_of(error)}", "check its folder", str(found.file)) from None
+        raise RunError.of(
+            f"this cannot be written: {os_error_reason(error)}", "check its folder", str(found.file)
+        ) from None

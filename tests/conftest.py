@@ -1,8 +1,12 @@
-"""For all tests: one thread for each process, since pytest runs as many processes as there are cores."""
+"""Settings for all tests, made before anything imports torch."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-# before anything imports torch
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = Path(__file__).parents[1]
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest runs as many processes as there are cores
+# commands and scripts that a test starts import this checkout, and `tests` too
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

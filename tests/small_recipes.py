@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import Fault, RecipeError
-from composer.recipe import Recipe, load
+from composer.recipe.recipe import Recipe, load
 
 SMALL = """recipe: 1
 data: {generate: copy}

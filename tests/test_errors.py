@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from composer.errors import ComposerError, Fault, RunError, meant, show_path
+from composer.errors import ComposerError, Fault, RunError, did_you_mean, format_path
 
 LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
 CAUSALITY = Fault(
-    "recipes/mine.yaml", 14, 43, "causality", "model.decoder[1].repeat.stack[0].residual[0].rnn.bidirectional",
+    "recipes/mine.yaml",
+    14,
+    43,
+    "causality",
+    "model.decoder[1].repeat.stack[0].residual[0].rnn.bidirectional",
     "a decoder may not read the future, and a bidirectional rnn does",
-    "remove `bidirectional: true`, or move this block to the encoder", LINE, 13,
-)  # fmt: skip
+    "remove `bidirectional: true`, or move this block to the encoder",
+    LINE,
+    13,
+)
 
 
 def test_the_form_is_the_promised_one() -> None:
@@ -59,7 +65,7 @@ def test_tabs_wide_characters_and_control_characters() -> None:
 
 
 def test_paths_and_suggestions() -> None:
-    assert show_path(("model", "encoder", 1, "rnn")) == "model.encoder[1].rnn"
-    assert meant("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
-    assert meant("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"
-    assert meant("zzz", ["heads"]) == ""
+    assert format_path(("model", "encoder", 1, "rnn")) == "model.encoder[1].rnn"
+    assert did_you_mean("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
+    assert did_you_mean("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"
+    assert did_you_mean("zzz", ["heads"]) == ""

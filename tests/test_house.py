@@ -15,7 +15,7 @@ from blocks.core.contract import Block
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("composer/**/*.py"), *ROOT.glob("blocks/**/*.py")])
 MAX_LINES = 400
-GENERATED = ("composer.words",)
+GENERATED = ("composer.recipe.classes",)
 """Modules that nobody writes; they may be longer."""
 
 LAYERS = (
@@ -73,37 +73,37 @@ FOLDERS = ("language", "training", "reports")
 """Folders whose modules have layers of their own; the other folders are one layer each."""
 
 LATE = {
-    ("composer.recipe", "composer.planner"): "`recipe.plan()` is a promise to Python's users",
-    ("composer.recipe", "composer.builder"): "`recipe.build()` is a promise to Python's users",
-    ("composer.runs", "composer.evaluator"): "`run.evaluate()` is a promise to Python's users",
-    ("composer.runs", "composer.reports.report"): "`run.report()` is a promise to Python's users",
-    ("composer.runs", "composer.reports.alignments"): "`run.alignments()` is a promise to Python's users",
-    ("composer.reports.alignments", "composer.reports.page"): "a notebook shows an alignment by itself",
-    ("composer.language.schema", "composer.language.sections"): "the generator reads what it describes",
-    ("composer.language.schema", "composer.registry"): "the generator reads what it describes",
+    ("composer.recipe.recipe", "composer.model.planner"): "`recipe.plan()` is a promise to Python's users",
+    ("composer.recipe.recipe", "composer.model.builder"): "`recipe.build()` is a promise to Python's users",
+    ("composer.inference.run", "composer.evaluation.evaluate"): "`run.evaluate()` is a promise to Python's users",
+    ("composer.inference.run", "composer.viz.report"): "`run.report()` is a promise to Python's users",
+    ("composer.inference.run", "composer.viz.attention_maps"): "`run.alignments()` is a promise to Python's users",
+    ("composer.viz.attention_maps", "composer.viz.page"): "a notebook shows an alignment by itself",
+    ("composer.recipe.schema", "composer.recipe.sections"): "the generator reads what it describes",
+    ("composer.recipe.schema", "composer.recipe.registry"): "the generator reads what it describes",
 }
 """Imports inside a function that go up, and why they may."""
 
 DOORS = {
-    "yaml": {"composer.language.source"},
-    "jsonschema": {"composer.language.validate"},
-    "wandb": {"composer.training.wandb_log", "composer.sharing.artifacts"},
-    "huggingface_hub": {"composer.sharing.hub"},
-    "sacrebleu": {"composer.scores"},
-    "tokenizers": {"composer.data.tokenizer", "composer.exports.spoken"},
-    "datasets": {"composer.data.pairs"},
+    "yaml": {"composer.recipe.yaml_reader"},
+    "jsonschema": {"composer.recipe.validation"},
+    "wandb": {"composer.training.wandb_logger", "composer.hub.wandb_artifacts"},
+    "huggingface_hub": {"composer.hub.huggingface"},
+    "sacrebleu": {"composer.evaluation.metrics"},
+    "tokenizers": {"composer.data.tokenizer", "composer.exporters.standalone_cli"},
+    "datasets": {"composer.data.sources"},
     "num2words": {"composer.data.tasks.numbers"},
-    "typer": {"composer.cli", *(f"composer.commands.{path.stem}" for path in ROOT.glob("composer/commands/*.py"))},
-    "rich": {"composer.show", "composer.training.progress"},
+    "typer": {"composer.cli.main", *(f"composer.commands.{path.stem}" for path in ROOT.glob("composer/commands/*.py"))},
+    "rich": {"composer.cli.output", "composer.training.progress"},
     "safetensors": {
-        "composer.training.weights",
-        "composer.testing.craft",
-        "composer.testing.whole",
-        "composer.exports.spoken",
+        "composer.model.weights",
+        "composer.testing.checkpoint_laws",
+        "composer.testing.model_laws",
+        "composer.exporters.standalone_cli",
     },
     "optuna": {"composer.sweeps.study"},
     "ray": {"composer.sweeps.ray_workers"},
-    "ctranslate2": {"composer.exports.ctranslate"},
+    "ctranslate2": {"composer.exporters.ctranslate2"},
     "matplotlib": set(),
 }
 """Each library, and the modules that may import it."""
@@ -138,7 +138,7 @@ def _imports(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _imported(node: ast.ImportFrom) -> Iterator[str]:
-    """`from composer import schema` imports the module composer.language.schema."""
+    """`from composer import schema` imports the module composer.recipe.schema."""
     for alias in node.names:
         inner = f"{node.module}.{alias.name}"
         yield inner if (ROOT / inner.replace(".", "/")).with_suffix(".py").exists() else str(node.module)

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_recipes import SMALL
 from typer.testing import CliRunner
 
 from composer import upgrader
-from composer.cli import app
+from composer.cli.main import app
 from composer.errors import RecipeError, RunError
-from composer.language import sections
-from composer.language.node import Node, fault_at, plain
-from composer.language.source import dump, parse
-from composer.language.versions import STEPS, VERSION, Edit, upgraded
+from composer.recipe import sections
+from composer.recipe.node import Node, fault_at, plain
+from composer.recipe.versions import STEPS, VERSION, Edit, upgraded
+from composer.recipe.yaml_reader import dump, parse
 from composer.upgrader import upgrade_files
+from tests.small_recipes import SMALL
 
 OLD = """# mine, and dear to me
 recipe: 1   # the first
@@ -94,8 +94,10 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_
 
 
 @settings(deadline=None)
-@given(st.dictionaries(TEXT.filter(bool), st.integers(-(10**6), 10**6) | TEXT, max_size=5),
-       st.sampled_from(["\n", "\r\n", "\r"]))  # fmt: skip
+@given(
+    st.dictionaries(TEXT.filter(bool), st.integers(-(10**6), 10**6) | TEXT, max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
 def test_nothing_else_changes(others: dict[str, Any], newline: str) -> None:
     model = {**others, "width": 3}
     text = dump({"a": others, "model": model, "recipe": 1}).replace("\n", newline)
@@ -180,7 +182,8 @@ def test_the_command(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert done.exit_code == 0
     first, second = json.loads(done.output)
     assert [(each["line"], each["before"], each["after"]) for each in first["changes"]] == [
-        (2, "1", "2"), (7, "width", "breadth"),
-    ]  # fmt: skip
+        (2, "1", "2"),
+        (7, "width", "breadth"),
+    ]
     assert second["changes"] == []
     assert file.read_text() == NEW

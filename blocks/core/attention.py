@@ -16,8 +16,12 @@ def heads_divide(heads: int, width: int) -> None:
     if width % heads:
         fits = [n for n in range(1, width + 1) if width % n == 0]
         nearest = min(fits, key=lambda n: abs(n - heads))
-        raise BlockError("heads", f"{heads} does not divide the width {width}", code="width",
-                         fix=f"write `heads: {nearest}`, or choose a width that {heads} divides")  # fmt: skip
+        raise BlockError(
+            "heads",
+            f"{heads} does not divide the width {width}",
+            code="width",
+            fix=f"write `heads: {nearest}`, or choose a width that {heads} divides",
+        )
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -30,8 +34,18 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context, *, causal: bool = False,
-           dropout: float = 0.0, bias: Tensor | None = None, scale: float | None = None) -> Tensor:  # fmt: skip
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    context: Context,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """Softmax attention. query (B, H, T, d), keys (B, H, N, d), values (B, H, N, v) -> (B, H, T, v).
 
     `mask` is True where a query may look, broadcastable to (B, H, T, N); `causal` says the same for T = N without one.
@@ -55,8 +69,9 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, con
     )
 
 
-def weights(query: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False,
-            scale: float | None = None) -> Tensor:  # fmt: skip
+def weights(
+    query: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float | None = None
+) -> Tensor:
     """Softmax of the masked scores: (B, H, T, N), each row sums to 1. A mask that is not boolean is added to them."""
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)  # (B, H, T, N)
     if causal:

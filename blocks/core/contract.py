@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from blocks.core.names import Names
+    from blocks.core.scope import Scope
     from blocks.core.stack import Stack
 
 State = Any
@@ -135,7 +135,7 @@ class Site:
 
     stream: Stream
     width: int
-    names: Names
+    names: Scope
     memories: Mapping[str, Named] = field(default_factory=dict)
     encoders: Sequence[str] = ()
     causal: str = ""
@@ -178,15 +178,19 @@ class Site:
             return self._known_memory(name, setting)
         if not self.encoders:
             raise BlockError(
-                "", "there is nothing to read here: no encoder comes before", code="memory",
+                "",
+                "there is nothing to read here: no encoder comes before",
+                code="memory",
                 fix="give the model an encoder, or use `self_attention`",
-            )  # fmt: skip
+            )
         if len(self.encoders) > 1:
             listed = ", ".join(f"`{each}`" for each in self.encoders)
             raise BlockError(
-                "", f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one",
-                code="memory", fix=f"write `{setting}: {self.encoders[0]}`",
-            )  # fmt: skip
+                "",
+                f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one",
+                code="memory",
+                fix=f"write `{setting}: {self.encoders[0]}`",
+            )
         return self.encoders[0]
 
     def _known_memory(self, name: str, setting: str) -> str:
@@ -197,16 +201,21 @@ class Site:
     def sequence(self, block: str) -> Stream:
         """The stream that arrives; raises BlockError where that is a grid, which `block` cannot take."""
         if self.stream.grid:
-            raise BlockError("", f"`{block}` works on a sequence, and a grid arrives", code="kind",
-                             fix="put `- column: 0`, `- sum` or `- flatten` before it")  # fmt: skip
+            raise BlockError(
+                "",
+                f"`{block}` works on a sequence, and a grid arrives",
+                code="kind",
+                fix="put `- column: 0`, `- sum` or `- flatten` before it",
+            )
         return self.stream
 
     def grid(self, block: str) -> Stream:
         """The stream that arrives; raises BlockError where that is a sequence, which `block` cannot take."""
         if not self.stream.grid:
             makes = "`active_memory`" if self.causal else "`- grid: 4`"
-            raise BlockError("", f"`{block}` works on a grid, and a sequence arrives", code="kind",
-                             fix=f"put {makes} before it")  # fmt: skip
+            raise BlockError(
+                "", f"`{block}` works on a grid, and a sequence arrives", code="kind", fix=f"put {makes} before it"
+            )
         return self.stream
 
     def look_ahead(self, setting: str, what: str, fix: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Site, State
-from blocks.core.initial import copied
+from blocks.core.initial_state import copied
 
 FIRST_POP = -1.0
 """The bias of what is popped, before training: a memory that is emptied at once teaches nothing."""
@@ -71,8 +71,9 @@ class Cells(Block):
     At each position v = tanh(W x + b), d and u = sigmoid(W x + b), of each end; then pop, push and read, in this order.
     """
 
-    def __init__(self, site: Site, block: str, ends: Ends, width: int | None,
-                 initial_state: str | dict[str, str]) -> None:  # fmt: skip
+    def __init__(
+        self, site: Site, block: str, ends: Ends, width: int | None, initial_state: str | dict[str, str]
+    ) -> None:
         super().__init__()
         stream = site.sequence(block)
         self.ends, self.count, self.width = ends, len(ends.push), width or site.width
@@ -159,7 +160,8 @@ def continued(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]
         return copied(site, chosen, kind, projected=False)
     if chosen != "zeros":
         raise BlockError(
-            "initial_state", f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither",
+            "initial_state",
+            f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither",
             fix=f"write `initial_state: zeros`, or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`",
-        )  # fmt: skip
+        )
     return ""

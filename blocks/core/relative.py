@@ -42,8 +42,16 @@ class Relative(nn.Module):
         nn.init.xavier_uniform_(self.keys)
         nn.init.xavier_uniform_(self.values)
 
-    def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, distance: Tensor, context: Context,
-                dropout: float) -> Tensor:  # fmt: skip
+    def forward(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        distance: Tensor,
+        context: Context,
+        dropout: float,
+    ) -> Tensor:
         """As `attend`, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
         scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)

@@ -16,8 +16,14 @@ class Stack(Block):
     `reads` and `gives` have, for each block, the names that it and all inside it read and give.
     """
 
-    def __init__(self, arriving: Stream, blocks: Sequence[Block], names: Sequence[str | None],
-                 reads: Sequence[frozenset[str]] = (), gives: Sequence[frozenset[str]] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        arriving: Stream,
+        blocks: Sequence[Block],
+        names: Sequence[str | None],
+        reads: Sequence[frozenset[str]] = (),
+        gives: Sequence[frozenset[str]] = (),
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.labels = tuple(names)
@@ -65,20 +71,35 @@ def keeps_stream(site: Site, stack: Block, why: str) -> None:
     keeps_positions(site, stack, why)
     before, after = site.stream, stack.out
     if after.width != before.width:
-        raise BlockError("stack", f"the stack turns the width {before.width} into {after.width}; {why}", code="width",
-                         fix=f"end the stack with `- linear: {before.width}`, or give its last block "
-                             f"`width: {before.width}`")  # fmt: skip
+        raise BlockError(
+            "stack",
+            f"the stack turns the width {before.width} into {after.width}; {why}",
+            code="width",
+            fix=f"end the stack with `- linear: {before.width}`, or give its last block `width: {before.width}`",
+        )
 
 
 def keeps_positions(site: Site, stack: Block, why: str) -> None:
     """Raises BlockError where `stack` does not hand on as many positions of the same kind as arrive at `site`."""
     before, after = site.stream, stack.out
     if after.grid != before.grid:
-        raise BlockError("stack", f"the stack turns a {before.kind} into a {after.kind}; {why}", code="kind",
-                         fix="keep the kind of the stream inside")  # fmt: skip
+        raise BlockError(
+            "stack",
+            f"the stack turns a {before.kind} into a {after.kind}; {why}",
+            code="kind",
+            fix="keep the kind of the stream inside",
+        )
     if after.columns != before.columns:
-        raise BlockError("stack", f"the stack turns {before.columns} columns into {after.columns}; {why}", code="kind",
-                         fix="keep the columns of the grid inside")  # fmt: skip
+        raise BlockError(
+            "stack",
+            f"the stack turns {before.columns} columns into {after.columns}; {why}",
+            code="kind",
+            fix="keep the columns of the grid inside",
+        )
     if after.pace != before.pace:
-        raise BlockError("stack", f"the stack changes the number of positions; {why}", code="pace",
-                         fix="move the block that changes the length out of the stack")  # fmt: skip
+        raise BlockError(
+            "stack",
+            f"the stack changes the number of positions; {why}",
+            code="pace",
+            fix="move the block that changes the length out of the stack",
+        )

@@ -17,12 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from composer.data import files
-from composer.data.stories import QUESTION, STORY, plain
+from composer.data import text_files
+from composer.data.stories import QUESTION, STORY, join_story
 from composer.errors import Fault
 
 if TYPE_CHECKING:
-    from composer.recipe import Recipe
+    from composer.recipe.recipe import Recipe
 
 TOLD = 3
 """Faults of one file that are told at most: a line that is lost has many after it."""
@@ -58,8 +58,9 @@ class Wrong(ValueError):
 # ------------------------------------------------------------------------------------------- the pairs
 
 
-def open_babi(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[dict[str, list[str]], list[tuple[int, ...]],
-                                                                            list[str]]:  # fmt: skip
+def open_babi(
+    recipe: Recipe, split: str, folders: Sequence[Path]
+) -> tuple[dict[str, list[str]], list[tuple[int, ...]], list[str]]:
     """The lines of every side of a split, the facts of each pair, and notes. The files have been checked."""
     told = recipe.dataset["babi"]
     whole = [each for path in paths_of(recipe, split, folders) for each in asked_in(path, told["words"])]
@@ -103,7 +104,7 @@ def _file_of(folder: Path, task: int, split: str) -> Path:
 
 def folder_of(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
     """The folder of the tasks, if there is one."""
-    return files.find(recipe.dataset["babi"]["folder"], folders)
+    return text_files.find(recipe.dataset["babi"]["folder"], folders)
 
 
 def files_of(folder: Path, task: int, split: str) -> list[Path]:
@@ -154,8 +155,12 @@ class Reader:
         """The next line; the question, if it is one. Raises Wrong."""
         found = re.fullmatch(r"(\d{1,9}) +(\S.*?)\s*", line)
         if found is None:
-            raise Wrong(1, "number", "this line is not a number, a space and a sentence",
-                        "number the lines of each story from 1, as in `1 Mary moved to the bathroom.`")  # fmt: skip
+            raise Wrong(
+                1,
+                "number",
+                "this line is not a number, a space and a sentence",
+                "number the lines of each story from 1, as in `1 Mary moved to the bathroom.`",
+            )
         self.go_to(int(found[1]))
         if "\t" in found[2]:
             return self.asked(found[2], found.start(2))
@@ -173,11 +178,15 @@ class Reader:
 
     def add(self, text: str, at: int) -> None:
         """A sentence of the story."""
-        sentence = plain(text)
+        sentence = join_story(text)
         count = len(sentence.split())
         if text.endswith("?"):
-            raise Wrong(at + len(text), "answer", "this question has no answer",
-                        "write a tab, the answer, a tab and the numbers of the sentences that tell it")  # fmt: skip
+            raise Wrong(
+                at + len(text),
+                "answer",
+                "this question has no answer",
+                "write a tab, the answer, a tab and the numbers of the sentences that tell it",
+            )
         if not 0 < count <= self.words:
             message = f"this sentence has {count} words, and `data.babi.words` makes room for {self.words}"
             raise Wrong(at + 1, "words", message, f"write `words: {count}`" if count else "write a sentence")
@@ -188,15 +197,24 @@ class Reader:
         """A question of the story."""
         question, answer, *rest = (part.strip() for part in text.split("\t"))
         if not question or len(rest) > 1:
-            raise Wrong(at + 1, "columns", "this line is not a question, its answer and numbers of sentences",
-                        "put one tab after the question and one after the answer")  # fmt: skip
+            raise Wrong(
+                at + 1,
+                "columns",
+                "this line is not a question, its answer and numbers of sentences",
+                "put one tab after the question and one after the answer",
+            )
         behind = at + text.index("\t") + 2
         if len(answer.split()) != 1:
-            raise Wrong(behind, "answer", f"the answer `{answer}` is not one word",
-                        "join the words of an answer with commas")  # fmt: skip
+            raise Wrong(
+                behind, "answer", f"the answer `{answer}` is not one word", "join the words of an answer with commas"
+            )
         if not self.story:
-            raise Wrong(at + 1, "story", "no sentence of a story stands before this question",
-                        "tell the story before what is asked of it")  # fmt: skip
+            raise Wrong(
+                at + 1,
+                "story",
+                "no sentence of a story stands before this question",
+                "tell the story before what is asked of it",
+            )
         told = at + text.rindex("\t") + 2
         facts = tuple(self.place(number, told) for number in " ".join(rest).split())
         return Asked(tuple(self.story), question.lower(), answer.lower(), facts)
@@ -205,8 +223,12 @@ class Reader:
         """The place of the sentence that a question says tells its answer."""
         if number.isdecimal() and int(number) in self.places:
             return self.places[int(number)]
-        raise Wrong(column, "fact", f"`{number}` is not the number of a sentence of the story so far",
-                    "name sentences before the question, not other questions")  # fmt: skip
+        raise Wrong(
+            column,
+            "fact",
+            f"`{number}` is not the number of a sentence of the story so far",
+            "name sentences before the question, not other questions",
+        )
 
 
 # ------------------------------------------------------------------------------------------- faults
@@ -228,9 +250,12 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
 def _no_folder(recipe: Recipe, name: str, there: Path | None, folders: Sequence[Path]) -> Fault:
     searched = " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
     message = f"`{there}` is a file" if there else f"no folder `{name}` in {searched}"
-    return recipe.fault("file", ("data", "babi", "folder"), message,
-                        "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or say "
-                        "`--data DIR`")  # fmt: skip
+    return recipe.fault(
+        "file",
+        ("data", "babi", "folder"),
+        message,
+        "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or say `--data DIR`",
+    )
 
 
 def _check_task(recipe: Recipe, folder: Path, at: int, task: int, split: str) -> list[Fault]:
@@ -240,7 +265,7 @@ def _check_task(recipe: Recipe, folder: Path, at: int, task: int, split: str) ->
         names = ", ".join(f"`{path.name}`" for path in paths)
         message = f"task {task} has {len(paths)} files: {names}" if paths else _absent(folder, task, split)
         return [recipe.fault("file", place, message, "leave one of them" if paths else "remove the task")]
-    problem = files.unusable("folder", paths[0]) or files.not_text("folder", paths[0])
+    problem = text_files.unusable("folder", paths[0]) or text_files.not_text("folder", paths[0])
     if problem:
         return [recipe.fault(problem.code, place, problem.message, problem.hint)]
     return [each for each in parsed(paths[0], recipe.dataset["babi"]["words"]) if isinstance(each, Fault)][:TOLD]
@@ -258,6 +283,12 @@ def _check_shares(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     for split in ("train", "val", "test"):
         if (split != "val" or recipe.dataset["babi"]["val"]) and not open_babi(recipe, split, folders)[1]:
             place = ("data", "babi", "folder" if split == "test" else "val")
-            found.append(recipe.fault("empty", place, f"no question is left for {split}",
-                                      "add questions to the files" if split == "test" else "change `val`"))  # fmt: skip
+            found.append(
+                recipe.fault(
+                    "empty",
+                    place,
+                    f"no question is left for {split}",
+                    "add questions to the files" if split == "test" else "change `val`",
+                )
+            )
     return found

@@ -19,7 +19,7 @@ DENSE = 6  # and no more once there is enough for so many batches
 GRID = 512  # source lengths are rounded so that there are no more than this
 
 
-class Blocks(NamedTuple):
+class Buckets(NamedTuple):
     """The cut of all pairs, by their lengths.
 
     Strip i has target lengths up to `longest[i]`; a block has all pairs of its strip with source lengths (rounded to
@@ -37,7 +37,7 @@ class Blocks(NamedTuple):
         return np.searchsorted(self.ends, strip * (GRID + 1) + source // self.width)
 
 
-class Cut(NamedTuple):
+class SplitPoint(NamedTuple):
     """Some neighbouring cells, or strips, cut into blocks: padded positions (and the price of batches), and how."""
 
     cost: float
@@ -45,11 +45,11 @@ class Cut(NamedTuple):
     batches: int
 
 
-Strip = tuple[float, int, list[tuple[int, int]]]
+TargetBucket = tuple[float, int, list[tuple[int, int]]]
 """The cost of everything up to a strip's end, where it starts, and its blocks: (source length, batches)."""
 
 
-def plan(target: np.ndarray, source: np.ndarray, budget: int) -> Blocks:
+def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets:
     """The cut with the least padding on both sides. target, source: (pairs,) positions of each, 1 or more, 0 or more.
 
     No batch has more than `budget` padded target positions, unless it is one pair.
@@ -58,13 +58,13 @@ def plan(target: np.ndarray, source: np.ndarray, budget: int) -> Blocks:
     kinds = np.unique(target)
     cells = np.zeros((len(kinds), GRID + 1), dtype=np.int64)
     np.add.at(cells, (np.searchsorted(kinds, target), source // width), 1)
-    best: list[Strip] = [(0.0, 0, [])]
+    best: list[TargetBucket] = [(0.0, 0, [])]
     for end in range(1, len(kinds) + 1):
         best.append(_best_strip(best, cells[:end], int(kinds[end - 1]), budget, width))
     return _collected(best, kinds, width)
 
 
-def global_batches(blocks: Blocks, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
+def global_batches(blocks: Buckets, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
     """The rows of every batch of an epoch, in the order of training."""
     draw = np.random.default_rng([seed, epoch])
     order = draw.permutation(len(target))
@@ -80,11 +80,11 @@ def global_batches(blocks: Blocks, target: np.ndarray, source: np.ndarray, seed:
     return [found[at] for at in draw.permutation(len(found))]
 
 
-def _best_strip(best: list[Strip], cells: np.ndarray, longest: int, budget: int, width: int) -> Strip:
+def _best_strip(best: list[TargetBucket], cells: np.ndarray, longest: int, budget: int, width: int) -> TargetBucket:
     """The best strip that ends with the last of these target lengths."""
     room = max(1, budget // longest)
     end = len(cells)
-    found: list[Strip] = []
+    found: list[TargetBucket] = []
     counts = np.zeros(cells.shape[1], dtype=np.int64)
     for start in range(end - 1, max(-1, end - 1 - STRIP), -1):
         counts = counts + cells[start]
@@ -101,7 +101,7 @@ def _cut(counts: np.ndarray, room: int, price: float, width: int) -> tuple[float
     lengths = np.flatnonzero(counts).tolist()
     upto = [0, *np.cumsum(counts[lengths]).tolist()]
     positions = [(length + 1) * width - 1 for length in lengths]
-    best = [Cut(0.0, 0, 0)]
+    best = [SplitPoint(0.0, 0, 0)]
     for end in range(1, len(lengths) + 1):
         best.append(min(_blocks(best, upto, positions, end, room, price)))
     blocks, end = [], len(lengths)
@@ -111,16 +111,18 @@ def _cut(counts: np.ndarray, room: int, price: float, width: int) -> tuple[float
     return best[-1].cost, blocks[::-1]
 
 
-def _blocks(best: list[Cut], upto: list[int], positions: list[int], end: int, room: int, price: float) -> list[Cut]:
+def _blocks(
+    best: list[SplitPoint], upto: list[int], positions: list[int], end: int, room: int, price: float
+) -> list[SplitPoint]:
     """Every block that ends with this cell."""
-    found: list[Cut] = []
+    found: list[SplitPoint] = []
     for start in range(end - 1, max(-1, end - 1 - SPAN), -1):
         pairs = upto[end] - upto[start]
         if found and pairs > DENSE * room:
             break
         batches = -(-pairs // room)
         padded = _padded(upto, positions, start, end, batches)
-        found.append(Cut(best[start].cost + padded + price * batches, start, batches))
+        found.append(SplitPoint(best[start].cost + padded + price * batches, start, batches))
     return found
 
 
@@ -134,7 +136,7 @@ def _padded(upto: list[int], positions: list[int], start: int, end: int, batches
     return sum(longest * (high - low) for longest, low, high in zip(last, edges, edges[1:], strict=False))
 
 
-def _collected(best: list[Strip], kinds: np.ndarray, width: int) -> Blocks:
+def _collected(best: list[TargetBucket], kinds: np.ndarray, width: int) -> Buckets:
     strips, end = [], len(kinds)
     while end:
         _, start, blocks = best[end]
@@ -143,4 +145,4 @@ def _collected(best: list[Strip], kinds: np.ndarray, width: int) -> Blocks:
     strips.reverse()
     blocks = [(at * (GRID + 1) + length, batches) for at, (_, each) in enumerate(strips) for length, batches in each]
     ends, batches = np.array(blocks, dtype=np.int64).T
-    return Blocks(np.array([longest for longest, _ in strips]), ends, batches, width)
+    return Buckets(np.array([longest for longest, _ in strips]), ends, batches, width)

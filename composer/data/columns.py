@@ -16,8 +16,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from composer.data.files import BOM
 from composer.data.tables import value_at
+from composer.data.text_files import BOM
 from composer.errors import DataError, Fault
 
 CHUNK = 10_000  # lines that are read at once when all are wanted

@@ -11,26 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from composer.data.babi import NONE
-from composer.data.encoded import Corpus, Encoded, Endless, Ids, encode
-from composer.data.pairs import (
-    SPLITS,
-    TARGET,
-    Pairs,
-    check_files,
-    generated,
-    is_endless,
-    open_pairs,
-    sides,
-    splits,
-)
+from composer.data.encoding import Corpus, Encoded, EndlessCorpus, Ids, encode
+from composer.data.sources import SPLITS, TARGET, Pairs, check_files, generated, is_endless, open_pairs, sides, splits
 from composer.data.stories import encode_lines, encode_stories, lines_learned, shape_of
 from composer.data.tokenizer import Tokenizers, train
 from composer.errors import DataError
-from composer.ids import PAD, UNK
-from composer.vocabulary import FIXED
+from composer.model.vocabulary import FIXED, PAD, UNK
 
 if TYPE_CHECKING:
-    from composer.recipe import Recipe
+    from composer.recipe.recipe import Recipe
 
 Keep = Callable[[Encoded], np.ndarray]
 """Which of some pairs are trained on: a bool each."""
@@ -90,7 +79,7 @@ def corpus_of(recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Keep
 
     `keep` says which of fresh pairs are trained on; from `first` the others are gone already.
     """
-    return Endless(first, partial(_fresh, recipe, tokenizers, keep)) if is_endless(recipe) else first
+    return EndlessCorpus(first, partial(_fresh, recipe, tokenizers, keep)) if is_endless(recipe) else first
 
 
 def _fresh(recipe: Recipe, tokenizers: Tokenizers, keep: Keep, epoch: int) -> Encoded:
@@ -142,8 +131,10 @@ def _of_one_length(recipe: Recipe, split: str, encoded: Encoded) -> None:
         return
     row = int(np.flatnonzero(found != wanted)[0])
     line = int(encoded.originals[row])
-    message = (f"answers have {wanted} tokens here, and that of line {line + 1:,} of {split} has {found[row]}: "
-               f"`{encoded.lines[line]}`")  # fmt: skip
+    message = (
+        f"answers have {wanted} tokens here, and that of line {line + 1:,} of {split} has {found[row]}: "
+        f"`{encoded.lines[line]}`"
+    )
     raise DataError([recipe.fault("length", ("model", "output", "length"), message, "remove it, or mend the data")])
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from composer.ids import PAD
+from composer.model.vocabulary import PAD
 
 if TYPE_CHECKING:
     from composer.data.tokenizer import Tokenizers
-    from composer.recipe import Recipe
+    from composer.recipe.recipe import Recipe
 
 STORY, QUESTION = "story", "question"
 ENDS = re.compile(r"[.?!](?=\s|$)")
@@ -36,7 +36,7 @@ def shape_of(recipe: Recipe, side: str) -> Shape | None:
     return Shape(told["sentences"], told["words"]) if told and side == STORY else None
 
 
-def plain(text: str) -> str:
+def join_story(text: str) -> str:
     """The words of a sentence with single spaces between, in lower case, without the mark at its end."""
     return " ".join(ENDS.sub(" ", text).lower().split())
 
@@ -46,7 +46,7 @@ def sentences(line: str) -> list[str]:
     return [" ".join(words) for each in ENDS.split(line.lower()) if (words := each.split())]
 
 
-def unreadable(line: str, shape: Shape) -> str:
+def story_fault(line: str, shape: Shape) -> str:
     """Why a line is no story of this shape; "" where it is one."""
     lengths = [len(each.split()) for each in sentences(line)[-shape.sentences :]]
     if not lengths:
@@ -60,7 +60,7 @@ def lines_learned(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable[s
     """What the tokenizer of a side is trained on: its lines, of a story its sentences."""
     if shape_of(recipe, side):
         return _sentences(lines)
-    return map(plain, lines) if _is_asked(recipe, side) else lines
+    return map(join_story, lines) if _is_asked(recipe, side) else lines
 
 
 def encode_side(
@@ -73,7 +73,7 @@ def encode_side(
 
 def encode_lines(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[list[int]]:
     """The ids of each line of a side that is no story."""
-    return tokenizers.encode(side, [*map(plain, lines)] if _is_asked(recipe, side) else lines)
+    return tokenizers.encode(side, [*map(join_story, lines)] if _is_asked(recipe, side) else lines)
 
 
 def encode_stories(shape: Shape, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[np.ndarray]:

@@ -22,10 +22,9 @@ from typing import Annotated, Any, Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from blocks.core.contract import Bounds, Count
-from composer.data.pairs import TARGET
+from composer.data.sources import TARGET
 from composer.errors import RunError
-from composer.ids import UNK
-from composer.vocabulary import vocabulary_of
+from composer.model.vocabulary import UNK, vocabulary_of
 
 SPECIALS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
 """No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off or looks, `char` has characters."""
@@ -240,9 +239,12 @@ def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = T
     def learn(lines: Lines) -> Tokenizer:
         part = _on_bytes(models.Unigram())
         trainer = trainers.UnigramTrainer(
-            vocab_size=size, show_progress=False, special_tokens=SPECIALS, initial_alphabet=_alphabet(),
+            vocab_size=size,
+            show_progress=False,
+            special_tokens=SPECIALS,
+            initial_alphabet=_alphabet(),
             unk_token=SPECIALS[UNK],
-        )  # fmt: skip
+        )
         part.train_from_iterator(lines, trainer)
         return part
 

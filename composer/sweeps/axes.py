@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.language.node import Node
-from composer.sweeps.expression import Expression, holds
+from composer.recipe.node import Node
+from composer.sweeps.expressions import Expression, holds
 
 Value = str | int | float | bool
 Point = dict[str, Value]

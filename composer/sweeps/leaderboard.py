@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from composer.sweeps.folder import Trial, read_trials
-from composer.sweeps.space import Goal
-from composer.training.metrics_log import read_rows
-from composer.training.run_folder import RunFolder
+from composer.run_dir import RunDir
+from composer.sweeps.search_space import Goal
+from composer.sweeps.trial_dir import Trial, read_trials
+from composer.training.metrics_logger import read_rows
 
 EXACT = ("parameters", "flops", "state_bytes")
 """What is known of a trial before it trains, the same for every seed."""
@@ -117,7 +117,7 @@ def entry_of(trial: Trial, goals: Sequence[Goal], watched: str) -> Entry:
 
 def rows_of(trial: Trial, seed: int) -> Rows:
     """What a seed has logged; nothing where it has not begun."""
-    file = RunFolder(trial.run(seed)).metrics
+    file = RunDir(trial.run(seed)).metrics
     return read_rows(file) if file.is_file() else []
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from composer.sweeps.axes import Goal, Point
-from composer.sweeps.folder import ENDED, Trial
-from composer.training.progress import Display, span
+from composer.sweeps.trial_dir import ENDED, Trial
+from composer.training.progress import ProgressDisplay, format_duration
 
 PLAIN_SECONDS = 60.0
 """Seconds between two plain lines that nothing but time has brought."""
@@ -19,7 +19,7 @@ class SweepDisplay:
     """Shows a sweep of `total` trials, of which those in `known` had ended before."""
 
     def __init__(self, goal: Goal, total: int, quiet: bool = False) -> None:
-        self.display = Display(quiet)
+        self.display = ProgressDisplay(quiet)
         self.goal, self.total = goal, total
         self.began, self.before = time.monotonic(), 0
         self.shown, self.text = 0.0, ""
@@ -54,7 +54,7 @@ class SweepDisplay:
         ended = sum(each.status in ENDED for each in trials)
         if ended <= self.before:
             return "? left"
-        return f"{span((now - self.began) / (ended - self.before) * max(0, self.total - ended))} left"
+        return f"{format_duration((now - self.began) / (ended - self.before) * max(0, self.total - ended))} left"
 
 
 def standing(trials: list[Trial], total: int) -> str:

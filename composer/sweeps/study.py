@@ -30,7 +30,7 @@ from composer.errors import RunError, RunFailed
 from composer.sweeps.axes import Axis, Point, Prune, Sweep, Value, complete, is_active
 
 if TYPE_CHECKING:
-    from composer.sweeps.folder import Trial
+    from composer.sweeps.trial_dir import Trial
 
 TIMEOUT = 30.0
 """Seconds that a study waits for whoever reads its file."""
@@ -44,7 +44,7 @@ STRIDE = 1_000_003
 
 
 @dataclass(frozen=True)
-class Asked:
+class Suggestion:
     """A point that the study asks for; `trial` is Optuna's, known outside by its number alone."""
 
     number: int
@@ -64,8 +64,13 @@ class Study:
         goal = StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
         try:
             storage = RDBStorage(f"sqlite:///{file.absolute()}", engine_kwargs={"connect_args": {"timeout": TIMEOUT}})
-            self.study = optuna.create_study(storage=storage, study_name=sweep.fingerprint[:12], direction=goal,
-                                             pruner=pruner_of(sweep.prune, longest), load_if_exists=True)  # fmt: skip
+            self.study = optuna.create_study(
+                storage=storage,
+                study_name=sweep.fingerprint[:12],
+                direction=goal,
+                pruner=pruner_of(sweep.prune, longest),
+                load_if_exists=True,
+            )
         except Exception as error:  # SQLAlchemy's many kinds
             if any(word in str(error) for word in FULL):
                 message = "the study cannot be written: the disk is full, or does not answer"
@@ -77,8 +82,11 @@ class Study:
 
     def known(self) -> dict[str, FrozenTrial]:
         """The latest trial of each fingerprint that the study has been told of."""
-        return {each.user_attrs["fingerprint"]: each for each in self.study.get_trials(deepcopy=False)
-                if "fingerprint" in each.user_attrs}  # fmt: skip
+        return {
+            each.user_attrs["fingerprint"]: each
+            for each in self.study.get_trials(deepcopy=False)
+            if "fingerprint" in each.user_attrs
+        }
 
     def count(self) -> int:
         """How many points have been asked for, whatever came of them."""
@@ -106,17 +114,19 @@ class Study:
                 spread = {axis.name: distribution(axis) for axis in self.sweep.asked if axis.name in values}
                 self.study.add_trial(
                     optuna.trial.create_trial(
-                        state=STATES[trial.status], value=trial.value if trial.status == "finished" else None,
-                        params=values, distributions=spread,
+                        state=STATES[trial.status],
+                        value=trial.value if trial.status == "finished" else None,
+                        params=values,
+                        distributions=spread,
                         user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
                     )
-                )  # fmt: skip
+                )
 
     def free(self, point: Point) -> dict[str, Any]:
         """The part of a point that Optuna draws: axes that are tied to another follow from it."""
         return {axis.name: point[axis.name] for axis in self.sweep.asked if axis.name in point}
 
-    def unfinished(self) -> list[Asked]:
+    def unfinished(self) -> list[Suggestion]:
         """Those that were asked for when the sweep was stopped, and of which nothing was told."""
         running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         return [self.asked(optuna.trial.Trial(self.study, each._trial_id)) for each in running]
@@ -125,21 +135,21 @@ class Study:
         """Whether a point stands in the queue."""
         return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
-    def ask(self, anywhere: bool = False) -> Asked:
+    def ask(self, anywhere: bool = False) -> Suggestion:
         """The next point: of the queue, or the sampler's; `anywhere` is drawn without regard to what is known."""
         self.study.sampler = sampler_of(self.sweep, self.count(), anywhere)
         return self.asked(self.study.ask())
 
-    def asked(self, trial: optuna.trial.Trial) -> Asked:
+    def asked(self, trial: optuna.trial.Trial) -> Suggestion:
         """A trial with its point, all of whose values the study knows from here on."""
         drawn = drawn_point(self.sweep, trial)
-        return Asked(trial.number, trial.user_attrs.get("point", drawn), trial)
+        return Suggestion(trial.number, trial.user_attrs.get("point", drawn), trial)
 
-    def name(self, asked: Asked, fingerprint: str) -> None:
+    def name(self, asked: Suggestion, fingerprint: str) -> None:
         """Keeps which trial a point is."""
         asked.trial.set_user_attr("fingerprint", fingerprint)
 
-    def report(self, asked: Asked, scores: Mapping[int, float]) -> int | None:
+    def report(self, asked: Suggestion, scores: Mapping[int, float]) -> int | None:
         """Tells scores by step; the step at which the trial shall end, if it shall."""
         told = self.study._storage.get_trial(asked.trial._trial_id).intermediate_values
         for step in sorted(set(scores) - set(told)):
@@ -153,7 +163,7 @@ class Study:
         value = trial.value if trial.status == "finished" else None
         self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
 
-    def leave(self, asked: Asked, why: str, worst: bool) -> None:
+    def leave(self, asked: Suggestion, why: str, worst: bool) -> None:
         """A point that is not trained; `worst` teaches the search to look elsewhere."""
         asked.trial.set_user_attr("left", why)
         self.study.tell(asked.number, state=TrialState.PRUNED if worst else TrialState.FAIL, skip_if_finished=True)

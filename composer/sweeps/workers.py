@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from composer.training.run_folder import LOCK
+from composer.run_dir import LOCK
 
 SET_PARENT_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
@@ -32,7 +32,7 @@ class Job(Protocol):
         ...
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Whoever starts commands: this machine, or a cluster."""
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> Job:
@@ -50,9 +50,14 @@ class LocalJob:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment,
-                process_group=0, preexec_fn=ends_with_parent(),
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                process_group=0,
+                preexec_fn=ends_with_parent(),
+            )
 
     def poll(self) -> int | None:
         return self.process.poll()
@@ -83,7 +88,7 @@ class LocalCrew:
 
 def training(recipe: Path, run: Path, settings: Sequence[str], data: Path | None) -> list[str]:
     """The command that trains a recipe into a run folder, from where a killed one stopped."""
-    told = [sys.executable, "-m", "composer.cli", "train", str(recipe), *settings, "--run", str(run), "--resume"]
+    told = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *settings, "--run", str(run), "--resume"]
     return told + (["--data", str(data)] if data is not None else [])
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from blocks.core.contract import Block, BlockError
-from composer.model import EncoderDecoder
-from composer.testing import craft, flow, loops, whole
-from composer.testing.bench import COLUMNS, Case, LawError, Place
-from composer.testing.settings import check_settings
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.testing import block_laws, checkpoint_laws, loop_laws, model_laws
+from composer.testing.harness import COLUMNS, Case, LawError, Place
+from composer.testing.settings_laws import check_settings
 
 __all__ = ["LAWS", "Case", "LawError", "check_block", "check_case", "check_model"]
 
@@ -26,12 +26,29 @@ Law = Callable[[Case], None]
 LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
-        craft.kinds, craft.shapes, flow.no_trace, flow.starting, flow.beginning, flow.reordering, flow.causality,
-        flow.chunks, flow.ragged_chunks, flow.last_state, flow.padding, flow.independent_rows, flow.handing_on,
-        loops.lifting, craft.recording, craft.gradients, craft.gradcheck, craft.bfloat16, craft.saving, craft.meta,
-        craft.compiling,
+        checkpoint_laws.kinds,
+        checkpoint_laws.shapes,
+        block_laws.no_trace,
+        block_laws.starting,
+        block_laws.beginning,
+        block_laws.reordering,
+        block_laws.causality,
+        block_laws.chunks,
+        block_laws.ragged_chunks,
+        block_laws.last_state,
+        block_laws.padding,
+        block_laws.independent_rows,
+        block_laws.handing_on,
+        loop_laws.lifting,
+        checkpoint_laws.recording,
+        checkpoint_laws.gradients,
+        checkpoint_laws.gradcheck,
+        checkpoint_laws.bfloat16,
+        checkpoint_laws.saving,
+        checkpoint_laws.meta,
+        checkpoint_laws.compiling,
     )
-}  # fmt: skip
+}
 """Every law by its name, but `settings`, which looks at all variants together."""
 
 CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "handing_on"})
@@ -40,8 +57,13 @@ CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "handing_on"})
 PLACES: tuple[Place, ...] = ("decoder", "encoder")
 
 
-def check_block(block: type[Block], *variants: Mapping[str, Any], exceptions: Mapping[str, str] | None = None,
-                compiles: bool = True, **settings: Any) -> None:  # fmt: skip
+def check_block(
+    block: type[Block],
+    *variants: Mapping[str, Any],
+    exceptions: Mapping[str, str] | None = None,
+    compiles: bool = True,
+    **settings: Any,
+) -> None:
     """Checks every law over a block, for each of its variants, in a decoder and in an encoder.
 
     In both a sequence arrives, then a grid of 3 columns, some of its cells not real: a block takes it, or refuses it
@@ -58,8 +80,12 @@ def check_block(block: type[Block], *variants: Mapping[str, Any], exceptions: Ma
     Raises LawError with the law, the settings and the numbers.
     """
     known = dict(exceptions or {})
-    cases = [Case(block, {**settings, **variant}, place, columns=columns)
-             for variant in variants or ({},) for place in PLACES for columns in (0, COLUMNS)]  # fmt: skip
+    cases = [
+        Case(block, {**settings, **variant}, place, columns=columns)
+        for variant in variants or ({},)
+        for place in PLACES
+        for columns in (0, COLUMNS)
+    ]
     refusals = {index: refusal for index, case in enumerate(cases) if (refusal := case.refusal()) is not None}
     accepted = [case for index, case in enumerate(cases) if index not in refusals]
     for index, refusal in refusals.items():
@@ -87,12 +113,18 @@ def _expect_help(case: Case, refusal: BlockError, accepted: Sequence[Case]) -> N
 
 def check_model(model: EncoderDecoder) -> None:
     """Checks every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
-    from composer.testing.search import searching
+    from composer.testing.decoding_laws import searching
 
-    for law in (whole.training, whole.bfloat16, whole.saving, searching):
+    for law in (model_laws.training, model_laws.bfloat16, model_laws.saving, searching):
         law(copy.deepcopy(model).eval())
     exact = copy.deepcopy(model).eval().double()
     with torch.no_grad():
-        for law in (whole.chunks, whole.ragged_chunks, whole.causality, whole.padding, whole.reordering,
-                    loops.model_lifting):  # fmt: skip
+        for law in (
+            model_laws.chunks,
+            model_laws.ragged_chunks,
+            model_laws.causality,
+            model_laws.padding,
+            model_laws.reordering,
+            loop_laws.model_lifting,
+        ):
             law(exact)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from composer.data.batches import Chosen
-from composer.data.encoded import Encoded
-from composer.data.pairs import TARGET
+from composer.data.collate import EpochRows
+from composer.data.encoding import Encoded
+from composer.data.sources import TARGET
 
 
 class Curriculum:
@@ -32,7 +32,7 @@ class Curriculum:
         """The level of the present epoch."""
         return self.levels[-2]
 
-    def choose(self, encoded: Encoded, epoch: int) -> Chosen:
+    def choose(self, encoded: Encoded, epoch: int) -> EpochRows:
         """The pairs within the level, and of the longer ones each with the probability `beyond`, drawn anew each epoch.
 
         Where none is within the level, the shortest are. Of those within it the longest are graded: those whose length
@@ -42,7 +42,7 @@ class Curriculum:
         within = length <= max(self.levels[epoch], int(length.min()))
         drawn = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.beyond
         graded = within & (length > int(length[within].max()) - self.step)
-        return Chosen(np.flatnonzero(within | drawn), graded)
+        return EpochRows(np.flatnonzero(within | drawn), graded)
 
     def count(self, sums: Mapping[str, float]) -> None:
         """Adds the mistakes of some steps of the present epoch."""

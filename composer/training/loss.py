@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from composer.ids import PAD
+from composer.model.vocabulary import PAD
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:

@@ -18,13 +18,13 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.optim import Optimizer
 
 from blocks.core.contract import Block
-from composer.builder import build
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
-from composer.ids import PAD
-from composer.model import Beside, EncoderDecoder
-from composer.outputs import SigmoidOutput, bits_of
-from composer.recipe import Recipe, load
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder, StepInputs
+from composer.model.output_heads import SigmoidOutput, bits_of
+from composer.model.vocabulary import PAD
+from composer.recipe.recipe import Recipe, load
 from composer.training.gradient_noise import add_noise
 from composer.training.loss import rows_wrong, sum_loss
 from composer.training.optimizers import OPTIMIZERS
@@ -33,7 +33,7 @@ from composer.training.schedules import SCHEDULES, Progress
 from composer.training.sharding import is_sharded, shard, whole_state
 
 Batch = Mapping[str, Any]
-"""A batch as `composer.data.batches` makes it."""
+"""A batch as `composer.data.collate` makes it."""
 UNCOMPILED = (
     "`training.compile`: the model was compiled anew for too many lengths, as loops over positions are; "
     "it goes on as it is, and would have been faster without"
@@ -80,7 +80,7 @@ class Seq2Seq(LightningModule):
         model = self.model
         compiled = torch.compile(lambda *given: model(*given))
 
-        def called(sources: Mapping[str, Tensor], target: Tensor, beside: Beside) -> Tensor:
+        def called(sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs) -> Tensor:
             try:
                 with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
                     return compiled(sources, target, beside)
@@ -116,7 +116,7 @@ class Seq2Seq(LightningModule):
         self.seen = batch
         self.advance(self.progress().spent)
         logits = self.called(
-            batch["sources"], self.answer_read(batch), Beside(None, penalties, self.spent, batch["facts"])
+            batch["sources"], self.answer_read(batch), StepInputs(None, penalties, self.spent, batch["facts"])
         )
         loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
         if self.recipe.training["curriculum"]:
@@ -139,7 +139,7 @@ class Seq2Seq(LightningModule):
         if not chance:
             return true
         with torch.no_grad():
-            logits = self.called(batch["sources"], true, Beside(None, None, self.spent))
+            logits = self.called(batch["sources"], true, StepInputs(None, None, self.spent))
         return mixed(true, logits, chance, settings["choose"])
 
     def advance(self, spent: float) -> None:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from composer.training.wandb_log import Sample
+from composer.training.wandb_logger import Sample
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines."""
@@ -26,7 +26,7 @@ LONGEST = 160
 """Characters of a sentence that are shown."""
 
 
-class Unfailing:
+class UnfailingStream:
     """A text file that takes no more, instead of raising, once its reader has left or its disk is full."""
 
     def __init__(self, file: IO[str]) -> None:
@@ -55,12 +55,12 @@ class Unfailing:
             os.close(nowhere)
 
 
-class Display:
+class ProgressDisplay:
     """Shows a training. On a terminal a bar, drawn when a row comes and never by a thread; `quiet` shows nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
         # a training does not end because nobody watches it any more
-        self.console = Console(soft_wrap=True, quiet=quiet, file=cast("IO[str]", Unfailing(sys.stdout)))
+        self.console = Console(soft_wrap=True, quiet=quiet, file=cast("IO[str]", UnfailingStream(sys.stdout)))
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0
@@ -147,7 +147,7 @@ class Display:
         if spent <= spent_then or now <= began:
             return "? left"
         seconds = (now - began) / (spent - spent_then) * (1.0 - spent)
-        return f"{span(seconds)} left"
+        return f"{format_duration(seconds)} left"
 
 
 def describe(row: Mapping[str, float]) -> str:
@@ -172,7 +172,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time as h:mm:ss or m:ss."""
     whole = int(seconds + 0.5)
     hours, minutes = divmod(whole // 60, 60)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from composer.ids import BOS, EOS, PAD
+from composer.model.vocabulary import BOS, EOS, PAD
 
 Choose = Literal["argmax", "sample"]
 NEVER_READ = (PAD, BOS, EOS)

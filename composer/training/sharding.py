@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from blocks.core.contract import Block
 from blocks.core.stack import Stack
 from blocks.repeat import Repeat
-from composer.model import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
 
 BESIDE_FORWARD = ("start", "before")
 """What else of a block may read its parameters."""

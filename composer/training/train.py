@@ -11,28 +11,26 @@ from typing import Any
 
 import torch
 
-from composer.data.batches import ReadingOrder, loader
-from composer.data.pairs import check_files, is_endless
-from composer.errors import ComposerError, RunError, RunFailed, cure, reason_of
-from composer.identity import beginning_of, identity_of
-from composer.planner import parameters_of, plan
-from composer.recipe import Recipe
-from composer.training import run_folder
+from composer import run_dir
+from composer.atomic_io import atomic_write
+from composer.data.collate import EvalBatchSampler, data_loader
+from composer.data.sources import check_files, is_endless
+from composer.errors import ComposerError, RunError, RunFailed, os_error_hint, os_error_reason
+from composer.fingerprint import fingerprint_pairs, initial_weights
+from composer.model.planner import parameters_of, plan
+from composer.recipe.recipe import Recipe
+from composer.run_dir import RUNS, RunDir
 from composer.training.allocator import keep_freed_memory
-from composer.training.journal import Journal
-from composer.training.lock import Lock, differences, lock
-from composer.training.metrics_log import MetricsLog
-from composer.training.outcome import Outcome, conclude
-from composer.training.processes import is_first
-from composer.training.progress import Display
-from composer.training.repeat import repeated
-from composer.training.run_folder import RUNS, RunFolder
-from composer.training.session import Session, data_folders, prepare, record_of
-from composer.training.signals import Stopped
-from composer.training.start import beginning, must_be_same
+from composer.training.distributed import TrainingInterrupted, is_first
+from composer.training.finalize import TrainingResult, finalize
+from composer.training.metrics_logger import JsonLinesWriter, MetricsLogger
+from composer.training.progress import ProgressDisplay
+from composer.training.provenance import EnvironmentRecord, differences, environment_record
+from composer.training.reproduce import find_original_run
+from composer.training.resume import must_be_same, resolve_initial_run
+from composer.training.setup import TrainingSetup, data_folders, record_of, setup
 from composer.training.trainer import quieten
-from composer.training.wandb_log import WandbLog, mode_here, told
-from composer.whole import write_whole
+from composer.training.wandb_logger import WandbLogger, current_wandb_mode, describe_mode
 
 
 def train(
@@ -41,7 +39,7 @@ def train(
     data: str | Path | None = None,
     resume: bool = False,
     start_from: str | Path | None = None,
-) -> Outcome:
+) -> TrainingResult:
     """Trains `recipe` and writes the run folder `run` (`runs/NAME`).
 
     Raises RecipeError, DataError or RunError, with nothing written, where the recipe, its files or the folder are not
@@ -53,31 +51,31 @@ def train(
     """
     quieten()
     keep_freed_memory()
-    origin = repeated(recipe, run, start_from)
-    folder = RunFolder(Path(run) if run else origin.place(RUNS, recipe.name) if origin else RUNS / recipe.name)
-    display = Display(quiet=not is_first() or recipe.trainer.get("enable_progress_bar") is False)
+    origin = find_original_run(recipe, run, start_from)
+    folder = RunDir(Path(run) if run else origin.place(RUNS, recipe.name) if origin else RUNS / recipe.name)
+    display = ProgressDisplay(quiet=not is_first() or recipe.trainer.get("enable_progress_bar") is False)
     record = found(folder, recipe, resume) if is_first() else record_of(folder)
     if record.get("status") == "finished":
         display.say(f"{folder.path} is finished already; nothing is left to do")
-        return Outcome(folder.path, record)
+        return TrainingResult(folder.path, record)
     folders = data_folders(recipe, data, record or (origin.record if origin else {}))
     if is_first():
         check(recipe, folders)
-    display.say(told(mode_here(recipe.logging["wandb"]), folder.path))
-    start = beginning(start_from, record, folder, origin)
-    session = prepare(recipe, folder, folders, record, start, display, origin)
+    display.say(describe_mode(current_wandb_mode(recipe.logging["wandb"]), folder.path))
+    start = resolve_initial_run(start_from, record, folder, origin)
+    session = setup(recipe, folder, folders, record, start, display, origin)
     with held(folder, resume, record), reported(session):
         journal = begin(session)
         fit(session, journal)
-        outcome = conclude(session, journal)
+        outcome = finalize(session, journal)
         if journal:
             journal.close(0)
         return outcome
 
 
-def found(folder: RunFolder, recipe: Recipe, resume: bool) -> dict[str, Any]:
+def found(folder: RunDir, recipe: Recipe, resume: bool) -> dict[str, Any]:
     """The run.json that is there, empty for a new run. Raises RunError where this recipe may not be trained here."""
-    run_folder.refuse(folder, resume)
+    run_dir.check_writable(folder, resume)
     record = {} if folder.is_empty() else folder.read()
     if record:
         must_be_same(recipe, folder, record)
@@ -96,7 +94,7 @@ def check(recipe: Recipe, folders: list[Path]) -> None:
 
 
 @contextmanager
-def held(folder: RunFolder, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
+def held(folder: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
     """Holds the folder against other trainings; only the first process writes there.
 
     Raises RunError where another one holds it, or has been at work there since `record` was read.
@@ -104,15 +102,16 @@ def held(folder: RunFolder, resume: bool, record: Mapping[str, Any]) -> Iterator
     if not is_first():
         yield
         return
-    with run_folder.lock(folder):
-        run_folder.refuse(folder, resume)
+    with run_dir.locked(folder):
+        run_dir.check_writable(folder, resume)
         if record and folder.read() != record:
-            raise RunError.of("another training has been writing into this folder", "say `--resume` again",
-                              str(folder.path))  # fmt: skip
+            raise RunError.of(
+                "another training has been writing into this folder", "say `--resume` again", str(folder.path)
+            )
         yield
 
 
-def begin(session: Session) -> Journal | None:
+def begin(session: TrainingSetup) -> MetricsLogger | None:
     """Writes what a run folder holds from its first moment, and opens the journal; only the first process has one."""
     if not is_first():
         return None
@@ -120,11 +119,11 @@ def begin(session: Session) -> Journal | None:
     record = record_now(session)
     folder.write(record)
     folder.checkpoints.mkdir(exist_ok=True)
-    write_whole(folder.recipe, recipe.dump().encode())
+    atomic_write(folder.recipe, recipe.dump().encode())
     if not folder.tokenizer.exists():
         session.data.tokenizers.save(folder.tokenizer)
     settings = recipe.logging["wandb"]
-    wandb = WandbLog(mode_here(settings), settings, folder.path, recipe.name, record["wandb"], say)
+    wandb = WandbLogger(current_wandb_mode(settings), settings, folder.path, recipe.name, record["wandb"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     wandb.describe(folder.recipe, recipe.written)
@@ -134,30 +133,30 @@ def begin(session: Session) -> Journal | None:
     pairs = f"{len(session.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
     say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
     after = int(session.checkpoint.stem.removeprefix("step-")) if session.checkpoint else 0
-    return Journal(MetricsLog(folder.metrics, after), wandb, session.display)
+    return MetricsLogger(JsonLinesWriter(folder.metrics, after), wandb, session.display)
 
 
-def record_now(session: Session) -> dict[str, Any]:
+def record_now(session: TrainingSetup) -> dict[str, Any]:
     """run.json as a training begins, or goes on, perhaps with other code or on another machine."""
-    known, now = session.record, lock(session.recipe, session.trainer)
+    known, now = session.record, environment_record(session.recipe, session.trainer)
     if not session.folder.tokenizer.exists():
         return first_record(session, now)
     resumed_with = [*known.get("resumed_with", []), *differences(known, now)]
     return {**known, "status": "running", **now, "resumed_with": resumed_with}
 
 
-def first_record(session: Session, now: Lock) -> dict[str, Any]:
+def first_record(session: TrainingSetup, now: EnvironmentRecord) -> dict[str, Any]:
     """run.json at the start of a run; `now` is its lock."""
     recipe, tokenizers = session.recipe, session.data.tokenizers
-    began = beginning_of(RunFolder(session.start_from)) if session.start_from else None
-    fingerprints = identity_of(recipe, session.data.pairs, began)
+    began = initial_weights(RunDir(session.start_from)) if session.start_from else None
+    fingerprints = fingerprint_pairs(recipe, session.data.pairs, began)
     return {
         "name": recipe.name,
         "status": "running",
         "fingerprints": {**fingerprints, "says": recipe.fingerprints["run"]},
         "seed": recipe.training["seed"],
         **now,
-        "began": run_folder.now(),
+        "began": run_dir.utc_now(),
         "start_from": str(session.start_from) if session.start_from else None,
         "began_from": began,
         "repeat_of": session.origin.told(recipe, fingerprints, now) if session.origin else None,
@@ -182,19 +181,19 @@ def told_of_repeat(repeat_of: Mapping[str, Any] | None) -> list[str]:
     return [f"repeats {repeat_of['run']}", *(f"not as then: {each}" for each in repeat_of["differs"])]
 
 
-def fit(session: Session, journal: Journal | None) -> None:
+def fit(session: TrainingSetup, journal: MetricsLogger | None) -> None:
     """Trains, from the last checkpoint if there is one."""
     course, training = session.course, session.recipe.training
     course.journal = journal
     if session.checkpoint:
         session.display.say(f"going on from {session.checkpoint}")
     val = session.data.val
-    course.reading = ReadingOrder(val, tokens_per_batch=training["tokens_per_batch"]) if val else None
+    course.reading = EvalBatchSampler(val, tokens_per_batch=training["tokens_per_batch"]) if val else None
     try:
         session.trainer.fit(
             session.module,
-            loader(course.order.order.corpus, course.order, training["workers"]),
-            loader(val, course.reading) if val and course.reading else None,
+            data_loader(course.order.order.corpus, course.order, training["workers"]),
+            data_loader(val, course.reading) if val and course.reading else None,
             ckpt_path=session.checkpoint,
             weights_only=True,
         )
@@ -203,16 +202,18 @@ def fit(session: Session, journal: Journal | None) -> None:
 
 
 @contextmanager
-def reported(session: Session) -> Iterator[None]:
+def reported(session: TrainingSetup) -> Iterator[None]:
     """Writes into run.json how a training that did not finish ended, and turns machine trouble into words."""
     try:
         yield
-    except Stopped as stopped:
+    except TrainingInterrupted as stopped:
         if not is_first():
             raise SystemExit(0) from None  # the first process says how it ended; this one must not look like a crash
         close(session, "interrupted")
-        session.display.say(f"stopped at step {session.course.now.step:,}, nothing is lost; the same command with "
-                            f"`--resume --run {session.folder.path}` goes on")  # fmt: skip
+        session.display.say(
+            f"stopped at step {session.course.now.step:,}, nothing is lost; the same command with "
+            f"`--resume --run {session.folder.path}` goes on"
+        )
         if stopped.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + stopped.number) from None
@@ -235,13 +236,13 @@ def reported(session: Session) -> Iterator[None]:
         raise
 
 
-def close(session: Session, status: str) -> None:
+def close(session: TrainingSetup, status: str) -> None:
     """Ends the journal and says in run.json how the run ended, as far as the disk lets it."""
     if (journal := session.course.journal) is not None:
         journal.close(1)
     if is_first():
         try:
-            session.folder.update(status=status, ended=run_folder.now())
+            session.folder.update(status=status, ended=run_dir.utc_now())
         except (OSError, RunError):
             return
 
@@ -252,7 +253,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in told)
 
 
-def out_of_memory(session: Session) -> RunFailed:
+def out_of_memory(session: TrainingSetup) -> RunFailed:
     """What was being computed, and what to make smaller."""
     budget = session.recipe.training["tokens_per_batch"]
     return RunFailed.of(
@@ -263,7 +264,7 @@ def out_of_memory(session: Session) -> RunFailed:
     )
 
 
-def cannot_write(error: OSError, folder: RunFolder) -> RunFailed:
+def cannot_write(error: OSError, folder: RunDir) -> RunFailed:
     """A full or read-only disk, in words."""
-    fix = f"{cure(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
-    return RunFailed.of(reason_of(error), fix, str(error.filename or folder.path))
+    fix = f"{os_error_hint(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
+    return RunFailed.of(os_error_reason(error), fix, str(error.filename or folder.path))

@@ -15,9 +15,9 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
 from composer.errors import Fault, RecipeError
-from composer.recipe import Recipe
-from composer.training.checkpoint import SafeCheckpoints
-from composer.training.processes import Launcher, NoSignals, cluster, follow_launcher, launched, launcher
+from composer.recipe.recipe import Recipe
+from composer.training.checkpointing import SafeCheckpoints
+from composer.training.distributed import Launcher, NoSignals, cluster, follow_launcher, launched, launcher
 from composer.training.sharding import sharded
 
 NAMES = {"bf16": "bf16-mixed", "16": "16-mixed"}
@@ -39,7 +39,10 @@ def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
     training = recipe.training
     precision = str(training["precision"])
     owned: dict[str, Any] = {
-        "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "num_sanity_val_steps": 0,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "num_sanity_val_steps": 0,
         "enable_autolog_hparams": False,
         "max_epochs": -1,
         "precision": NAMES.get(precision, precision),
@@ -49,7 +52,7 @@ def trainer_of(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
         "val_check_interval": 1 << 62,
         "use_distributed_sampler": False,
         "callbacks": callbacks,
-    }  # fmt: skip
+    }
     follow_launcher()
     try:
         machine = machine_of(recipe)

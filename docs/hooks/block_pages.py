@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from composer.language import schema
-from composer.language.describe import describe, scalar_text
-from composer.language.source import dump
-from composer.registry import blocks
+from composer.recipe import schema
+from composer.recipe.describe import describe, scalar_text
+from composer.recipe.registry import blocks
+from composer.recipe.yaml_reader import dump
 from docs.hooks.corpus import ROOT, Shown, blocks_in, shown, stacks
 from docs.hooks.equations import paragraph, typeset
 from docs.hooks.pages import code, folded, page, table
@@ -68,8 +68,9 @@ def told(name: str) -> Told:
 
 def definitions() -> dict[str, Any]:
     """What the schema says of every block, by its name."""
-    return {key.removeprefix("block."): value for key, value in schema.load()["$defs"].items()
-            if key.startswith("block.")}  # fmt: skip
+    return {
+        key.removeprefix("block."): value for key, value in schema.load()["$defs"].items() if key.startswith("block.")
+    }
 
 
 def settings(described: Mapping[str, Any]) -> str:
@@ -164,10 +165,15 @@ def _example(name: str) -> str:
 
 
 def _shapes(block: Told) -> str:
-    rows = [("**Shapes**", typeset(block.shapes)), ("**State**", typeset(block.state or "none")),
-            ("**Refused**", typeset(block.raises))]  # fmt: skip
-    return page(*(f"{name}: {text}" for name, text in rows if text),
-                "(*B* rows, *T* positions, *D* features, *W* columns, *H* heads.)")  # fmt: skip
+    rows = [
+        ("**Shapes**", typeset(block.shapes)),
+        ("**State**", typeset(block.state or "none")),
+        ("**Refused**", typeset(block.raises)),
+    ]
+    return page(
+        *(f"{name}: {text}" for name, text in rows if text),
+        "(*B* rows, *T* positions, *D* features, *W* columns, *H* heads.)",
+    )
 
 
 def _users(name: str) -> str:
@@ -180,12 +186,18 @@ def _source(name: str, source: str) -> str:
     text = (ROOT / f"blocks/{name}.py").read_text(encoding="utf-8")
     where = f"[blocks/{name}.py]({source}/blocks/{name}.py)" if source else f"`blocks/{name}.py`"
     lines = len(text.splitlines())
-    return page(f"{where}, {lines} lines. Its test of the equation is in `tests/blocks`.",
-                folded(f"blocks/{name}.py", code(text, "python")))  # fmt: skip
+    return page(
+        f"{where}, {lines} lines. Its test of the equation is in `tests/blocks`.",
+        folded(f"blocks/{name}.py", code(text, "python")),
+    )
 
 
 def index_page() -> str:
     """All blocks in one table."""
     rows = [(f"[`{name}`]({name}.md)", typeset(each["description"])) for name, each in definitions().items()]
-    return page("# Blocks", "A block is one item of a stack: `- name`, or `- name: {settings}`. "
-                "Every page here is made from the block's own code.", table(("block", "what it is"), rows))  # fmt: skip
+    return page(
+        "# Blocks",
+        "A block is one item of a stack: `- name`, or `- name: {settings}`. "
+        "Every page here is made from the block's own code.",
+        table(("block", "what it is"), rows),
+    )

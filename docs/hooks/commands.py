@@ -9,7 +9,7 @@ from inspect import cleandoc
 import click
 from typer.main import get_command
 
-from composer import cli
+from composer.cli import main
 from docs.hooks import pages
 
 FIRST = """\
@@ -29,7 +29,7 @@ def page() -> str:
 
 def commands() -> dict[str, click.Command]:
     """Every command by its name, in the order of `--help`."""
-    return dict(get_command(cli.app).commands)  # type: ignore[attr-defined]
+    return dict(get_command(main.app).commands)  # type: ignore[attr-defined]
 
 
 def short(command: click.Command) -> str:

@@ -13,19 +13,37 @@ from typing import Any, NamedTuple
 
 import composer
 from benchmarks.results import recipes, still
-from composer.drawings.drawing import Drawing
-from composer.drawings.scene import scene
-from composer.recipe import Recipe
+from composer.recipe.recipe import Recipe
+from composer.viz.architecture.drawing import Drawing
+from composer.viz.architecture.graph import scene
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
 CACHE = ROOT / ".cache/architectures.json"
-COSTING = ("blocks/**/*.py", "composer/planner.py", "composer/builder.py", "composer/model.py",
-           "composer/embeddings.py", "composer/outputs.py", "composer/vocabulary.py",
-           "composer/drawings/*.py")  # fmt: skip
+COSTING = (
+    "blocks/**/*.py",
+    "composer/model/planner.py",
+    "composer/model/builder.py",
+    "composer/model/encoder_decoder.py",
+    "composer/model/embeddings.py",
+    "composer/model/output_heads.py",
+    "composer/model/vocabulary.py",
+    "composer/drawings/*.py",
+)
 """What decides what a recipe costs and how it is drawn, beside the recipe."""
-FIRST = ("quickstart", "papers", "domhan", "ladder", "multi30k", "active_memory", "algorithms", "stacks", "memory",
-         "babi", "dialect")  # fmt: skip
+FIRST = (
+    "quickstart",
+    "papers",
+    "domhan",
+    "ladder",
+    "multi30k",
+    "active_memory",
+    "algorithms",
+    "stacks",
+    "memory",
+    "babi",
+    "dialect",
+)
 """The folders of recipes in the order of the gallery."""
 
 
@@ -148,5 +166,8 @@ def results() -> dict[str, list[dict[str, Any]]]:
     """What `benchmarks/results.py` has collected, by the recipe's place, where the recipe says what it said then."""
     told = json.loads((ROOT / "docs/results.json").read_text(encoding="utf-8"))
     known = {f"recipes/{each.place}.yaml": each for each in shown()}
-    return {known[path].place: kept["runs"] for path, kept in told.items()
-            if path in known and still(known[path].path, kept)}  # fmt: skip
+    return {
+        known[path].place: kept["runs"]
+        for path, kept in told.items()
+        if path in known and still(known[path].path, kept)
+    }

@@ -9,15 +9,33 @@ from collections.abc import Iterator
 
 FULL = 108
 """A line of a docstring that leaves this much to the next word was broken because it was full, not to end there."""
-SIGNS = {"alpha": "α", "beta": "β", "gamma": "γ", "theta": "θ", "lambda": "λ", "sigma": "σ", "sum": "∑", "prod": "∏",
-         "sqrt": "√"}  # fmt: skip
-OPERATORS = (("&lt;=", "≤"), ("&gt;=", "≥"), ("-&gt;", "→"), (" - ", " − "), (" ...", " …"), (" .. ", " … "),
-             (" * ", " ∗ "))  # fmt: skip
+SIGNS = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "theta": "θ",
+    "lambda": "λ",
+    "sigma": "σ",
+    "sum": "∑",
+    "prod": "∏",
+    "sqrt": "√",
+}
+OPERATORS = (
+    ("&lt;=", "≤"),
+    ("&gt;=", "≥"),
+    ("-&gt;", "→"),
+    (" - ", " − "),
+    (" ...", " …"),
+    (" .. ", " … "),
+    (" * ", " ∗ "),
+)
 CODE = re.compile(r"(`[^`]*`)")
 GROUP = r"\(((?:[^()]|\([^()]*\))*)\)"
-LOWER = re.compile(rf"(?<=[\w)\]'~])_{GROUP}|(?<![A-Za-z])([A-Za-z])_([A-Za-z0-9]{{1,4}})(?![A-Za-z0-9_])"
-                   r"|\b(softmax|sum|prod|max|concat|module)_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
-                   r"|(?<=[)\]])_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])")  # fmt: skip
+LOWER = re.compile(
+    rf"(?<=[\w)\]'~])_{GROUP}|(?<![A-Za-z])([A-Za-z])_([A-Za-z0-9]{{1,4}})(?![A-Za-z0-9_])"
+    r"|\b(softmax|sum|prod|max|concat|module)_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
+    r"|(?<=[)\]])_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
+)
 ARTICLE = r"a (?!tanh|softmax|sigmoid|exp|log|cos|max|relu)[a-z]{3}"
 """The word `a` in a line that is an equation for the rest: before a word, and not before a function."""
 RAISED = re.compile(rf"\^{GROUP}|\^([A-Za-z0-9]+)")

@@ -14,19 +14,33 @@ from docs.hooks.pages import code, folded, page, short, table
 
 Run = Mapping[str, Any]
 Costs = Mapping[str, Cost]
-SCORES = {"exact_match": ("exact match", 100, "%"), "token_accuracy": ("token accuracy", 100, "%"),
-          "bleu": ("BLEU", 1, ""), "chrf": ("chrF", 1, ""), "perplexity": ("perplexity", 1, ""),
-          "bits_per_sequence": ("bits per sequence", 1, "")}  # fmt: skip
+SCORES = {
+    "exact_match": ("exact match", 100, "%"),
+    "token_accuracy": ("token accuracy", 100, "%"),
+    "bleu": ("BLEU", 1, ""),
+    "chrf": ("chrF", 1, ""),
+    "perplexity": ("perplexity", 1, ""),
+    "bits_per_sequence": ("bits per sequence", 1, ""),
+}
 SPLITS = {"test": "the test data", "val": "the validation data"}
 ABOUT = """\
 Every recipe of the repository, checked, costed and trained by the same commands as your own. Parameters and FLOPs, of a
 pair of 32 source and 32 target tokens, are told by `plan`; scores on test data by finished runs, and a recipe without
 one says so. A score with a star is of a run that had something otherwise than its recipe says, most often its budget:
 its page tells what."""
-CHAPTERS = {"quickstart": "Quick start", "papers": "The literature", "domhan": "How much attention do you need?",
-            "ladder": "The Multi30k ladder", "multi30k": "Multi30k", "active_memory": "Active memory, translation",
-            "algorithms": "Algorithms", "stacks": "Neural stacks", "memory": "External memories", "babi": "bAbI",
-            "dialect": "A dialect of an invented language"}  # fmt: skip
+CHAPTERS = {
+    "quickstart": "Quick start",
+    "papers": "The literature",
+    "domhan": "How much attention do you need?",
+    "ladder": "The Multi30k ladder",
+    "multi30k": "Multi30k",
+    "active_memory": "Active memory, translation",
+    "algorithms": "Algorithms",
+    "stacks": "Neural stacks",
+    "memory": "External memories",
+    "babi": "bAbI",
+    "dialect": "A dialect of an invented language",
+}
 
 
 def recipe_page(each: Shown, costs: Costs) -> str:
@@ -43,10 +57,12 @@ def recipe_page(each: Shown, costs: Costs) -> str:
         "## The recipe",
         code(f"seqcomposer check recipes/{each.place}.yaml\nseqcomposer train recipes/{each.place}.yaml", "sh"),
         code(each.text, "yaml", f"recipes/{each.place}.yaml"),
-        *(folded(f"{path.relative_to(RECIPES.parent)}", code(path.read_text(encoding="utf-8"), "yaml"))
-          for path in each.extends),
+        *(
+            folded(f"{path.relative_to(RECIPES.parent)}", code(path.read_text(encoding="utf-8"), "yaml"))
+            for path in each.extends
+        ),
         folded("The same without `extends` and `vars`", code(each.recipe.dump(), "yaml")),
-    )  # fmt: skip
+    )
 
 
 def linked(text: str) -> str:
@@ -66,8 +82,10 @@ def cost(told: Cost | None) -> str:
     if told is None:
         return "Not computed for this copy of the site; `seqcomposer plan` tells."
     state = f"{short(told.state_bytes)}B of decoding state" if told.state_bytes else "no decoding state"
-    return (f"{told.parameters:,} parameters; {short(told.flops)}FLOPs for a pair of 32 source and 32 target tokens; "
-            f"{state} after them.")  # fmt: skip
+    return (
+        f"{told.parameters:,} parameters; {short(told.flops)}FLOPs for a pair of 32 source and 32 target tokens; "
+        f"{state} after them."
+    )
 
 
 # ------------------------------------------------------------------------------------------- scores
@@ -91,8 +109,10 @@ def scored(runs: Sequence[Run]) -> str:
     head = ("otherwise than the recipe", "seeds", *(SCORES[name][0] for name in metrics), "steps", "minutes")
     rows = [row(differs, group, split, metrics) for differs, group in sorted(groups.items(), key=in_order)]
     seeds = "; the mean of several seeds, and in brackets the least and the most" if len(rows) < len(runs) else ""
-    return page(f"Measured on {SPLITS[split]}, decoded as the recipe says unless a row says otherwise{seeds}.",
-                table(head, rows, len(head) - 1))  # fmt: skip
+    return page(
+        f"Measured on {SPLITS[split]}, decoded as the recipe says unless a row says otherwise{seeds}.",
+        table(head, rows, len(head) - 1),
+    )
 
 
 def in_order(group: tuple[tuple[str, ...], list[Run]]) -> tuple[list[Any], ...]:
@@ -142,9 +162,19 @@ def provenance(runs: Sequence[Run]) -> str:
     versions = sorted({f"{name} {version}" for run in runs for name, version in run["versions"].items()})
     days = sorted({run["ended"][:10] for run in runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    prints = table(("otherwise than the recipe", "run's fingerprint", "parameters", "pairs trained on"),
-                   [(" ".join(run["differs"]) or "nothing", f"`{run['fingerprints']['run'][:16]}`",
-                     f"{run['parameters']:,}", str(run["pairs"].get("train") or "–")) for run in runs], 2)  # fmt: skip
+    prints = table(
+        ("otherwise than the recipe", "run's fingerprint", "parameters", "pairs trained on"),
+        [
+            (
+                " ".join(run["differs"]) or "nothing",
+                f"`{run['fingerprints']['run'][:16]}`",
+                f"{run['parameters']:,}",
+                str(run["pairs"].get("train") or "–"),
+            )
+            for run in runs
+        ],
+        2,
+    )
     text = (
         f"Ended {when}. {', '.join(versions)}. Collected from the run folders by `benchmarks/results.py`.\n\n{prints}"
     )
@@ -160,8 +190,10 @@ def index_page(costs: Costs) -> str:
     for chapter in dict.fromkeys(each.chapter for each in shown()):
         inside = [each for each in shown() if each.chapter == chapter]
         rows = [index_row(each, costs) for each in inside]
-        parts += [f"## {CHAPTERS.get(chapter, chapter)}",
-                  table(("recipe", "what it is", "parameters", "FLOPs", "score"), rows, 3)]  # fmt: skip
+        parts += [
+            f"## {CHAPTERS.get(chapter, chapter)}",
+            table(("recipe", "what it is", "parameters", "FLOPs", "score"), rows, 3),
+        ]
     return page(*parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from composer.language import schema
+from composer.recipe import schema
 from docs.hooks.block_pages import settings
 from docs.hooks.equations import typeset
 from docs.hooks.pages import page
@@ -15,8 +15,23 @@ PAGES = {
     "initializations": ("Initializations", "What `training.initialization` can be: how weights begin."),
     "decoders": ("Decoders", "What `decoding` can be: how an answer is searched."),
 }
-SECTIONS = ("data", "model", "output", "training", "curriculum", "earlystopping", "gradientnoise", "scheduledsampling",
-            "trainer", "logging", "wandb", "parallel", "hub", "babi", "split")  # fmt: skip
+SECTIONS = (
+    "data",
+    "model",
+    "output",
+    "training",
+    "curriculum",
+    "earlystopping",
+    "gradientnoise",
+    "scheduledsampling",
+    "trainer",
+    "logging",
+    "wandb",
+    "parallel",
+    "hub",
+    "babi",
+    "split",
+)
 
 
 def choice_page(table: str) -> str:
@@ -37,8 +52,11 @@ def sections_page() -> str:
     parts += ["## At the top", settings({"properties": top, "required": rules.get("required", ())})]
     for name in SECTIONS:
         described = rules["$defs"][name]
-        parts += [f"## {name}", typeset(described.get("description", "")),
-                  settings({**described, "properties": plain(described)})]  # fmt: skip
+        parts += [
+            f"## {name}",
+            typeset(described.get("description", "")),
+            settings({**described, "properties": plain(described)}),
+        ]
     return page(*parts)
 
 

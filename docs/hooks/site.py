@@ -62,8 +62,12 @@ def generated(config: Any) -> dict[str, str]:
     """Every generated page and picture by its path."""
     source = f"{config.repo_url.rstrip('/')}/blob/main" if config.repo_url else ""
     told = costs(bool(config.extra["costs"]))
-    made = {"blocks/index.md": block_pages.index_page(), "gallery/index.md": gallery.index_page(told),
-            "reference/keys.md": reference_pages.sections_page(), "reference/commands.md": commands.page()}  # fmt: skip
+    made = {
+        "blocks/index.md": block_pages.index_page(),
+        "gallery/index.md": gallery.index_page(told),
+        "reference/keys.md": reference_pages.sections_page(),
+        "reference/commands.md": commands.page(),
+    }
     made |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.definitions()}
     made |= {f"gallery/{each.place}.md": gallery.recipe_page(each, told) for each in shown()}
     made |= {f"gallery/{place}.svg": cost.svg for place, cost in told.items()}

@@ -10,7 +10,7 @@ import pytest
 from accuracy import Row, Share
 
 from composer.errors import DataError
-from composer.recipe import load
+from composer.recipe.recipe import load
 from composer.training.train import train
 
 RECIPE = """

@@ -9,8 +9,8 @@ import babi
 import pytest
 from babi import PUBLISHED, Run
 
-from composer.evaluator import evaluate
-from composer.recipe import load
+from composer.evaluation.evaluate import evaluate
+from composer.recipe.recipe import load
 from composer.training.train import train
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -35,8 +35,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("babi")
     (folder / "tasks").mkdir()
     for task, places in ((1, ("hall", "attic")), (2, ("hall", "cellar", "yard"))):
-        lines = [f"1 A went to {places[n % len(places)]}.\n2 Where is A?\t{places[n % len(places)]}\t1\n{n * ''}"
-                 f"3 B ran {n} times.\n4 Who ran?\tB\t3\n" for n in range(12)]  # fmt: skip
+        lines = [
+            f"1 A went to {places[n % len(places)]}.\n2 Where is A?\t{places[n % len(places)]}\t1\n{n * ''}"
+            f"3 B ran {n} times.\n4 Who ran?\tB\t3\n"
+            for n in range(12)
+        ]
         for split in ("train", "test"):
             (folder / "tasks" / f"qa{task}_where_{split}.txt").write_text("".join(lines), encoding="utf-8")
     (folder / "small.yaml").write_text(RECIPE, encoding="utf-8")
@@ -49,8 +52,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_errors_are_those_of_evaluate(trained: Path) -> None:
     found = babi.runs_in([trained])
     assert [(each.name, each.recipe, each.seed, each.tasks) for each in found] == [
-        ("1/seed-1", "one", 1, (1,)), ("both/seed-1", "small", 1, (1, 2)), ("both/seed-2", "small", 2, (1, 2)),
-    ]  # fmt: skip
+        ("1/seed-1", "one", 1, (1,)),
+        ("both/seed-1", "small", 1, (1, 2)),
+        ("both/seed-2", "small", 2, (1, 2)),
+    ]
     path = trained / "both" / "seed-2"
     right = evaluate(path, "train")
     assert found[2].train == pytest.approx(100 * (1 - right["train/exact_match"]))

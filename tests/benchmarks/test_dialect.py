@@ -9,7 +9,7 @@ from pathlib import Path
 import dialect
 import pytest
 
-from composer.recipe import load
+from composer.recipe.recipe import load
 from composer.training.train import train
 
 RECIPE = """

@@ -8,8 +8,8 @@ import ladder
 import pytest
 import torch
 
-from composer.builder import build
-from composer.recipe import load
+from composer.model.builder import build
+from composer.recipe.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes" / "ladder"
 SIZES = ["vars.width=256", "vars.hidden=512"]
@@ -34,8 +34,10 @@ def test_every_recipe_is_a_rung():
 def test_parameters_are_the_published_ones(name):
     more = ["vars.both_ways=1024"] if name == "gru_attention" else []
     with torch.device("meta"):
-        model = build(load(HOME / f"{name}.yaml", [*SIZES, *more]),
-                      {"source": ladder.VOCABULARIES["de"], "target": ladder.VOCABULARIES["en"]})  # fmt: skip
+        model = build(
+            load(HOME / f"{name}.yaml", [*SIZES, *more]),
+            {"source": ladder.VOCABULARIES["de"], "target": ladder.VOCABULARIES["en"]},
+        )
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
 
 

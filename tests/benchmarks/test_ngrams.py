@@ -10,7 +10,7 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.data.tasks.languages import optimum
-from composer.recipe import load
+from composer.recipe.recipe import load
 from composer.training.train import train
 
 RECIPE = """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, Named, Output, Site, State, Stream
-from blocks.core.names import Names
+from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 
 
@@ -28,19 +28,20 @@ def stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
     return Stack(site.stream, built, names)
 
 
-def site_of(width: int, *, causal: str = "", model: int | None = None,
-            memories: dict[str, Named] | None = None) -> Site:  # fmt: skip
+def site_of(
+    width: int, *, causal: str = "", model: int | None = None, memories: dict[str, Named] | None = None
+) -> Site:
     """A site where a sequence `width` wide arrives; `model` is model.width."""
     memories = memories or {}
     encoders = [name for name in memories if "." not in name]
     stream = Stream(width)
-    return Site(stream, model or width, Names.of_input(stream), memories, encoders, causal, (), stack_of)
+    return Site(stream, model or width, Scope.of_input(stream), memories, encoders, causal, (), stack_of)
 
 
 def grid_site(width: int, columns: int, *, causal: str = "", model: int | None = None, **beside: Stream) -> Site:
     """A site where a grid arrives; `beside` are streams that can be read by name."""
     stream = Stream(width, True, columns=columns)
-    names = Names.of_input(stream)
+    names = Scope.of_input(stream)
     for name, each in beside.items():
         names.give(name, Named(each))
     return replace(site_of(width, causal=causal, model=model), stream=stream, names=names)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, site_of
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,6 +14,7 @@ from blocks.cgru import Cgru
 from blocks.core.contract import BlockError, Context, Named, Output, Stream
 from blocks.grid import Grid
 from blocks.linear import Linear
+from tests.blocks.alone import close, context_of, mask_of, site_of
 
 WIDTH, MAPS, COLUMNS, LENGTH = 3, 4, 2, 5
 SIZES = (5, 3, 4)
@@ -113,10 +113,13 @@ def test_recomputing_gives_equal_gradients() -> None:
         close(one, other)
 
 
-@pytest.mark.parametrize(("memory", "stack", "setting"), [
-    (Stream(MAPS), [{"block": Cgru}], "from"),
-    (Stream(MAPS, True, columns=COLUMNS), [{"block": Linear, "width": MAPS + 1}], "stack"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("memory", "stack", "setting"),
+    [
+        (Stream(MAPS), [{"block": Cgru}], "from"),
+        (Stream(MAPS, True, columns=COLUMNS), [{"block": Linear, "width": MAPS + 1}], "stack"),
+    ],
+)
 def test_what_cannot_be_a_memory_is_refused(memory: Stream, stack: list[Any], setting: str) -> None:
     with pytest.raises(BlockError) as refused:
         ActiveMemory(site_of(WIDTH, causal="a decoder", memories={"encoder": Named(memory)}), stack=stack)

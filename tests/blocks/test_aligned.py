@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, site_of
 
 from blocks.aligned import Aligned
 from blocks.core.contract import BlockError, Named, Output, Stream
+from tests.blocks.alone import close, context_of, mask_of, site_of
 
 LENGTHS = (3, 1, 0)
 STATES = torch.arange(1.0, 10.0).view(3, 3, 1).double()

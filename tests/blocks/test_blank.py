@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import torch
-from small_recipes import loaded
 
 from blocks.blank import Blank
-from composer.builder import build
+from composer.model.builder import build
 from composer.testing import check_block
+from tests.small_recipes import loaded
 
 TEXT = """recipe: 1
 data: {generate: copy}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from alone import cells_of, close, context_of, grid_site, site_of
 from torch import Tensor
 
 from blocks.cgru import Cgru
 from blocks.core.contract import BlockError, Stream
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
+from tests.blocks.alone import cells_of, close, context_of, grid_site, site_of
 
 
 def still(width: int = 1, columns: int = 1, *, gate: float = 0.0, new: float = 0.0, **settings: Any) -> Cgru:
@@ -40,12 +40,15 @@ def along(positions: tuple[float, ...], columns: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize(("kernel", "expected"), [
-    # u = r = 1/2, so that r s = (0.1, 0.2, -0.2), which the kernel (1, 2, 3) turns into (0.8, -0.1, -0.2)
-    ((1.0, 2.0, 3.0), (0.5, 0.15, -0.3)),
-    # an even kernel reaches one further at the end: (1, 2) makes (0.5, -0.2, -0.2)
-    ((1.0, 2.0), (0.35, 0.1, -0.3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        # u = r = 1/2, so that r s = (0.1, 0.2, -0.2), which the kernel (1, 2, 3) turns into (0.8, -0.1, -0.2)
+        ((1.0, 2.0, 3.0), (0.5, 0.15, -0.3)),
+        # an even kernel reaches one further at the end: (1, 2) makes (0.5, -0.2, -0.2)
+        ((1.0, 2.0), (0.35, 0.1, -0.3)),
+    ],
+)
 def test_three_cells_by_hand(kernel: tuple[float, ...], expected: tuple[float, ...], columns: bool) -> None:
     size = (1, len(kernel)) if columns else (len(kernel), 1)
     made = still(1, 3 if columns else 1, kernel=size, candidate="hard")
@@ -96,11 +99,21 @@ def test_reset_does_not_touch_what_stands_beside() -> None:
 # ------------------------------------------------------------------------------------------- gates and shifts
 
 
-@pytest.mark.parametrize(("gates", "z", "value"), [
-    ("cutoff", 0.0, 0.5), ("cutoff", math.log(3.0), 0.8), ("cutoff", math.log(11.0), 1.0), ("cutoff", 5.0, 1.0),
-    ("cutoff", -math.log(11.0), 0.0), ("cutoff", -5.0, 0.0),
-    ("plain", math.log(3.0), 0.75), ("hard", 0.5, 0.75), ("hard", 1.5, 1.0), ("hard", -1.0, 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gates", "z", "value"),
+    [
+        ("cutoff", 0.0, 0.5),
+        ("cutoff", math.log(3.0), 0.8),
+        ("cutoff", math.log(11.0), 1.0),
+        ("cutoff", 5.0, 1.0),
+        ("cutoff", -math.log(11.0), 0.0),
+        ("cutoff", -5.0, 0.0),
+        ("plain", math.log(3.0), 0.75),
+        ("hard", 0.5, 0.75),
+        ("hard", 1.5, 1.0),
+        ("hard", -1.0, 0.0),
+    ],
+)
 def test_the_value_of_a_gate(gates: str, z: float, value: float) -> None:
     """With a candidate of 0 what is left of a 1 is u."""
     close(step(still(gates=gates, gate=z), torch.ones(1, 1, 1, 1)), torch.full((1, 1, 1, 1), value))
@@ -136,11 +149,14 @@ def test_the_same_row_in_any_batch() -> None:
 # ------------------------------------------------------------------------------------------- dropout, and the cost
 
 
-@pytest.mark.parametrize(("by", "rates"), [
-    ("rate", (0.1, 0.1, 0.1)),
-    ("length", (0.2, 0.05, 0.0125)),  # 0.1 times 8 / n
-    ("sqrt_length", (0.15, 0.075, 0.0375)),  # 0.1 times 3 / sqrt(n)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("by", "rates"),
+    [
+        ("rate", (0.1, 0.1, 0.1)),
+        ("length", (0.2, 0.05, 0.0125)),  # 0.1 times 8 / n
+        ("sqrt_length", (0.15, 0.075, 0.0375)),  # 0.1 times 3 / sqrt(n)
+    ],
+)
 def test_the_rate_of_dropout_for_rows_of_4_16_and_64(by: str, rates: tuple[float, ...]) -> None:
     made = still(50, 20, gate=5.0, dropout=0.1, dropout_by=by).train()
     y = step(made, torch.ones(3, 64, 20, 50), cells_of(20, 4, 16, 64))
@@ -161,11 +177,14 @@ def test_nothing_is_dropped_in_evaluation() -> None:
     close(step(still(3, 2, gate=5.0, dropout=0.5), s), s)
 
 
-@pytest.mark.parametrize(("settings", "cost"), [
-    ({"gates": "cutoff", "candidate": "tanh"}, 3.0 - 0.9 * math.log(11.0)),
-    ({"gates": "hard", "candidate": "tanh"}, 3.0 - 0.9),
-    ({"gates": "hard", "candidate": "hard"}, 3.0 - 0.9 + 2.0 - 0.9),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "cost"),
+    [
+        ({"gates": "cutoff", "candidate": "tanh"}, 3.0 - 0.9 * math.log(11.0)),
+        ({"gates": "hard", "candidate": "tanh"}, 3.0 - 0.9),
+        ({"gates": "hard", "candidate": "hard"}, 3.0 - 0.9 + 2.0 - 0.9),
+    ],
+)
 def test_the_cost_of_saturation(settings: dict[str, Any], cost: float) -> None:
     """z is -3 and the candidate's argument 2 in every real cell; in the padding they are more, which costs nothing."""
     made = still(2, 2, gate=-3.0, new=2.0, saturation=0.5, kernel=(1, 1), **settings)
@@ -186,11 +205,14 @@ def test_the_cost_is_the_mean_over_real_cells() -> None:
 # ------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("settings", "setting", "code"), [
-    ({"gates": "plain", "saturation": 0.1}, "saturation", "setting"),
-    ({"with_": "row"}, "with", "kind"),
-    ({"with_": "wide"}, "with", "kind"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "setting", "code"),
+    [
+        ({"gates": "plain", "saturation": 0.1}, "saturation", "setting"),
+        ({"with_": "row"}, "with", "kind"),
+        ({"with_": "wide"}, "with", "kind"),
+    ],
+)
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], setting: str, code: str) -> None:
     site = grid_site(4, 2, row=Stream(4), wide=Stream(4, True, columns=3))
     with pytest.raises(BlockError) as refused:

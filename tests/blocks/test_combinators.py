@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from alone import close, run, site_of, stack_of
 
 from blocks.conv import Conv
 from blocks.core.contract import BlockError, Site
@@ -16,6 +15,7 @@ from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.rnn import Rnn
 from blocks.use import Use
+from tests.blocks.alone import close, run, site_of, stack_of
 
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 

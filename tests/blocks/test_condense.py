@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from alone import close, mask_of, run, site_of
 from torch import Tensor
 
 from blocks.condense import Condense, layers
 from blocks.core.contract import BlockError
+from tests.blocks.alone import close, mask_of, run, site_of
 
 
 def by_hand(block: Condense, row: Tensor) -> Tensor:

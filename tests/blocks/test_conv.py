@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 import torch
-from alone import close, keeps_chunks, mask_of, run, site_of
 
 from blocks.conv import Conv
 from blocks.core.contract import BlockError
+from tests.blocks.alone import close, keeps_chunks, mask_of, run, site_of
 
 
 def summing(block: Conv, *taps: float) -> Conv:
@@ -33,8 +33,9 @@ ROW = torch.tensor([1.0, 2, 3, 4], dtype=torch.float64).view(1, 4, 1)
         ("", (1.0, 10.0, 100.0), {"stride": 3}, [210, 43]),
     ],
 )
-def test_reads_what_its_equation_says(causal: str, taps: tuple[float, ...], settings: dict[str, int],
-                                      expected: list[float]) -> None:  # fmt: skip
+def test_reads_what_its_equation_says(
+    causal: str, taps: tuple[float, ...], settings: dict[str, int], expected: list[float]
+) -> None:
     block = summing(Conv(site_of(1, causal=causal), **settings), *taps)
     close(run(block, ROW)[0].flatten(), torch.tensor(expected, dtype=torch.float64))
 

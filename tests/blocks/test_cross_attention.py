@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, run, site_of
 from torch import Tensor
 
 from blocks.core import attention
 from blocks.core.attention import attend
 from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.cross_attention import CrossAttention
+from tests.blocks.alone import close, context_of, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -312,8 +312,9 @@ def test_products_go_through_the_fused_kernel_and_make_no_weights(
 ) -> None:
     counted: list[str] = []
     kernel = attention.F.scaled_dot_product_attention
-    monkeypatch.setattr(attention.F, "scaled_dot_product_attention",
-                        lambda *a, **k: counted.append("fused") or kernel(*a, **k))  # fmt: skip
+    monkeypatch.setattr(
+        attention.F, "scaled_dot_product_attention", lambda *a, **k: counted.append("fused") or kernel(*a, **k)
+    )
     monkeypatch.setattr(attention, "weights", lambda *a, **k: counted.append("weights"))
     monkeypatch.setattr(CrossAttention, "_record", lambda *a: counted.append("record"))
     reads(made(**settings))

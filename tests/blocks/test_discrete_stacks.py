@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, run, site_of
 from torch import Tensor
 
 from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.discrete_stacks import DiscreteStacks
+from tests.blocks.alone import close, context_of, mask_of, run, site_of
 
 PUSH, POP, STAY = 0, 1, 2
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from alone import cells_of, close, context_of, grid_site, mask_of, site_of
 
 from blocks.column import Column
 from blocks.core.contract import Block, BlockError, Output, Stream
-from blocks.core.initial import mean
+from blocks.core.initial_state import mean
 from blocks.flatten import Flatten
 from blocks.grid import Grid
 from blocks.sum import Sum
+from tests.blocks.alone import cells_of, close, context_of, grid_site, mask_of, site_of
 
 CELLS = torch.arange(1.0, 19.0).view(3, 3, 2, 1).double()
 THERE = cells_of(2, 3, 2, 1) & torch.tensor([[True, True], [False, True], [True, True]])
@@ -71,20 +71,28 @@ def test_the_mean_of_a_grid_is_over_real_cells() -> None:
     close(mean(Output(CELLS, THERE))[:, 0], torch.tensor([18 / 5, 25 / 3, 27 / 2]))
 
 
-@pytest.mark.parametrize(("block", "settings", "place", "setting", "code"), [
-    (Column, {"index": 2}, "grid", "index", "setting"),
-    (Column, {}, "sequence", "", "kind"),
-    (Sum, {}, "sequence", "", "kind"),
-    (Flatten, {}, "sequence", "", "kind"),
-    (Flatten, {}, "decoder", "", "pace"),
-    (Flatten, {}, "shortened", "", "pace"),
-    (Grid, {}, "grid", "", "kind"),
-])  # fmt: skip
-def test_what_cannot_be_is_refused(block: type[Block], settings: dict[str, Any], place: str, setting: str,
-                                   code: str) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    ("block", "settings", "place", "setting", "code"),
+    [
+        (Column, {"index": 2}, "grid", "index", "setting"),
+        (Column, {}, "sequence", "", "kind"),
+        (Sum, {}, "sequence", "", "kind"),
+        (Flatten, {}, "sequence", "", "kind"),
+        (Flatten, {}, "decoder", "", "pace"),
+        (Flatten, {}, "shortened", "", "pace"),
+        (Grid, {}, "grid", "", "kind"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    block: type[Block], settings: dict[str, Any], place: str, setting: str, code: str
+) -> None:
     here = grid_site(3, 2)
-    sites = {"grid": here, "decoder": grid_site(3, 2, causal="a decoder"), "sequence": site_of(3),
-             "shortened": replace(here, stream=here.stream._replace(pace=Fraction(1, 2)))}  # fmt: skip
+    sites = {
+        "grid": here,
+        "decoder": grid_site(3, 2, causal="a decoder"),
+        "sequence": site_of(3),
+        "shortened": replace(here, stream=here.stream._replace(pace=Fraction(1, 2))),
+    }
     with pytest.raises(BlockError) as refused:
         block(sites[place], **settings)
     assert (refused.value.setting, refused.value.code) == (setting, code)

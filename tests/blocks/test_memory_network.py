@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from alone import close, mask_of, site_of
 from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Stream
-from blocks.core.sentences import aged_at_random, ages, embedded
+from blocks.core.sentence_encoding import aged_at_random, ages, embedded
 from blocks.memory_network import MemoryNetwork
+from tests.blocks.alone import close, mask_of, site_of
 
 WORDS, WIDTH = 7, 4
 COUNTS = ((3, 1, 2), (4, 2, 0))
@@ -131,8 +131,10 @@ def test_empty_sentences_take_their_part_of_the_softmax() -> None:
     for row, count in enumerate((3, 2)):
         scores = torch.cat((asked[row] @ keys[row, :count].T, asked.new_zeros(X.shape[1], 7 - count)), -1)
         close(found[row], asked[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
-    close(answers(made(from_="narrow", query=None, hops=1, time=0, slots=2))[1],
-          answers(made(from_="narrow", query=None, hops=1, time=0))[1])  # fmt: skip
+    close(
+        answers(made(from_="narrow", query=None, hops=1, time=0, slots=2))[1],
+        answers(made(from_="narrow", query=None, hops=1, time=0))[1],
+    )
 
 
 def test_no_softmax_in_the_linear_start() -> None:

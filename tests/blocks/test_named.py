@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, site_of
 
 from blocks.add import Add
 from blocks.concat import Concat
 from blocks.core.contract import Block, BlockError, Named, Output, Site, Stream
 from blocks.multiply import Multiply
+from tests.blocks.alone import close, context_of, mask_of, site_of
 
 READERS = [Concat, Add, Multiply]
 A, B = torch.randn(2, 3, 2), torch.randn(2, 3, 2)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, run, site_of
 from torch import Tensor
 
 from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.deque_memory import DequeMemory
 from blocks.queue_memory import QueueMemory
 from blocks.stack_memory import StackMemory
+from tests.blocks.alone import close, context_of, mask_of, run, site_of
 
 Memory = StackMemory | QueueMemory | DequeMemory
 ENDS: dict[type[Memory], int] = {StackMemory: 1, QueueMemory: 1, DequeMemory: 2}

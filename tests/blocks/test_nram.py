@@ -7,13 +7,24 @@ import random
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, run, site_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Record
-from blocks.core.machine import LEAST, MODULES, Choices, cells_of, chosen, cleared, entropy_of, sizes, started, stepped
+from blocks.core.register_machine import (
+    LEAST,
+    MODULES,
+    Choices,
+    cells_of,
+    chosen,
+    cleared,
+    entropy_of,
+    sizes,
+    started,
+    stepped,
+)
 from blocks.nram import Nram
+from tests.blocks.alone import close, context_of, mask_of, run, site_of
 
 ORDER = list(MODULES)
 Wiring = tuple[list[list[int]], list[int]]
@@ -40,9 +51,22 @@ def plain_step(tape: list[int], registers: list[int], wiring: Wiring, m: int) ->
 
 def plain(name: str, tape: list[int], given: list[int], m: int) -> int:
     a, b = (*given, 0, 0)[:2]
-    results = {"read": tape[a], "zero": 0, "one": 1, "two": 2, "inc": a + 1, "add": a + b, "sub": a - b, "dec": a - 1,
-               "less_than": int(a < b), "less_or_equal": int(a <= b), "equal": int(a == b), "min": min(a, b),
-               "max": max(a, b), "write": 0}  # fmt: skip
+    results = {
+        "read": tape[a],
+        "zero": 0,
+        "one": 1,
+        "two": 2,
+        "inc": a + 1,
+        "add": a + b,
+        "sub": a - b,
+        "dec": a - 1,
+        "less_than": int(a < b),
+        "less_or_equal": int(a <= b),
+        "equal": int(a == b),
+        "min": min(a, b),
+        "max": max(a, b),
+        "write": 0,
+    }
     return results[name] % m
 
 
@@ -53,8 +77,10 @@ def any_wiring(draw: random.Random, registers: int) -> Wiring:
 
 def certain(wiring: Wiring, registers: int) -> Choices:
     """The wiring as choices of a batch of one."""
-    modules = [torch.zeros(1, 0, registers + at).double() if not places else one_hot(places, registers + at)[None]
-               for at, places in enumerate(wiring[0])]  # fmt: skip
+    modules = [
+        torch.zeros(1, 0, registers + at).double() if not places else one_hot(places, registers + at)[None]
+        for at, places in enumerate(wiring[0])
+    ]
     return Choices(modules, one_hot(wiring[1], registers + len(MODULES))[None])
 
 
@@ -88,8 +114,10 @@ def test_a_module_gives_the_distribution_of_its_result(name: str) -> None:
 
 def test_half_a_write_leaves_half_of_what_was() -> None:
     tape, p, q = one_hot([2, 1, 0], 3)[None], torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
-    wiring = Choices([torch.zeros(1, count, 2 + at) for at, (count, _) in enumerate(MODULES.values())],
-                     torch.eye(2, 2 + len(MODULES))[None])  # fmt: skip
+    wiring = Choices(
+        [torch.zeros(1, count, 2 + at) for at, (count, _) in enumerate(MODULES.values())],
+        torch.eye(2, 2 + len(MODULES))[None],
+    )
     wiring.arguments[-1][0, 0, 0] = wiring.arguments[-1][0, 1, 1] = 1.0
     double = Choices([each.double() for each in wiring.arguments], wiring.registers.double())
     machine, _ = stepped(started(tape), torch.stack((p, q), 1).double(), double)
@@ -99,8 +127,12 @@ def test_half_a_write_leaves_half_of_what_was() -> None:
 # ------------------------------------------------------------------------------------------- the block
 
 
-def wired(block: Nram, program: dict[str, list[str]], idle: dict[str, list[str]] | None = None,
-          stop: tuple[float, float, float] = (-60.0, 0.0, 0.0)) -> Nram:  # fmt: skip
+def wired(
+    block: Nram,
+    program: dict[str, list[str]],
+    idle: dict[str, list[str]] | None = None,
+    stop: tuple[float, float, float] = (-60.0, 0.0, 0.0),
+) -> Nram:
     """The block with a controller set by hand: `program` where r1 is not 0, `idle` where it is.
 
     A program says what each module and register (r0, r1) reads; what it leaves out reads r0, or stays. The two units of
@@ -121,8 +153,11 @@ def wired(block: Nram, program: dict[str, list[str]], idle: dict[str, list[str]]
 def said(block: Nram, program: dict[str, list[str]]) -> Tensor:
     """What a controller says for a program."""
     names = [*(f"r{at}" for at in range(block.registers)), *ORDER]
-    places = [(place, block.registers + at) for at, (name, (count, _)) in enumerate(MODULES.items())
-              for place in program.get(name, ["r0"] * count)]  # fmt: skip
+    places = [
+        (place, block.registers + at)
+        for at, (name, (count, _)) in enumerate(MODULES.items())
+        for place in program.get(name, ["r0"] * count)
+    ]
     places += [(place, len(names)) for name in names[: block.registers] for place in program.get(name, [name])]
     return torch.cat([F.one_hot(torch.tensor(names.index(place)), count) * 60.0 for place, count in places])
 
@@ -140,8 +175,15 @@ def test_a_program_set_by_hand() -> None:
 @pytest.mark.parametrize(("array", "m"), [([3], 5), ([1, 3, 3], 5), ([7, 1, 2, 8, 5, 5], 10), ([1, 2, 20, 4] * 5, 31)])
 def test_an_array_of_any_length_is_incremented_up_to_its_end(array: list[int], m: int) -> None:
     """The paper's task, with the same parameters for all sizes: r1 is what was read one step before; 0 ends it."""
-    active = {"read": ["r0"], "inc": ["r1"], "add": ["r0", "one"], "dec": ["r0"], "write": ["dec", "inc"],
-              "r0": ["add"], "r1": ["read"]}  # fmt: skip
+    active = {
+        "read": ["r0"],
+        "inc": ["r1"],
+        "add": ["r0", "one"],
+        "dec": ["r0"],
+        "write": ["dec", "inc"],
+        "r0": ["add"],
+        "r1": ["read"],
+    }
     idle = active | {"write": ["r0", "read"]}
     block = Nram(site_of(m), steps=m + 2, registers=2, hidden=2)
     wired(block, active, idle, stop=(-30.0, -60.0, 60.0))  # where r1 is 0 and r0 is not

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, leaves, mask_of, run, site_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.addressing import sharpened, shifted
 from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.ntm import Ntm
+from tests.blocks.alone import close, context_of, leaves, mask_of, run, site_of
 
 WIDTH, SLOTS, CELL = 4, 5, 3
 SURE = 60.0
@@ -69,9 +69,15 @@ def by_the_equations(made: Ntm, x: Tensor, shift: int) -> Tensor:
     return torch.stack(reads)
 
 
-@pytest.mark.parametrize(("reading", "writing", "shift", "memory"), [
-    (1, 1, 1, "random"), (2, 3, 1, "random"), (3, 2, 2, "learned"), (1, 1, 0, "random"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reading", "writing", "shift", "memory"),
+    [
+        (1, 1, 1, "random"),
+        (2, 3, 1, "random"),
+        (3, 2, 2, "learned"),
+        (1, 1, 0, "random"),
+    ],
+)
 def test_is_the_papers_equations(reading: int, writing: int, shift: int, memory: str) -> None:
     made = block(read_heads=reading, write_heads=writing, shift=shift, memory=memory)
     x = drawn(2, 6, WIDTH).requires_grad_()
@@ -198,8 +204,9 @@ def test_what_is_recorded_is_where_the_heads_are() -> None:
     _, (_, places, _) = made(x, made.start(x, context), context)
     found = {key.name: torch.cat(values, 1) for key, values in (context.records or {}).items()}
     assert {name: tuple(value.shape) for name, value in found.items()} == {
-        "read_weights": (2, 3, 2, SLOTS), "write_weights": (2, 3, 1, SLOTS),
-    }  # fmt: skip
+        "read_weights": (2, 3, 2, SLOTS),
+        "write_weights": (2, 3, 1, SLOTS),
+    }
     close(torch.cat([found["read_weights"][:, -1], found["write_weights"][:, -1]], 1), places)
     assert all(isinstance(key, Record) for key in context.records or {})
 
@@ -207,12 +214,15 @@ def test_what_is_recorded_is_where_the_heads_are() -> None:
 # ------------------------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(("settings", "setting"), [
-    ({"shift": 3}, "shift"),
-    ({"initial_state": {"copy": "encoder.small"}}, "initial_state"),
-    ({"initial_state": "nobody"}, "initial_state"),
-    ({"initial_state": {"copy": "encoder.same"}, "memory": "random"}, "memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"shift": 3}, "shift"),
+        ({"initial_state": {"copy": "encoder.small"}}, "initial_state"),
+        ({"initial_state": "nobody"}, "initial_state"),
+        ({"initial_state": {"copy": "encoder.same"}, "memory": "random"}, "memory"),
+    ],
+)
 def test_what_cannot_be_is_refused(settings: dict[str, Any], setting: str) -> None:
     small = Ntm(site_of(WIDTH), slots=SLOTS + 1, slot_width=CELL)
     memories = {"encoder": Named(Stream(WIDTH)), "encoder.small": Named(small.out, small.state_kind)}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, mask_of, run, site_of, stack_of
 from torch import Tensor, nn
 from torch.autograd.functional import jacobian
 
@@ -20,9 +19,10 @@ from blocks.positions import Positions
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
 from blocks.self_attention import SelfAttention
-from composer.builder import build
-from composer.model import EncoderDecoder
-from composer.recipe import load
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.recipe import load
+from tests.blocks.alone import close, mask_of, run, site_of, stack_of
 
 # ------------------------------------------------------------------------------------------- torch's Transformer
 
@@ -75,8 +75,13 @@ def noise(module: nn.Module) -> None:
 
 def torchs(model: EncoderDecoder, norm: str, activation: str, source: Tensor, target: Tensor) -> Tensor:
     """The logits by nn.TransformerEncoder and nn.TransformerDecoder with the weights of `model`."""
-    settings: dict[str, Any] = {"dim_feedforward": 12, "dropout": 0.0, "activation": activation, "batch_first": True,
-                                "norm_first": norm == "pre"}  # fmt: skip
+    settings: dict[str, Any] = {
+        "dim_feedforward": 12,
+        "dropout": 0.0,
+        "activation": activation,
+        "batch_first": True,
+        "norm_first": norm == "pre",
+    }
     layer, upper = nn.TransformerEncoderLayer(8, 2, **settings), nn.TransformerDecoderLayer(8, 2, **settings)
     encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
     decoder = nn.TransformerDecoder(upper, 3, nn.LayerNorm(8))
@@ -85,8 +90,13 @@ def torchs(model: EncoderDecoder, norm: str, activation: str, source: Tensor, ta
         module.load_state_dict(renamed(stack.inner()[0], stack.inner()[1]))
     memory = encoder(reader.embedding(source), src_key_padding_mask=source == 0)
     later = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
-    y = decoder(model.embedding(target), memory, tgt_mask=later, tgt_key_padding_mask=target == 0,
-                memory_key_padding_mask=source == 0)  # fmt: skip
+    y = decoder(
+        model.embedding(target),
+        memory,
+        tgt_mask=later,
+        tgt_key_padding_mask=target == 0,
+        memory_key_padding_mask=source == 0,
+    )
     return model.output(y)
 
 
@@ -111,13 +121,21 @@ def of_cross_attention(block: nn.Module) -> dict[str, Tensor]:
 
 
 def attention(name: str, weight: Tensor, bias: Tensor, block: nn.Module) -> dict[str, Tensor]:
-    return {f"{name}.in_proj_weight": weight, f"{name}.in_proj_bias": bias,
-            f"{name}.out_proj.weight": block.merge.weight, f"{name}.out_proj.bias": block.merge.bias}  # fmt: skip
+    return {
+        f"{name}.in_proj_weight": weight,
+        f"{name}.in_proj_bias": bias,
+        f"{name}.out_proj.weight": block.merge.weight,
+        f"{name}.out_proj.bias": block.merge.bias,
+    }
 
 
 def of_feed_forward(block: nn.Module) -> dict[str, Tensor]:
-    return {"linear1.weight": block.expand.weight, "linear1.bias": block.expand.bias,
-            "linear2.weight": block.contract.weight, "linear2.bias": block.contract.bias}  # fmt: skip
+    return {
+        "linear1.weight": block.expand.weight,
+        "linear1.bias": block.expand.bias,
+        "linear2.weight": block.contract.weight,
+        "linear2.bias": block.contract.bias,
+    }
 
 
 INNER = {"SelfAttention": of_self_attention, "CrossAttention": of_cross_attention, "FeedForward": of_feed_forward}

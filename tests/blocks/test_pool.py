@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from alone import close, mask_of, run, site_of
 
 from blocks.core.contract import BlockError
 from blocks.pool import Pool
+from tests.blocks.alone import close, mask_of, run, site_of
 
 X = torch.tensor([[1.0, -5, 3], [2, 4, 100], [7, 8, 9]], dtype=torch.float64)[..., None]  # (3, 3, 1)
 MASK = mask_of(3, 2, 0)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close
 from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError
 from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
-from composer.testing.bench import Case, Given, draw, run
+from composer.testing.harness import Case, Given, draw, run
+from tests.blocks.alone import close
 
 FEEDBACK = [{"add": {"of": ["prev.total"]}}, {"identity": {"as": "total"}}]
 BAHDANAU = [
@@ -40,8 +40,13 @@ def test_feedback_is_a_running_sum() -> None:
 def test_what_waits_for_the_step_before_loops_and_the_rest_does_not() -> None:
     block, _ = built(BAHDANAU)
     assert [inner.loops for inner in block.stack.inner()] == [
-        "", "reads prev.state", "stands between those that do", "makes prev.state", "", "",
-    ]  # fmt: skip
+        "",
+        "reads prev.state",
+        "stands between those that do",
+        "makes prev.state",
+        "",
+        "",
+    ]
 
 
 def test_without_prev_nothing_loops() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, mask_of, run, site_of
 
 from blocks.core.contract import BlockError
 from blocks.linear import Linear
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
+from tests.blocks.alone import close, context_of, mask_of, run, site_of
 
 TANH = [{"block": Linear, "activation": "tanh"}]
 X = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -111,11 +111,14 @@ def test_recomputing_keeps_less() -> None:
     assert kept[1] < kept[0] / 2
 
 
-@pytest.mark.parametrize(("settings", "setting"), [
-    ({"times": "length"}, "times"),
-    ({"times": 4, "sets": 2}, "sets"),
-    ({"times": 2, "sets": 3, "share": True}, "sets"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"times": "length"}, "times"),
+        ({"times": 4, "sets": 2}, "sets"),
+        ({"times": 2, "sets": 3, "share": True}, "sets"),
+    ],
+)
 def test_what_cannot_be_repeated_so_is_refused(settings: dict[str, Any], setting: str) -> None:
     with pytest.raises(BlockError) as refused:
         repeat(**settings)

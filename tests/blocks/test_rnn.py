@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
 from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.core.recurrence import reverse
 from blocks.rnn import Rnn
+from tests.blocks.alone import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
 
 KINDS: list[dict[str, Any]] = [
     {"cell": "lstm"},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from alone import run, site_of
 
 from blocks.scale import Scale
+from tests.blocks.alone import run, site_of
 
 
 @pytest.mark.parametrize(("factor", "gradient", "expected"), [(0.5, None, 0.5), (1.0, 0.25, 0.25), (0.5, 3.0, 3.0)])

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, context_of, keeps_chunks, mask_of, run, site_of
 from torch import Tensor
 
 from blocks.core.contract import BlockError
 from blocks.core.relative import rotate
 from blocks.self_attention import SelfAttention
+from tests.blocks.alone import close, context_of, keeps_chunks, mask_of, run, site_of
 
 LENGTHS = (6, 4)
 X = torch.randn(2, 6, 8, dtype=torch.float64)
@@ -26,10 +26,8 @@ def built(causal: str, **settings: Any) -> SelfAttention:
 
 def seen_from(at: int, length: int, causal: str, window: int | None) -> list[int]:
     return [
-        each
-        for each in range(length)
-        if (each <= at or not causal) and (window is None or abs(at - each) < window)
-    ]  # fmt: skip
+        each for each in range(length) if (each <= at or not causal) and (window is None or abs(at - each) < window)
+    ]
 
 
 @pytest.mark.parametrize("causal", PLACES)
@@ -139,8 +137,10 @@ def in_pieces(block: SelfAttention, x: Tensor, lengths: tuple[int, ...], row: in
     taken, outputs = [0] * len(lengths), []
     state = block.start(x[:, :1], context_of(mask_of(1, 1, 1)))
     while taken != list(lengths):
-        sizes = [min(length - done, (3 * len(outputs) + 2 * each) % 4)
-                 for each, (length, done) in enumerate(zip(lengths, taken, strict=True))]  # fmt: skip
+        sizes = [
+            min(length - done, (3 * len(outputs) + 2 * each) % 4)
+            for each, (length, done) in enumerate(zip(lengths, taken, strict=True))
+        ]
         chunk = torch.full((len(lengths), max(1, *sizes), 8), 5.0)
         for each, size in enumerate(sizes):
             chunk[each, :size] = x[each, taken[each] : taken[each] + size]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from alone import close, mask_of, run, site_of
 
 from blocks.conv import Conv
 from blocks.core.contract import BlockError
@@ -13,6 +12,7 @@ from blocks.identity import Identity
 from blocks.maxout import Maxout
 from blocks.reverse import Reverse
 from blocks.rnn import Rnn
+from tests.blocks.alone import close, mask_of, run, site_of
 
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, mask_of, site_of
 from torch import Tensor
 
 from blocks.core.contract import BlockError, Context, Named, Output, Stream
 from blocks.supporting_facts import SupportingFacts, winner
+from tests.blocks.alone import close, mask_of, site_of
 
 WORDS, WIDTH, LENGTHS = 6, 3, (5, 3)
 SEEN = {"story": Named(Stream(WORDS)), "question": Named(Stream(WORDS))}

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from alone import close, mask_of, run, site_of
 from torch import Tensor
 
 from blocks.core.contract import BlockError, Named, Output, Stream
@@ -17,6 +16,7 @@ from blocks.linear import Linear
 from blocks.norm import Norm
 from blocks.positions import Positions
 from blocks.self_attention import SelfAttention
+from tests.blocks.alone import close, mask_of, run, site_of
 
 X = torch.randn(2, 5, 4, dtype=torch.float64)
 LENGTHS = (5, 3)

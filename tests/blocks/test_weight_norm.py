@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from alone import close, keeps_chunks, mask_of, run, site_of
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
@@ -14,6 +13,7 @@ from blocks.conv import Conv
 from blocks.core.contract import BlockError
 from blocks.linear import Linear
 from blocks.rnn import Rnn
+from tests.blocks.alone import close, keeps_chunks, mask_of, run, site_of
 
 
 @pytest.mark.parametrize("settings", [{}, {"activation": "glu"}, {"width": 2, "bias": False}])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from composer.recipe import Recipe, load
+from composer.recipe.recipe import Recipe, load
 
 ONE = {"encoder": ["rnn"], "decoder": ["rnn"]}
 Make = Callable[..., Recipe]

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from composer.data.babi import NONE, Asked, asked_in
-from composer.data.batches import Batch, TrainingOrder, fill, loader
-from composer.data.encoded import Encoded, Ids
+from composer.data.collate import Batch, TrainBatchSampler, data_loader, fill
+from composer.data.encoding import Encoded, Ids
 from composer.data.load import Data, load_data
-from composer.data.pairs import check_files, open_pairs, splits
-from composer.data.stories import Shape, sentences, unreadable
+from composer.data.sources import check_files, open_pairs, splits
+from composer.data.stories import Shape, sentences, story_fault
 from composer.errors import DataError
-from composer.ids import EOS, PAD
-from composer.recipe import Recipe
+from composer.model.vocabulary import EOS, PAD
+from composer.recipe.recipe import Recipe
 
 MODEL = {
     "encoders": {"question": ["rnn"], "story": ["sum"]},
@@ -68,7 +68,7 @@ def train_of(recipe: Recipe) -> Encoded:
 def first_batch(recipe: Recipe) -> Batch:
     """All training pairs at once, in the order of their numbers."""
     encoded = train_of(recipe)
-    return next(iter(loader(encoded, TrainingOrder(encoded, tokens_per_batch=1000, seed=1))))
+    return next(iter(data_loader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1))))
 
 
 def test_a_pair_is_all_sentences_before_a_question_and_no_question(told: Make) -> None:
@@ -118,7 +118,7 @@ def test_a_batch_has_grids_of_stories_and_their_facts(told: Make) -> None:
 def test_data_without_stories_have_no_facts() -> None:
     ids = Ids.of([[[5], [6, 7]]], 9)
     encoded = Encoded({"source": ids}, ids, ["", ""], np.arange(2))
-    batch = next(iter(loader(encoded, TrainingOrder(encoded, tokens_per_batch=100, seed=1))))
+    batch = next(iter(data_loader(encoded, TrainBatchSampler(encoded, tokens_per_batch=100, seed=1))))
     assert tuple(batch["facts"].shape) == (2, 0)
 
 
@@ -169,10 +169,10 @@ def test_files_that_have_changed_are_read_again(told: Make) -> None:
 def test_a_story_as_text() -> None:
     assert sentences("Mary left.  JOHN paid 3.5 dollars! Who? ") == ["mary left", "john paid 3.5 dollars", "who"]
     assert sentences(" . ") == []
-    assert unreadable("", Shape(2, 3)) == "this story has no sentence"
-    assert unreadable("one two three.", Shape(2, 3)) == ""
-    assert "has 4 words, and there is room for 3" in unreadable("one two three four. a. b.", Shape(3, 3))
-    assert unreadable("one two three four. a. b.", Shape(2, 3)) == ""
+    assert story_fault("", Shape(2, 3)) == "this story has no sentence"
+    assert story_fault("one two three.", Shape(2, 3)) == ""
+    assert "has 4 words, and there is room for 3" in story_fault("one two three four. a. b.", Shape(3, 3))
+    assert story_fault("one two three four. a. b.", Shape(2, 3)) == ""
 
 
 def test_places_of_facts_in_order() -> None:

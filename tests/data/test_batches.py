@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.data.batches import ReadingOrder, TrainingOrder, fill, lengths, loader, padded
-from composer.data.buckets import global_batches, plan
-from composer.data.encoded import Encoded, Ids
-from composer.ids import BOS, EOS
+from composer.data.buckets import global_batches, plan_buckets
+from composer.data.collate import EvalBatchSampler, TrainBatchSampler, data_loader, fill, lengths, padded
+from composer.data.encoding import Encoded, Ids
+from composer.model.vocabulary import BOS, EOS
 
 
 def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)) -> Encoded:
@@ -23,8 +23,8 @@ def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = 
     return Encoded({side: ids() for side in sides}, ids(), [str(row) for row in range(count)], np.arange(count))
 
 
-def order(encoded: Encoded, **changes) -> TrainingOrder:
-    return TrainingOrder(encoded, **{"tokens_per_batch": 90, "seed": 1, **changes})
+def order(encoded: Encoded, **changes) -> TrainBatchSampler:
+    return TrainBatchSampler(encoded, **{"tokens_per_batch": 90, "seed": 1, **changes})
 
 
 def rows(shares) -> list[list[int]]:
@@ -33,12 +33,13 @@ def rows(shares) -> list[list[int]]:
 
 @given(
     pairs=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 900)), min_size=1, max_size=150),
-    budget=st.integers(1, 600), epoch=st.integers(0, 3),
-)  # fmt: skip
+    budget=st.integers(1, 600),
+    epoch=st.integers(0, 3),
+)
 @settings(max_examples=150, deadline=None)
 def test_batches_partition_the_rows_within_the_budget(pairs, budget, epoch):
     target, source = np.array(pairs).T
-    blocks = plan(target, source, budget)
+    blocks = plan_buckets(target, source, budget)
     found = global_batches(blocks, target, source, 1, epoch)
     assert sorted(np.concatenate(found).tolist()) == list(range(len(pairs)))
     assert all(len(each) == 1 or len(each) * target[each].max() <= budget for each in found)
@@ -93,7 +94,7 @@ def test_resuming_goes_on_where_it_stopped():
 
 def test_fill_is_what_the_tensors_hold():
     encoded = some(80, sides=("left", "right"))
-    batches = list(loader(encoded, order(encoded)))
+    batches = list(data_loader(encoded, order(encoded)))
     sides = {side: [batch["sources"][side] for batch in batches] for side in ("left", "right")}
     sides["target"] = [batch["target_out"] for batch in batches]
     sides["all"] = [tensor for side in list(sides) for tensor in sides[side]]
@@ -105,7 +106,7 @@ def test_fill_is_what_the_tensors_hold():
 
 def test_fewer_rows_than_devices_gives_rows_without_weight():
     encoded = some(1, longest=5)
-    batches = [next(iter(loader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
+    batches = [next(iter(data_loader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
     assert [batch["rows"].tolist() for batch in batches] == [[0], [-1], [-1]]
     assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [batches[0]["tokens"], 0, 0]
     assert all((batch["sources"]["source"] != 0).any() for batch in batches)
@@ -115,8 +116,8 @@ def test_fewer_rows_than_devices_gives_rows_without_weight():
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
 def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(world, count):
     encoded = some(count)
-    alone = [batch["rows"].tolist() for batch in loader(encoded, order(encoded))]
-    parts = [list(loader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
+    alone = [batch["rows"].tolist() for batch in data_loader(encoded, order(encoded))]
+    parts = [list(data_loader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
     assert [len(part) for part in parts] == [len(alone)] * world
     for whole, together in zip(alone, zip(*parts, strict=True), strict=True):
         assert sorted(row for batch in together for row in batch["rows"].tolist() if row >= 0) == sorted(whole)
@@ -144,8 +145,8 @@ def test_tokens_are_split_evenly(world, budget):
 @pytest.mark.parametrize("world", [2, 8])
 def test_reading_with_fewer_rows_than_devices(world):
     encoded = some(3)
-    orders = [ReadingOrder(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
-    parts = [list(loader(encoded, each)) for each in orders]
+    orders = [EvalBatchSampler(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
+    parts = [list(data_loader(encoded, each)) for each in orders]
     assert {len(part) for part in parts} == {1}
     assert sorted(row for part in parts for row in part[0]["rows"].tolist() if row >= 0) == [0, 1, 2]
     assert sum(float((part[0]["target_out"] != 0).sum()) for part in parts) == parts[0][0]["tokens"]
@@ -153,7 +154,7 @@ def test_reading_with_fewer_rows_than_devices(world):
 
 def test_tensors():
     encoded = some(40, sides=("left", "right"))
-    (batch,) = loader(encoded, ReadingOrder(encoded, tokens_per_batch=10**9))
+    (batch,) = data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=10**9))
     for at, row in enumerate(batch["rows"].tolist()):
         target = encoded.target[row]
         assert _real(batch["target_in"][at]) == [BOS, *target]
@@ -176,7 +177,7 @@ def _real(row: torch.Tensor) -> list[int]:
 def test_reading_has_every_row_once_and_as_many_batches_everywhere(by, world):
     encoded = some(100)
     parts = [
-        list(loader(encoded, ReadingOrder(encoded, tokens_per_batch=90, by=by, rank=rank, world=world)))
+        list(data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=90, by=by, rank=rank, world=world)))
         for rank in range(world)
     ]
     assert len({len(part) for part in parts}) == 1
@@ -188,7 +189,7 @@ def test_loaders_leave_the_global_generator_alone():
     encoded = some(50)
     for workers in (0, 1):
         torch.manual_seed(3)
-        list(loader(encoded, order(encoded), workers))
+        list(data_loader(encoded, order(encoded), workers))
         drawn = torch.rand(3)
         torch.manual_seed(3)
         assert torch.equal(drawn, torch.rand(3))
@@ -196,7 +197,7 @@ def test_loaders_leave_the_global_generator_alone():
 
 def test_workers_give_the_same_batches():
     encoded = some(60)
-    alone, helped = (list(loader(encoded, order(encoded), workers)) for workers in (0, 2))
+    alone, helped = (list(data_loader(encoded, order(encoded), workers)) for workers in (0, 2))
     assert all(torch.equal(one["target_in"], two["target_in"]) for one, two in zip(alone, helped, strict=True))
 
 
@@ -215,7 +216,7 @@ def test_captions_like_those_of_multi30k_have_little_padding():
     source = np.clip(draw.normal(15, 4.5, 29_000), 4, 45).astype(int)
     target = np.clip(source * draw.normal(1.03, 0.17, 29_000), 3, 50).astype(int)
     for budget in (1200, 4096):
-        found = global_batches(plan(target, source, budget), target, source, 1, 0)
+        found = global_batches(plan_buckets(target, source, budget), target, source, 1, 0)
         positions = sum(len(rows) * (target[rows].max() + source[rows].max()) for rows in found)
         assert (target.sum() + source.sum()) / positions >= 0.97
         assert len(found) < 1.25 * target.sum() / budget

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from composer.data.tokenizer import Tokenizers, train
-from composer.ids import BOS, EOS, PAD, UNK
-from composer.vocabulary import bound, features, vocabulary_of
+from composer.model.vocabulary import BOS, EOS, PAD, UNK, bound, features, vocabulary_of
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}

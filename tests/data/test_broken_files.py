@@ -10,10 +10,10 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
+from composer.cli.new_recipe import write_new_recipe as write_recipe
 from composer.data.load import load_data
-from composer.data.pairs import check_files, open_pairs
+from composer.data.sources import check_files, open_pairs
 from composer.errors import DataError
-from composer.scaffold import write as write_recipe
 
 TABLE = {"source": "en", "target": "de"}
 BOM = b"\xef\xbb\xbf"
@@ -56,7 +56,7 @@ def parquet_file(path, **columns) -> None:
         ("t.jsonl", b'{"en": "a \\ud800", "de": "b"}\n', "encoding", "source", "line 1 has half of a character"),
         ("t.jsonl", b'{"en": "a \\ud83d\\ude00", "de": 1e999}\n', "column", "target", "not a text"),
     ],
-)  # fmt: skip
+)
 def test_tables_that_cannot_be_read(name, content, code, key, words, make, tmp_path):
     (tmp_path / name).write_bytes(content)
     found = fault_of(make({"parallel": {"train": {"file": name, **TABLE}}}))
@@ -131,11 +131,14 @@ def test_a_side_of_which_nothing_is_known(make, texts):
 
 
 @pytest.mark.usefixtures("no_check")
-@pytest.mark.parametrize("data", [
-    {"parallel": {"train": {"source": "gone", "target": "gone"}}},
-    {"parallel": {"train": {"file": "gone.tsv", **TABLE}}},
-    {"parallel": {"train": {"file": "gone.csv", **TABLE}}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"parallel": {"train": {"source": "gone", "target": "gone"}}},
+        {"parallel": {"train": {"file": "gone.tsv", **TABLE}}},
+        {"parallel": {"train": {"file": "gone.csv", **TABLE}}},
+    ],
+)
 def test_files_that_went_after_they_had_been_checked(data, make):
     code, path, message = fault_of(make(data))
     assert code == "file"
@@ -167,7 +170,7 @@ def test_a_disk_that_fails_while_files_are_checked(make, texts, monkeypatch):
     def fails(path) -> int:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr("composer.data.files.count_lines", fails)
+    monkeypatch.setattr("composer.data.text_files.count_lines", fails)
     (fault,) = check_files(recipe, recipe.folders())
     assert "Input/output error" in fault.message
 

@@ -48,8 +48,9 @@ def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> No
 
 def test_the_optimum_by_hand() -> None:
     # after one even bit: 0 0 is 1/2, then 0 0 again 3/4, then 0 1 is 1/6, then 1 0 is 1/2
-    assert optimum(["0 0 0 1 0"], 1) == pytest.approx(-math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4)
-                                                               * Fraction(1, 6) * Fraction(1, 2)))  # fmt: skip
+    assert optimum(["0 0 0 1 0"], 1) == pytest.approx(
+        -math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4) * Fraction(1, 6) * Fraction(1, 2))
+    )
 
 
 def test_the_probabilities_of_all_lines_add_up_to_one() -> None:

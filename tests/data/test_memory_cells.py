@@ -9,7 +9,7 @@ import pytest
 from composer.data.tasks import TASKS
 from composer.data.tasks.draws import TaskError
 from composer.data.tokenizer import TOKENIZERS, Tokenizers, train
-from composer.ids import SPECIAL, UNK
+from composer.model.vocabulary import SPECIAL, UNK
 
 
 def access(cells: list[int]) -> None:

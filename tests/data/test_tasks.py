@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 from num2words import num2words
 
-from composer.data.pairs import check_files, generated, is_endless, open_pairs
+from composer.data.sources import check_files, generated, is_endless, open_pairs
 from composer.data.tasks import TASKS
 from composer.data.tasks.binary import digits, number
 from composer.data.tasks.brackets import CLOSING, OPENING, closing_next

@@ -11,7 +11,7 @@ import pytest
 from composer.data.load import load_data
 from composer.data.tasks import TASKS
 from composer.data.tasks.draws import TaskError
-from composer.ids import UNK
+from composer.model.vocabulary import UNK
 
 
 def test_copying_gives_every_vector_back():

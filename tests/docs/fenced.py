@@ -31,26 +31,49 @@ import yaml
 from typer.main import get_command
 
 import composer
-from composer import cli
-from composer.sweeps.listing import listing
-from composer.sweeps.space import read_sweep
+from composer.cli import main
+from composer.sweeps.dry_run import dry_run_text
+from composer.sweeps.search_space import read_sweep
 
 ROOT = Path(__file__).parents[2]
-CUT = ("training.max_steps=4", "training.tokens_per_batch=400", "logging={wandb: false}", "trainer.accelerator=cpu",
-       "trainer.devices=1")  # fmt: skip
+CUT = (
+    "training.max_steps=4",
+    "training.tokens_per_batch=400",
+    "logging={wandb: false}",
+    "trainer.accelerator=cpu",
+    "trainer.devices=1",
+)
 """What every `train` of a page is given beside what the page says: it is then over in seconds."""
-GENERATED = ("data.generate.number_words.train=200", "data.generate.number_words.val=20",
-             "data.generate.number_words.test=20")  # fmt: skip
+GENERATED = (
+    "data.generate.number_words.train=200",
+    "data.generate.number_words.val=20",
+    "data.generate.number_words.test=20",
+)
 """The same for the quick start, whose data would be tried for longer than it is trained on."""
-NOT_OURS = {"python3", "python", ".venv/bin/pip", ".venv/bin/pytest", ".venv/bin/ruff", ".venv/bin/mypy", "pytest",
-            "pip", "mkdocs", "git", "hf", "wandb"}  # fmt: skip
+NOT_OURS = {
+    "python3",
+    "python",
+    ".venv/bin/pip",
+    ".venv/bin/pytest",
+    ".venv/bin/ruff",
+    ".venv/bin/mypy",
+    "pytest",
+    "pip",
+    "mkdocs",
+    "git",
+    "hf",
+    "wandb",
+}
 """Commands that only set up a machine; of those below benchmarks/ the options are looked up."""
 SKELETON: dict[str, Any] = {
     "recipe": 1,
     "data": {"generate": "copy"},
-    "model": {"width": 64, "encoder": [{"rnn": {"cell": "gru", "as": "state"}}],
-              "decoder": [{"rnn": {"cell": "gru"}}, "cross_attention"]},
-}  # fmt: skip
+    "model": {
+        "width": 64,
+        "encoder": [{"rnn": {"cell": "gru", "as": "state"}}],
+        "decoder": [{"rnn": {"cell": "gru"}}, "cross_attention"],
+    },
+}
 FENCE = re.compile(r"^( *)(`{3,})(\w*)([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 
 
@@ -139,8 +162,16 @@ def placed(fragment: Any, place: str) -> dict[str, Any]:
     """The skeleton with a fragment at its place, or laid over its sections where they are the fragment's own keys."""
     place = place.removesuffix("refused").strip(", ")
     if not place:
-        if not isinstance(fragment, dict) or not set(fragment) <= {*SKELETON, "vars", "training", "decoding", "trainer",
-                                                                   "logging", "name", "description"}:  # fmt: skip
+        if not isinstance(fragment, dict) or not set(fragment) <= {
+            *SKELETON,
+            "vars",
+            "training",
+            "decoding",
+            "trainer",
+            "logging",
+            "name",
+            "description",
+        }:
             raise WrongPage('say what it is a fragment of: ```yaml title="model.encoder"')
         return {**SKELETON, **{key: over(SKELETON.get(key), value) for key, value in fragment.items()}}
     *outer, last = place.split(".")
@@ -160,7 +191,7 @@ def accepted(path: Path, refused: bool) -> None:
     """Raises WrongPage where a file is not accepted, or not refused, as the page says."""
     try:
         if re.match(r"(?:#.*\n|\s)*sweep:", path.read_text(encoding="utf-8")):
-            listing(read_sweep(path))
+            dry_run_text(read_sweep(path))
         else:
             composer.load(path).plan()
     except composer.ComposerError as error:
@@ -243,7 +274,7 @@ def _ours(arguments: list[str], text: str, only_out: bool) -> tuple[str, int]:
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main(arguments)
+            main.main(arguments)
     except SystemExit as left:
         status = int(left.code or 0)
     except Exception as error:
@@ -272,7 +303,7 @@ def looked_up(command: list[str]) -> None:
 
 
 def _parsed(arguments: list[str]) -> None:
-    found = get_command(cli.app).commands.get(arguments[0])  # type: ignore[attr-defined]
+    found = get_command(main.app).commands.get(arguments[0])  # type: ignore[attr-defined]
     if found is None:
         raise WrongPage(f"there is no command `{arguments[0]}`")
     try:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fenced import Fenced, WrongPage, fenced, tried
+from tests.docs.fenced import Fenced, WrongPage, fenced, tried
 
 
 def filled(page: Path) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from itertools import groupby
 
 import pytest
-from fenced import ROOT, looked_up
 
-sys.path.insert(0, str(ROOT))
 from docs.hooks import commands as command_page
+from tests.docs.fenced import looked_up
 
 FOUND = command_page.commands()
 

@@ -3,12 +3,8 @@
 # ruff: noqa: RUF001
 from __future__ import annotations
 
-import sys
-
 import pytest
-from fenced import ROOT
 
-sys.path.insert(0, str(ROOT))
 from docs.hooks import equations
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from fenced import CUT, GENERATED, ROOT, Fenced, WrongPage, accepted, commands, fenced, looked_up, placed, tried
 
 import composer
-
-sys.path.insert(0, str(ROOT))
-
 from docs.hooks import block_pages
+from tests.docs.fenced import (
+    CUT,
+    GENERATED,
+    ROOT,
+    Fenced,
+    WrongPage,
+    accepted,
+    commands,
+    fenced,
+    looked_up,
+    placed,
+    tried,
+)
 
 LINK = re.compile(r"(?:\]\(|src(?:set)?=\")(?!https?:|#)([^)#\"\s]+)")
 PAGES = sorted(ROOT.glob("docs/*.md"))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fenced import ROOT
+
+from tests.docs.fenced import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import results
@@ -33,10 +34,18 @@ def run(root: Path, name: str, text: str = RECIPE, **told: Any) -> None:
     folder = root / "runs" / name
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    given = {"status": "finished", "seed": 1, "steps": 5, "epochs": 1.0, "minutes": 0.1, "parameters": 9,
-             "ended": "2026-01-01", "data": {"pairs": {"train": 3}, "folders": ["/secret"]},
-             "scores": {"test/loss": 1.0},
-             "versions": {"torch": "2", "other": "3"}}  # fmt: skip
+    given = {
+        "status": "finished",
+        "seed": 1,
+        "steps": 5,
+        "epochs": 1.0,
+        "minutes": 0.1,
+        "parameters": 9,
+        "ended": "2026-01-01",
+        "data": {"pairs": {"train": 3}, "folders": ["/secret"]},
+        "scores": {"test/loss": 1.0},
+        "versions": {"torch": "2", "other": "3"},
+    }
     (folder / "run.json").write_text(json.dumps({**given, **told}), encoding="utf-8")
 
 
@@ -64,10 +73,14 @@ def test_what_differs_is_told(root: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [("width: 8", "width: 16"), ("name: small", "name: other"), ("copy", "reverse"),
-     ("max_steps: 5", "max_steps: 5, clip_norm: 1.0"),
-     ("recipe: 1", "recipe: 1000")],
-)  # fmt: skip
+    [
+        ("width: 8", "width: 16"),
+        ("name: small", "name: other"),
+        ("copy", "reverse"),
+        ("max_steps: 5", "max_steps: 5, clip_norm: 1.0"),
+        ("recipe: 1", "recipe: 1000"),
+    ],
+)
 def test_another_recipe_does_not_count(root: Path, change: tuple[str, str]) -> None:
     run(root, "a", RECIPE.replace(*change))
     assert collected(root) == []

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fenced import ROOT
 
-sys.path.insert(0, str(ROOT))
+from tests.docs.fenced import ROOT
+
 pytest.importorskip("material")
 from docs.hooks import gallery
 
@@ -57,9 +57,18 @@ def test_scores_are_those_of_runs_and_say_what_they_are_of(site: Path) -> None:
 
 
 def test_a_run_that_was_tested_is_told_by_its_test() -> None:
-    validated = {"seed": 1, "steps": 5, "minutes": 1.0, "differs": ["training.max_minutes=1"],
-                 "scores": {"val/bleu": 11.0}, "versions": {}, "ended": "2026-01-01",
-                 "fingerprints": {"run": "0" * 64}, "parameters": 7, "pairs": {}}  # fmt: skip
+    validated = {
+        "seed": 1,
+        "steps": 5,
+        "minutes": 1.0,
+        "differs": ["training.max_minutes=1"],
+        "scores": {"val/bleu": 11.0},
+        "versions": {},
+        "ended": "2026-01-01",
+        "fingerprints": {"run": "0" * 64},
+        "parameters": 7,
+        "pairs": {},
+    }
     tested = {**validated, "differs": ["training.max_minutes=2"], "scores": {"val/bleu": 22.0, "test/bleu": 33.0}}
     told = gallery.scores([validated, tested])
     assert told.index("the test data") < told.index("33") < told.index("the validation data") < told.index("11")

@@ -18,16 +18,16 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as distributed
-from test_recipes import RECIPES, name, small, vocabularies
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from composer.data.tokenizer import Tokenizers
-from composer.ids import EOS, PAD
-from composer.testing.whole import FACTS, SOURCES, TARGETS, Pairs, sentences
+from composer.model.vocabulary import EOS, PAD
+from composer.testing.model_laws import FACTS, SOURCES, TARGETS, Pairs, sentences
 from composer.training.module import Seq2Seq
 from composer.training.sharding import shard, units, whole
+from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 
 WORLD = 2
 BATCHES = ((0, 1, 2, 3), (0,))

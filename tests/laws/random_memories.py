@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
-from scenes import WIDTH, Scene, a_name, without
+
+from tests.laws.scenes import WIDTH, Scene, a_name, without
 
 
 def ntm(scene: Scene) -> dict[str, Any]:
@@ -55,8 +56,13 @@ def said_fits(scene: Scene, word: str, said: Mapping[str, Any]) -> bool:
 
 
 def nram(scene: Scene) -> dict[str, Any]:
-    return {"steps": scene.one_of(2, 3), "registers": scene.one_of(1, 2), "hidden": 4, "layers": scene.one_of(None, 2),
-            "entropy": scene.one_of(None, 0.1)}  # fmt: skip
+    return {
+        "steps": scene.one_of(2, 3),
+        "registers": scene.one_of(1, 2),
+        "hidden": 4,
+        "layers": scene.one_of(None, 2),
+        "entropy": scene.one_of(None, 0.1),
+    }
 
 
 def memory_network(scene: Scene) -> dict[str, Any]:
@@ -82,11 +88,16 @@ def supporting_facts(scene: Scene) -> dict[str, Any]:
 
 def asking(scene: Scene, needed: bool = False) -> dict[str, Any]:
     """What is read, and what asks, now and then a grid."""
-    read, asked = (scene.draw(st.sampled_from([*scene.memories, *scene.copies, *scene.grids] or ["nobody"]))
-                   for _ in range(2))  # fmt: skip
+    read, asked = (
+        scene.draw(st.sampled_from([*scene.memories, *scene.copies, *scene.grids] or ["nobody"])) for _ in range(2)
+    )
     query = (a_name(scene) if scene.rarely() else asked) if needed or scene.sometimes() else None
-    return {"from": read, "query": query, "width": None if scene.keeps else scene.one_of(None, 4),
-            "encoding": scene.one_of(None, "bag", "position")}  # fmt: skip
+    return {
+        "from": read,
+        "query": query,
+        "width": None if scene.keeps else scene.one_of(None, 4),
+        "encoding": scene.one_of(None, "bag", "position"),
+    }
 
 
 MEMORIES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
@@ -100,9 +111,12 @@ MEMORIES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "supporting_facts": supporting_facts,
 }
 MEMORIES_KEPT: Mapping[str, tuple[str, ...]] = {
-    "ntm": ("slots",), "stack_memory": ("width",), "queue_memory": ("width",), "deque_memory": ("width",),
+    "ntm": ("slots",),
+    "stack_memory": ("width",),
+    "queue_memory": ("width",),
+    "deque_memory": ("width",),
     "discrete_stacks": ("stacks",),
-}  # fmt: skip
+}
 """The blocks that another one can go on with, and the settings that say how much they read."""
 
 

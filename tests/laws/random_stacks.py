@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from random_memories import MEMORIES, MEMORIES_KEPT, memory
-from scenes import ACTIVATIONS, WIDTH, Draw, Scene, a_name, fresh, inside, without
+
+from tests.laws.random_memories import MEMORIES, MEMORIES_KEPT, memory
+from tests.laws.scenes import ACTIVATIONS, WIDTH, Draw, Scene, a_name, fresh, inside, without
 
 
 @st.composite
@@ -23,15 +24,17 @@ def recipes(draw: Draw) -> dict[str, Any]:
     grids: list[str] = []
     left: dict[str, Any] = {}
     for name in columns:
-        scene = Scene(draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), given=given,
-                      left=dict(left))  # fmt: skip
+        scene = Scene(
+            draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), given=given, left=dict(left)
+        )
         encoders[name] = stack(scene)
         left |= {f"{name}.{each}": made for each, made in scene.made.items()}
         copies += tuple(f"{name}.{each}" for each in scene.names)
         grids += [f"{name}.{each}" for each in scene.grids]
         memories += (name,)
-    decoder = target_stack(Scene(draw, True, memories=memories, copies=copies, stacks=tuple(stacks), grids=grids,
-                                 given=given, left=left))  # fmt: skip
+    decoder = target_stack(
+        Scene(draw, True, memories=memories, copies=copies, stacks=tuple(stacks), grids=grids, given=given, left=left)
+    )
     for name in memories:
         if draw(st.integers(0, 9)) != 5:
             decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
@@ -95,8 +98,12 @@ def unfit_words(scene: Scene) -> set[str]:
 
 def linear(scene: Scene) -> dict[str, Any]:
     width = None if scene.keeps else scene.one_of(None, None, None, None, 4)
-    return {"width": width, "activation": scene.one_of(None, *ACTIVATIONS), "bias": scene.one_of(None, False),
-            "weight_norm": scene.one_of(None, None, True)}  # fmt: skip
+    return {
+        "width": width,
+        "activation": scene.one_of(None, *ACTIVATIONS),
+        "bias": scene.one_of(None, False),
+        "weight_norm": scene.one_of(None, None, True),
+    }
 
 
 def feed_forward(scene: Scene) -> dict[str, Any]:
@@ -113,8 +120,11 @@ def norm(scene: Scene) -> dict[str, Any]:
 
 def positions(scene: Scene) -> dict[str, Any]:
     kind = scene.one_of("sinusoidal", "learned")
-    return {"kind": kind, "max_length": 3 if (scene.sometimes() if kind == "learned" else scene.rarely()) else None,
-            "per_iteration": True if (scene.sometimes() if scene.repeated else scene.rarely()) else None}  # fmt: skip
+    return {
+        "kind": kind,
+        "max_length": 3 if (scene.sometimes() if kind == "learned" else scene.rarely()) else None,
+        "per_iteration": True if (scene.sometimes() if scene.repeated else scene.rarely()) else None,
+    }
 
 
 def dropout(scene: Scene) -> dict[str, Any]:
@@ -245,8 +255,19 @@ def image(scene: Scene) -> list[Any]:
     steps = [cell(within) for _ in range(scene.one_of(1, 1, 2))]
     if repeated:
         share, sets = None if scene.rarely() else True, scene.one_of(None, None, 2)
-        steps = [{"repeat": without({"times": scene.one_of("length", "length", 2), "share": share, "sets": sets,
-                                     "recompute": scene.one_of(None, True), "stack": steps})}]  # fmt: skip
+        steps = [
+            {
+                "repeat": without(
+                    {
+                        "times": scene.one_of("length", "length", 2),
+                        "share": share,
+                        "sets": sets,
+                        "recompute": scene.one_of(None, True),
+                        "stack": steps,
+                    }
+                )
+            }
+        ]
     word = scene.one_of("column", "sum", *([] if scene.keeps else ["flatten"]))
     end = [] if scene.rarely() else [{word: LEAVES[word](scene)}]
     return [{"grid": {**without(grid(scene)), "as": name}}, *steps, *end]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from random_memories import begun, memory, memory_network, supporting_facts
-from random_stacks import block, cell, stack
-from scenes import WIDTH, Draw, Scene, fresh, without
+
+from tests.laws.random_memories import begun, memory, memory_network, supporting_facts
+from tests.laws.random_stacks import block, cell, stack
+from tests.laws.scenes import WIDTH, Draw, Scene, fresh, without
 
 TASK = {"generate": {"copy": {"symbols": 6}}, "tokenizer": {"integers": {"below": WIDTH}}}
 BABI = {"babi": {"folder": "babi", "tasks": [1], "words": 3}, "tokenizer": {"word": {"split": "spaces", "size": 10}}}
@@ -22,8 +23,15 @@ def continued(draw: Draw) -> dict[str, Any]:
     read, rnn = fresh(hears), fresh(hears)
     encoder = [*(stack(hears) if hears.sometimes() else []), controlled(rnn, {}, {word: {**settings, "as": read}})]
     left = {f"encoder.{read}": (word, settings)}
-    writes = Scene(draw, causal=True, given=given, depth=1, left=left, memories=("encoder",),
-                   copies=(f"encoder.{read}", f"encoder.{rnn}"))  # fmt: skip
+    writes = Scene(
+        draw,
+        causal=True,
+        given=given,
+        depth=1,
+        left=left,
+        memories=("encoder",),
+        copies=(f"encoder.{read}", f"encoder.{rnn}"),
+    )
     own, goes_on = (word, without(after(writes, word))) if not writes.rarely() else memory(writes)
     first = {"initial_state": writes.one_of({"copy": f"encoder.{rnn}"}, "encoder", "zeros")}
     decoder = [*writes.one_of([], ["blank"]), controlled(fresh(writes), first, {own: {**goes_on, "as": fresh(writes)}})]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from composer.registry import blocks
+from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case, LawError, check_block
-from composer.testing.bench import COLUMNS
-from composer.testing.craft import compiling
+from composer.testing.checkpoint_laws import compiling
+from composer.testing.harness import COLUMNS
 
 RNN = [{"rnn": {"cell": "tanh"}}]
 ATTENTION = [{"self_attention": {"heads": 2}}]
@@ -22,8 +22,12 @@ WIDER = [{"linear": {"width": 16, "activation": "tanh"}}, {"rnn": {"cell": "gru"
 VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "active_memory": (
         {"from": "encoder.grid", "stack": [{"cgru": {"with": "tape"}}]},
-        {"from": "encoder.earlier_grid", "stack": [{"repeat": {"times": 2, "stack": CGRU}}, {"cgru": {"with": "tape"}}],
-         "write": "all", "recompute": True},
+        {
+            "from": "encoder.earlier_grid",
+            "stack": [{"repeat": {"times": 2, "stack": CGRU}}, {"cgru": {"with": "tape"}}],
+            "write": "all",
+            "recompute": True,
+        },
     ),
     "add": ({"of": ["earlier"]}, {"of": ["earlier", "encoder.summary"], "scale": 0.7}),
     "aligned": ({}, {"from": "encoder.earlier"}),
@@ -38,8 +42,14 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "column": ({}, {"index": 2}),
     "concat": ({"of": ["narrow"]}, {"of": ["input", "narrow", "encoder.summary"]}),
     "condense": ({}, {"max_length": 3, "activation": "none"}, {"max_length": 6, "activation": "sigmoid"}),
-    "conv": ({}, {"kernel": 4, "dilation": 2, "activation": "glu", "width": 5}, {"stride": 2}, {"kernel": 1},
-             {"depthwise": True, "kernel": 2, "activation": "glu"}, {"weight_norm": True, "activation": "tanh"}),
+    "conv": (
+        {},
+        {"kernel": 4, "dilation": 2, "activation": "glu", "width": 5},
+        {"stride": 2},
+        {"kernel": 1},
+        {"depthwise": True, "kernel": 2, "activation": "glu"},
+        {"weight_norm": True, "activation": "tanh"},
+    ),
     "conv2d": ({}, {"kernel": [1, 3], "activation": "tanh"}, {"kernel": [4, 2], "activation": "glu", "width": 5}),
     "cross_attention": (
         {},
@@ -70,8 +80,15 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "maxout": ({}, {"pieces": 3, "width": 5}),
     "memory_network": (
         {"from": "encoder.grid", "query": "encoder.earlier", "time": 5},
-        {"from": "encoder.earlier_grid", "tying": "layer_wise", "encoding": "bag", "hops": 2, "width": 5, "time": 0,
-         "slots": 9},
+        {
+            "from": "encoder.earlier_grid",
+            "tying": "layer_wise",
+            "encoding": "bag",
+            "hops": 2,
+            "width": 5,
+            "time": 0,
+            "slots": 9,
+        },
         {"hops": 1, "noise": 0.5, "linear_start": 0.5, "answer": "words", "query": "encoder.summary"},
         {"from": "encoder.grid", "tying": "layer_wise", "query": "encoder", "answer": "words", "time": 3, "noise": 0.0},
     ),
@@ -103,42 +120,65 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3, "per_iteration": True}),
     "queue_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
     "recurrent": (
-        {"stack": [
-            {"concat": {"of": ["prev.top"]}},
-            {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "top"}},
-        ]},
-        {"stack": [
-            {"linear": {"as": "lifted"}},
-            {"cross_attention": {"query": "prev.state", "as": "read"}},
-            {"concat": {"of": ["input", "lifted", "earlier"]}},
-            {"rnn": {"cell": "lstm", "initial_state": "learned", "as": "state"}},
-            {"concat": {"of": ["read", "encoder.summary"]}},
-        ]},
+        {
+            "stack": [
+                {"concat": {"of": ["prev.top"]}},
+                {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "top"}},
+            ]
+        },
+        {
+            "stack": [
+                {"linear": {"as": "lifted"}},
+                {"cross_attention": {"query": "prev.state", "as": "read"}},
+                {"concat": {"of": ["input", "lifted", "earlier"]}},
+                {"rnn": {"cell": "lstm", "initial_state": "learned", "as": "state"}},
+                {"concat": {"of": ["read", "encoder.summary"]}},
+            ]
+        },
         {"stack": [{"conv": {}}, {"self_attention": {"heads": 2}}]},
-        {"stack": [
-            {"residual": {"stack": [{"add": {"of": ["prev.up"]}}, {"linear": {"activation": "tanh", "as": "up"}}]}},
-            {"conv": {}},
-        ]},
-        {"stack": [
-            {"recurrent": {"stack": [{"concat": {"of": ["prev.deep"]}}, {"linear": {"as": "deep", "width": 3}}]}},
-            {"concat": {"of": ["prev.out", "deep"]}},
-            {"linear": {"activation": "tanh", "as": "out"}},
-        ]},
-        {"stack": [
-            {"recurrent": {"stack": [{"linear": {"as": "low", "width": 3}}, {"concat": {"of": ["prev.low"]}}]}},
-            {"linear": {"as": "flat"}},
-        ]},
-        {"stack": [
-            {"concat": {"of": ["prev.state", "prev.deep"]}},
-            {"recurrent": {"stack": [
-                {"linear": {"as": "deep", "width": 3}},
-                {"concat": {"of": ["prev.deep", "prev.state"]}},
-                {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "state"}},
-            ]}},
-        ]},
-        {"stack": [{"parallel": {
-            "branches": {"left": [{"concat": {"of": ["prev.left"]}}, *TANH], "right": TANH}, "merge": "concat",
-        }}]},
+        {
+            "stack": [
+                {"residual": {"stack": [{"add": {"of": ["prev.up"]}}, {"linear": {"activation": "tanh", "as": "up"}}]}},
+                {"conv": {}},
+            ]
+        },
+        {
+            "stack": [
+                {"recurrent": {"stack": [{"concat": {"of": ["prev.deep"]}}, {"linear": {"as": "deep", "width": 3}}]}},
+                {"concat": {"of": ["prev.out", "deep"]}},
+                {"linear": {"activation": "tanh", "as": "out"}},
+            ]
+        },
+        {
+            "stack": [
+                {"recurrent": {"stack": [{"linear": {"as": "low", "width": 3}}, {"concat": {"of": ["prev.low"]}}]}},
+                {"linear": {"as": "flat"}},
+            ]
+        },
+        {
+            "stack": [
+                {"concat": {"of": ["prev.state", "prev.deep"]}},
+                {
+                    "recurrent": {
+                        "stack": [
+                            {"linear": {"as": "deep", "width": 3}},
+                            {"concat": {"of": ["prev.deep", "prev.state"]}},
+                            {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "state"}},
+                        ]
+                    }
+                },
+            ]
+        },
+        {
+            "stack": [
+                {
+                    "parallel": {
+                        "branches": {"left": [{"concat": {"of": ["prev.left"]}}, *TANH], "right": TANH},
+                        "merge": "concat",
+                    }
+                }
+            ]
+        },
     ),
     "repeat": (
         {"times": 2, "stack": ATTENTION},
@@ -174,10 +214,15 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"norm": "gates", "cell": "tanh"},
     ),
     "scale": ({"factor": 0.3}, {"factor": 0.3, "gradient": 2.0}),
-    "self_attention": ({"heads": 2, "dropout": 0.3}, {"heads": 3, "window": 3}, {"heads": 1, "window": 1},
-                       {"heads": 2, "positions": "relative", "max_distance": 3}, {"heads": 2, "positions": "rotary"},
-                       {"heads": 3, "positions": "relative", "window": 3, "dropout": 0.3},
-                       {"heads": 3, "positions": "rotary", "window": 3}),
+    "self_attention": (
+        {"heads": 2, "dropout": 0.3},
+        {"heads": 3, "window": 3},
+        {"heads": 1, "window": 1},
+        {"heads": 2, "positions": "relative", "max_distance": 3},
+        {"heads": 2, "positions": "rotary"},
+        {"heads": 3, "positions": "relative", "window": 3, "dropout": 0.3},
+        {"heads": 3, "positions": "rotary", "window": 3},
+    ),
     "stack_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
     "sum": ({},),
     "supporting_facts": (
@@ -186,7 +231,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"query": "encoder.earlier", "hops": 3, "margin": 0.5},
     ),
     "use": ({"stack": "shelf"}, {"stack": "other_shelf", "copy": True}),
-}  # fmt: skip
+}
 
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "scale": {

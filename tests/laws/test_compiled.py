@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 import torch
-from on_two_devices import module_of, pairs_of, share_of
-from test_recipes import HOME
 from torch import Tensor
 from torch._dynamo import lookup_backend
 
-from composer.ids import PAD
-from composer.model import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.vocabulary import PAD
 from composer.training.loss import sum_loss
+from tests.laws.on_two_devices import module_of, pairs_of, share_of
+from tests.laws.test_recipes import HOME
 
 SAMPLE = ("multi30k/gru_attention", "multi30k/convolutional", "active_memory/neural_gpu", "memory/repeat_copy_ntm")
 """One of each kind, since compiling takes seconds; `test_precision.py` has a transformer in a whole training."""

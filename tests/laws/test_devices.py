@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_blocks import VARIANTS
-from test_recipes import RECIPES, name
 
-from composer.registry import blocks
+from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case
-from composer.testing.bench import COLUMNS
+from composer.testing.harness import COLUMNS
+from tests.laws.test_blocks import VARIANTS
+from tests.laws.test_recipes import RECIPES, name
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-10
@@ -33,11 +33,14 @@ def said(place: Path) -> dict[str, dict[str, Any]]:
     }
     both = [
         subprocess.Popen(
-            [sys.executable, str(HERE / "on_two_devices.py"), str(rank), str(place)], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, str(HERE / "on_two_devices.py"), str(rank), str(place)],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     try:
         lines, errors = both[0].communicate(timeout=900)
         assert both[0].returncode == 0, errors + both[1].communicate(timeout=100)[1]
@@ -61,8 +64,10 @@ def test_every_recipe_has_one_gradient_on_one_device_on_two_and_sharded(tmp_path
 def test_no_parameter_is_a_single_number_which_could_not_be_sharded(word: str) -> None:
     everywhere = [
         Case(blocks()[word], settings, place, columns=columns)
-        for settings in VARIANTS[word] for place in PLACES for columns in (0, COLUMNS)
-    ]  # fmt: skip
+        for settings in VARIANTS[word]
+        for place in PLACES
+        for columns in (0, COLUMNS)
+    ]
     built = [case.build() for case in everywhere if case.refusal() is None]
     assert built
     assert not [key for block in built for key, each in block.named_parameters() if each.ndim == 0]

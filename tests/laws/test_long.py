@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import State
-from composer.registry import blocks
+from composer.recipe.registry import blocks
 from composer.testing import Case
-from composer.testing.bench import Given, Made, cast_all, draw, leaves, run
+from composer.testing.harness import Given, Made, cast_all, draw, leaves, run
 
 LONG = (500, 437, 1)
 """Real positions of each row."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Output, State
-from composer.builder import build
-from composer.ids import PAD, UNK
-from composer.model import NOTHING, Beside, EncoderDecoder
-from composer.recipe import load
-from composer.testing import LawError, check_model, whole
-from composer.testing.search import searching
+from composer.model.builder import build
+from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs
+from composer.model.vocabulary import PAD, UNK
+from composer.recipe.recipe import load
+from composer.testing import LawError, check_model, model_laws
+from composer.testing.decoding_laws import searching
 
 RECIPE = """\
 recipe: 1
@@ -47,29 +47,31 @@ class StepsOverPadding(EncoderDecoder):
 
 
 class KnowsTheAnswer(EncoderDecoder):
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: Beside = NOTHING) -> Tensor:
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
         logits = super().forward(sources, target, beside)
         return logits + 0.1 * logits.flip(1)
 
 
 class ReadsPadding(EncoderDecoder):
-    def encode(self, sources: Mapping[str, Tensor], beside: Beside = NOTHING,
-               room: Tensor | None = None) -> dict[str, Output]:  # fmt: skip
+    def encode(
+        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, room: Tensor | None = None
+    ) -> dict[str, Output]:
         return super().encode({key: ids.masked_fill(ids == PAD, UNK) for key, ids in sources.items()}, beside, room)
 
 
 class MakesRoomForTheLongest(EncoderDecoder):
     """Each row is given as much room as the longest answer of its batch needs."""
 
-    def encode(self, sources: Mapping[str, Tensor], beside: Beside = NOTHING,
-               room: Tensor | None = None) -> dict[str, Output]:  # fmt: skip
+    def encode(
+        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, room: Tensor | None = None
+    ) -> dict[str, Output]:
         return super().encode(sources, beside, None if room is None else torch.ones_like(room))
 
 
 class DecodesWithoutRoom(EncoderDecoder):
     """A search would not ask for the size that was trained."""
 
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: Beside = NOTHING) -> Tensor:
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
         return self.step(target, self.start(memories := self.encode(sources), len(target)), memories)[0]
 
 
@@ -92,13 +94,13 @@ class PrefersTheLast(EncoderDecoder):
 
 
 class Overflows(EncoderDecoder):
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: Beside = NOTHING) -> Tensor:
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
         logits = super().forward(sources, target, beside)
         return logits / (0 if logits.dtype is torch.bfloat16 else 1)
 
 
 class Diverges(EncoderDecoder):
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: Beside = NOTHING) -> Tensor:
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
         return super().forward(sources, target, beside) * (float("nan") if self.training else 1.0)
 
 
@@ -114,19 +116,19 @@ class HasAnIdlePart(EncoderDecoder):
 
 
 BROKEN: list[tuple[type[EncoderDecoder], Callable[[EncoderDecoder], None]]] = [
-    (ForgetsItsState, whole.chunks),
-    (StepsOverPadding, whole.ragged_chunks),
-    (KnowsTheAnswer, whole.causality),
-    (ReadsPadding, whole.padding),
-    (MakesRoomForTheLongest, whole.padding),
-    (DecodesWithoutRoom, whole.chunks),
-    (KnowsItsRows, whole.reordering),
+    (ForgetsItsState, model_laws.chunks),
+    (StepsOverPadding, model_laws.ragged_chunks),
+    (KnowsTheAnswer, model_laws.causality),
+    (ReadsPadding, model_laws.padding),
+    (MakesRoomForTheLongest, model_laws.padding),
+    (DecodesWithoutRoom, model_laws.chunks),
+    (KnowsItsRows, model_laws.reordering),
     (StepsWithMoreConfidence, searching),
     (PrefersTheLast, searching),
-    (Overflows, whole.bfloat16),
-    (Diverges, whole.training),
-    (HasAnIdlePart, whole.training),
-    (SavesHalf, whole.saving),
+    (Overflows, model_laws.bfloat16),
+    (Diverges, model_laws.training),
+    (HasAnIdlePart, model_laws.training),
+    (SavesHalf, model_laws.saving),
 ]
 OF_GRIDS = (MakesRoomForTheLongest, DecodesWithoutRoom)
 """Breaks that only a model whose answers have a size can have."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_laws_catch import BROKEN
 from torch import Tensor
 
 from blocks.cgru import Cgru
@@ -31,6 +30,7 @@ from blocks.stack_memory import StackMemory
 from blocks.sum import Sum as ColumnSum
 from blocks.supporting_facts import SupportingFacts
 from composer.testing import LAWS, LawError, check_block
+from tests.laws.test_laws_catch import BROKEN
 
 
 class CountsFromZero(Positions):

@@ -37,7 +37,7 @@ model:
 
 CHECKED = """\
 import json, sys, torch, composer
-from composer.builder import build
+from composer.model.builder import build
 from composer.testing import LawError, check_block, check_model
 from outside import decaying
 
@@ -98,10 +98,10 @@ def test_its_recipe_runs_and_its_blocks_are_judged(installed: dict[str, str], re
 
 
 def test_the_command_knows_its_word_and_its_settings(installed: dict[str, str], recipe: Path) -> None:
-    sound = python(installed, "-m", "composer.cli", "check", str(recipe))
+    sound = python(installed, "-m", "composer.cli.main", "check", str(recipe))
     assert sound.returncode == 0, sound.stderr
     recipe.write_text(RECIPE.replace("scale: 2", "scales: 2"), encoding="utf-8")
-    typo = python(installed, "-m", "composer.cli", "check", str(recipe))
+    typo = python(installed, "-m", "composer.cli.main", "check", str(recipe))
     assert typo.returncode == 2
     assert "error[" in typo.stderr
     assert "`scale`" in typo.stderr
@@ -110,7 +110,7 @@ def test_the_command_knows_its_word_and_its_settings(installed: dict[str, str], 
 def test_a_block_that_knows_no_grids_is_told_of_at_its_line(installed: dict[str, str], recipe: Path) -> None:
     grid = "encoder: [{grid: 3}, {residual: [trusting]}, {column: 0}]"
     recipe.write_text(RECIPE.replace("encoder: [{decaying: {scale: 2}}]", grid), encoding="utf-8")
-    refused = python(installed, "-m", "composer.cli", "check", "--json", str(recipe))
+    refused = python(installed, "-m", "composer.cli.main", "check", "--json", str(recipe))
     assert refused.returncode == 2, refused.stderr
     (fault,) = json.loads(refused.stdout)
     assert (fault["line"], fault["column"], fault["code"]) == (6, 36, "block")
@@ -121,6 +121,6 @@ def test_a_block_that_knows_no_grids_is_told_of_at_its_line(installed: dict[str,
 def test_without_it_the_word_is_unknown(recipe: Path) -> None:
     recipe.write_text(RECIPE, encoding="utf-8")
     plain = {**os.environ, "PYTHONPATH": str(HOME)}
-    refused = python(plain, "-m", "composer.cli", "check", str(recipe))
+    refused = python(plain, "-m", "composer.cli.main", "check", str(recipe))
     assert refused.returncode == 2
     assert "`decaying`" in refused.stderr

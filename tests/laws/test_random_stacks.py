@@ -15,13 +15,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis.strategies import SearchStrategy
-from random_stacks import recipes
-from random_stories import continued, stories
 
-from composer.builder import build
 from composer.errors import RecipeError
-from composer.recipe import Recipe, load
+from composer.model.builder import build
+from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
+from tests.laws.random_stacks import recipes
+from tests.laws.random_stories import continued, stories
 
 SHARE_ACCEPTED = 0.4
 MEMORIES = 15

@@ -6,17 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from composer.builder import build
-from composer.language.node import plain
-from composer.recipe import Recipe, load
+from composer.model.builder import build
+from composer.model.vocabulary import FIXED, bound
+from composer.recipe.node import plain
+from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
-from composer.vocabulary import FIXED, bound
 
 HOME = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
-SMALL = {"width": 16, "hidden": 20, "layers": 2, "heads": 2, "layers_after_first": 1, "rounds_of_three": 1,
-         "both_ways": 12, "readout": 6, "layers_after_second": 1, "decoder_layers_after_second": 1,
-         "factor": 4, "cascaded": 1, "recurrent": 1, "columns": 2, "sets": 2}  # fmt: skip
+SMALL = {
+    "width": 16,
+    "hidden": 20,
+    "layers": 2,
+    "heads": 2,
+    "layers_after_first": 1,
+    "rounds_of_three": 1,
+    "both_ways": 12,
+    "readout": 6,
+    "layers_after_second": 1,
+    "decoder_layers_after_second": 1,
+    "factor": 4,
+    "cascaded": 1,
+    "recurrent": 1,
+    "columns": 2,
+    "sets": 2,
+}
 SMALL_ENOUGH = 100_000
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block
-from composer.builder import build
-from composer.model import EncoderDecoder
-from composer.recipe import load
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.recipe import load
 
 PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
 WORDS = 11
@@ -40,8 +40,11 @@ def planned(name: str, words: int = WORDS, **sizes: Any) -> int:
 
 def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
     """The blocks with this word in the encoder or decoder, in order."""
-    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:2] == (part,) and
-            each.path[-1] == word]  # fmt: skip
+    return [
+        each
+        for each in model.modules()
+        if isinstance(each, Block) and each.path[1:2] == (part,) and each.path[-1] == word
+    ]
 
 
 def expect(mine: Tensor, theirs: Tensor) -> None:

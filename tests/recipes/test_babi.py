@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from composer.builder import build
-from composer.ids import EOS, SPECIAL
-from composer.model import EncoderDecoder
-from composer.recipe import load
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.vocabulary import EOS, SPECIAL
+from composer.recipe.recipe import load
 
 BABI = Path(__file__).parents[2] / "recipes" / "babi"
 WORDS, WIDTH, SLOTS = 9, 4, 50
@@ -54,8 +54,12 @@ def hops(block: Any, encoding: str, wise: bool) -> tuple[Tensor, Tensor]:
     u = sentence(block.asked if wise else maps[0], ASKED, encoding)
     for hop in range(3):
         a, c = (0, 1) if wise else (hop, hop + 1)
-        m, read = (torch.stack([sentence(maps[at], words, encoding) + times[len(STORY) - 1 - i, at]
-                                for i, words in enumerate(STORY)]) for at in (a, c))  # fmt: skip
+        m, read = (
+            torch.stack(
+                [sentence(maps[at], words, encoding) + times[len(STORY) - 1 - i, at] for i, words in enumerate(STORY)]
+            )
+            for at in (a, c)
+        )
         scores = torch.cat((m @ u, torch.zeros(SLOTS - len(STORY))))  # the missing sentences are empty
         u = (block.between @ u if wise else u) + scores.softmax(0)[: len(STORY)] @ read
     return u, maps[-1]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from composer.builder import build
-from composer.recipe import load
+from composer.model.builder import build
+from composer.recipe.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes" / "domhan"
 SHORT = {
@@ -65,10 +65,9 @@ ROWS = (
     ("table5_cnn_to_self_attention", CNN_TO_CNN[1], TRANSFORMER[2]),
     RNN_TO_RNN,
     CNN_TO_CNN,
-    ("table5_self_attention_to_combined", TRANSFORMER[1],
-     "pos->2x(SELF->ATT->FF->RNN->ATT->FF->RELU->ATT->FF)->norm"),
+    ("table5_self_attention_to_combined", TRANSFORMER[1], "pos->2x(SELF->ATT->FF->RNN->ATT->FF->RELU->ATT->FF)->norm"),
     ("table5_self_attention_to_none", TRANSFORMER[1], "pos->6x(ATT->FF)->norm"),
-)  # fmt: skip
+)
 MODELS = sorted(set(ROWS))
 
 Tree = tuple[Any, ...]

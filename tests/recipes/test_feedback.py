@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Output, Records
-from composer.model import Beside
+from composer.model.encoder_decoder import StepInputs
+from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of
 
 
 def test_luong_with_input_feeding_is_a_loop_of_lstm_cells() -> None:
@@ -63,7 +63,7 @@ def test_only_the_lowest_layer_of_rnmt_plus_waits_for_the_attention() -> None:
 def test_luongs_window_as_wide_as_the_sentence_fades_only() -> None:
     model = model_of("luong2015_local", width=6, layers=1)
     records: Records = {}
-    model(SOURCE, TARGET, Beside(records=records))
+    model(SOURCE, TARGET, StepInputs(records=records))
     (weights,) = next(value for key, value in records.items() if key.name == "weights")  # (B, T, H, S)
     sums = weights[..., 0, :].sum(-1)[REAL]
     assert sums.max() < 1

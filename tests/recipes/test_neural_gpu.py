@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of, planned
 from torch import Tensor
 from torch.nn import functional as F
 
-from composer.ids import PAD
-from composer.model import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.vocabulary import PAD
+from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of, planned
 
 SIZES = {"width": 6, "columns": 3}
 
@@ -68,9 +68,9 @@ def test_the_neural_gpu_reads_its_answer_off_the_last_image() -> None:
     model = model_of("kaiser_sutskever2016", sets=2, **SIZES)
     assert model.embedding is None
     blocks = all_of(model, "cgru", "encoder")
-    expect_rows(model, [
-        model.output(image(model, row, blocks, sets=2)[:count, 0]) for row, count in enumerate(REAL.sum(1))
-    ])  # fmt: skip
+    expect_rows(
+        model, [model.output(image(model, row, blocks, sets=2)[:count, 0]) for row, count in enumerate(REAL.sum(1))]
+    )
 
 
 def test_a_longer_answer_makes_a_longer_image() -> None:
@@ -91,9 +91,13 @@ def test_the_markovian_one_sees_the_word_before_as_well() -> None:
     expect_rows(model, rows)
 
 
-@pytest.mark.parametrize(("name", "columns", "column"), [
-    ("kaiser_bengio2016_extended", slice(0, 1), 0), ("kaiser_bengio2016_code", slice(None), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "columns", "column"),
+    [
+        ("kaiser_bengio2016_extended", slice(0, 1), 0),
+        ("kaiser_bengio2016_code", slice(None), 1),
+    ],
+)
 def test_the_extended_one_writes_on_a_tape_and_reads_rows_of_images(name: str, columns: slice, column: int) -> None:
     model = model_of(name, **SIZES)
     assert model.embedding is not None

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, WORDS, all_of, expect, model_of, planned
 from torch import Tensor
 
 from blocks.core.contract import Block
-from composer.decode import decode
-from composer.model import EncoderDecoder
-from composer.recipe import load
+from composer.inference.decode import decode
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.recipe import load
+from tests.recipes.paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, WORDS, all_of, expect, model_of, planned
 
 Row = Callable[[Tensor, Tensor], Tensor]
 """From a row's embedded source (S, D) and target (T, D) to its logits (T, V)."""
@@ -290,8 +290,11 @@ def test_a_word_is_its_factors_side_by_side() -> None:
 
 def all_of_encoder(model: EncoderDecoder, name: str, word: str) -> list[Any]:
     """The blocks with this word in the encoder of this name."""
-    return [each for each in model.modules() if isinstance(each, Block) and each.path[1:3] == ("encoders", name) and
-            each.path[-1] == word]  # fmt: skip
+    return [
+        each
+        for each in model.modules()
+        if isinstance(each, Block) and each.path[1:3] == ("encoders", name) and each.path[-1] == word
+    ]
 
 
 def test_a_bottleneck_is_as_narrow_as_the_model() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, all_of, expect, model_of
 from torch import Tensor
 
-from composer.language.node import plain
-from composer.recipe import load
+from composer.recipe.node import plain
+from composer.recipe.recipe import load
+from tests.recipes.paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, all_of, expect, model_of
 
 
 class Cells:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from paper_models import PAPERS, all_of, expect
 from torch import Tensor
 
 from blocks.core.contract import Context
-from composer.builder import build
-from composer.decode import decode
-from composer.ids import EOS
-from composer.model import EncoderDecoder
-from composer.recipe import load
+from composer.inference.decode import decode
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.vocabulary import EOS
+from composer.recipe.recipe import load
+from tests.recipes.paper_models import PAPERS, all_of, expect
 
 RECIPES = ("graves2014_lstm", "graves2014_feed_forward", "graves2014_lstm_baseline")
 SOURCE = {"source": torch.tensor([[70, 9, 200, 31, 2], [259, 5, 2, 0, 0]])}

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.sweeps.folder import Trial, write_trial
 from composer.sweeps.leaderboard import Board
-from composer.sweeps.opened import open_board
-
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("report", "runs")]
-
+from composer.sweeps.results import open_leaderboard
+from composer.sweeps.trial_dir import Trial, write_trial
 
 BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})
 
 
-def begun(folder: Path, rank: Sequence[Mapping[str, str]] = BEST_AND_SMALL,
-          axes: Sequence[str] | Mapping[str, Mapping[str, str]] = ("encoder", "rate")) -> Path:  # fmt: skip
+def begun(
+    folder: Path,
+    rank: Sequence[Mapping[str, str]] = BEST_AND_SMALL,
+    axes: Sequence[str] | Mapping[str, Mapping[str, str]] = ("encoder", "rate"),
+) -> Path:
     """A sweep's folder without trials; axes by their names, or with what the sweep says of them."""
     (folder / "trials").mkdir(parents=True)
     sweep = {"sweep": 1, "axes": axes if isinstance(axes, Mapping) else {axis: {} for axis in axes}, "rank": [*rank]}
@@ -30,13 +29,21 @@ def begun(folder: Path, rank: Sequence[Mapping[str, str]] = BEST_AND_SMALL,
 
 def read_board(folder: Path) -> Board:
     """The leaderboard of a folder."""
-    return open_board(folder)
+    return open_leaderboard(folder)
 
 
-def trial(folder: Path, number: int, scores: Mapping[int, float | None] | Sequence[float] = (),
-          status: str = "finished", metric: str = "val/bleu", parameters: int = 1000, flops: int = 5000,
-          point: Mapping[str, Any] | None = None, pruned_at: int | None = None,
-          error: str | None = None) -> Path:  # fmt: skip
+def trial(
+    folder: Path,
+    number: int,
+    scores: Mapping[int, float | None] | Sequence[float] = (),
+    status: str = "finished",
+    metric: str = "val/bleu",
+    parameters: int = 1000,
+    flops: int = 5000,
+    point: Mapping[str, Any] | None = None,
+    pruned_at: int | None = None,
+    error: str | None = None,
+) -> Path:
     """A trial whose seeds, counted from 1 where no number is given, have come to these scores."""
     seeds = dict(scores) if isinstance(scores, Mapping) else dict(enumerate(scores, start=1))
     fingerprint = f"{number:012x}"

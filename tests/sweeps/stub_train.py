@@ -14,15 +14,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from composer.training.metrics_log import MetricsLog, read_rows
-from composer.training.run_folder import RunFolder, lock
+from composer.run_dir import RunDir, locked
+from composer.training.metrics_logger import JsonLinesWriter, read_rows
 
 STEPS = 5
 
 
 def main() -> int:
     told = sys.argv[sys.argv.index("train") + 1 :]
-    run = RunFolder(Path(told[told.index("--run") + 1]))
+    run = RunDir(Path(told[told.index("--run") + 1]))
     seed = next(int(each.partition("=")[2]) for each in told if each.startswith("training.seed="))
     found = re.search(r"learning_rate: ([0-9.e+-]+)", Path(told[0]).read_text(encoding="utf-8"))
     rate = float(found[1]) if found else 0.0
@@ -31,11 +31,11 @@ def main() -> int:
         file.write(f"{rate} {seed}\n")
     plans = json.loads((home / "plan.json").read_text(encoding="utf-8"))
     plan = plans.get(str(rate), plans.get("all", {}))
-    with lock(run):
+    with locked(run):
         return train(run, seed, rate, plan, home)
 
 
-def train(run: RunFolder, seed: int, rate: float, plan: dict[str, Any], home: Path) -> int:
+def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path) -> int:
     if run.record.exists() and run.read()["status"] == "finished":
         return 0
     signal.signal(signal.SIGTERM, lambda *_: end(run, "interrupted", 143))
@@ -44,7 +44,7 @@ def train(run: RunFolder, seed: int, rate: float, plan: dict[str, Any], home: Pa
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))
     begun = len(read_rows(run.metrics)) if run.metrics.exists() else 0
-    log = MetricsLog(run.metrics)
+    log = JsonLinesWriter(run.metrics)
     for step in range(begun + 1, STEPS + 1):
         log.write({"step": 100 * step, "epoch": 1.0, "val/loss": rate + seed / 100})
         if step == begun + 1 and must_die(plan, home, rate):
@@ -61,7 +61,7 @@ def must_die(plan: dict[str, Any], home: Path, rate: float) -> bool:
     return sum(line.startswith(f"{rate} ") for line in starts) <= plan.get("kills", 0)
 
 
-def end(run: RunFolder, status: str, number: int) -> None:
+def end(run: RunDir, status: str, number: int) -> None:
     run.write({**run.read(), "status": status})
     os._exit(number)
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from composer.sweeps import runner, workers
-from composer.sweeps.engine import run_sweep
-from composer.sweeps.folder import Trial, read_trials
-from composer.sweeps.space import read_sweep
+from composer.sweeps import trial_runner, workers
+from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.search_space import read_sweep
+from composer.sweeps.trial_dir import Trial, read_trials
 
 BASE = """
 recipe: 1
@@ -50,7 +50,7 @@ def plan(folder: Path, **told: dict[str, float]) -> None:
 
 
 def stub(recipe: Path, run: Path, settings: Sequence[str], data: Path | None) -> list[str]:
-    """The command of the engine, with the stub in place of `composer.cli`."""
+    """The command of the engine, with the stub in place of `composer.cli.main`."""
     command = workers.training(recipe, run, settings, data)
     at = command.index("-m")
     return [*command[:at], str(STUB), *command[at + 2 :]]
@@ -81,7 +81,7 @@ def parent(file: Path, run: Path, *more: str) -> subprocess.Popen[bytes]:
 
 def main() -> int:
     if "real" not in sys.argv:
-        runner.training = stub
+        trial_runner.training = stub
     address = next((each.removeprefix("ray=") for each in sys.argv if each.startswith("ray=")), None)
     return run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=2, address=address)
 

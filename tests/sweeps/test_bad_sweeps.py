@@ -10,19 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_sweeps import BASE, ENCODER, HEAD, sweep, write
 
 from composer.errors import ComposerError, RecipeError
-from composer.sweeps.listing import listing
-from composer.sweeps.space import (
-    Sweep,
-    complete,
-    drawn,
-    grid,
-    points_of,
-    read_sweep,
-    recipe_of,
-)
+from composer.sweeps.dry_run import dry_run_text
+from composer.sweeps.search_space import Sweep, complete, grid, points_of, random_points, read_sweep, recipe_of
+from tests.sweeps.small_sweeps import BASE, ENCODER, HEAD, sweep, write
 
 
 def faults(folder: Path, axes: str, rest: str = "", head: str = HEAD) -> list[tuple[int, str]]:
@@ -42,7 +34,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
     [
         ("  e: {replace: model.encoder..self_atention, with: {a: rnn}}", "", 4, "did you mean `self_attention`?"),
         ("  e: {replace: model.encoder..read, with: {a: rnn}}", "", 4, "matches nothing in the base"),
-        ("  e: {replace: \"model.encoder[7]\", with: {a: rnn}}", "", 4, "matches nothing in the base"),
+        ('  e: {replace: "model.encoder[7]", with: {a: rnn}}', "", 4, "matches nothing in the base"),
         ("  e: {replace: training.seed, with: {a: rnn}}", "", 4, "no path of a block or a stack"),
         (f"{WIDTH}\n{WIDTH}", "", 5, "`width` stands here a second time"),
         ("  w: {set: vars.width, values: [8, 16, 8]}", "", 4, "`8` stands here a second time"),
@@ -84,7 +76,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` stands twice"),
         (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
     ],
-)  # fmt: skip
+)
 def test_faults_stand_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
     found = faults(tmp_path, axes, rest)
     assert any(said in message and at == line for at, message in found), found
@@ -158,7 +150,7 @@ def test_what_is_wrong_at_every_point_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_where_that_excludes_everything(tmp_path: Path) -> None:
     read = sweep(tmp_path, WIDTH, "where: parameters < 1")
-    for told in (points_of, listing):
+    for told in (points_of, dry_run_text):
         with pytest.raises(RecipeError) as caught:
             told(read)
         (fault,) = caught.value.faults
@@ -226,8 +218,32 @@ search: {{random: {{trials: 4, seed: 3}}}}
 rank: [{{val/bleu: max}}, {{parameters: min}}]
 """
 PIECES = re.findall(r"[A-Za-z_0-9.-]+|\s+|.", WHOLE)
-ODD = ("null", "[]", "{}", "-1", "1e400", ".nan", "true", "${width}", "identity", "[rnn]", "{a: b}", "..", "model",
-       "model.encoder[0]", "model..rnn", "vars", "''", ": ", ", ", "\n", "  ", "none", "extends", "name")  # fmt: skip
+ODD = (
+    "null",
+    "[]",
+    "{}",
+    "-1",
+    "1e400",
+    ".nan",
+    "true",
+    "${width}",
+    "identity",
+    "[rnn]",
+    "{a: b}",
+    "..",
+    "model",
+    "model.encoder[0]",
+    "model..rnn",
+    "vars",
+    "''",
+    ": ",
+    ", ",
+    "\n",
+    "  ",
+    "none",
+    "extends",
+    "name",
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -250,6 +266,6 @@ def test_any_file_is_a_sweep_or_has_faults_with_places(tmp_path: Path, data: st.
 
 
 def check_points(read: Sweep) -> None:
-    for point in drawn(read) if read.search.kind == "random" else []:
+    for point in random_points(read) if read.search.kind == "random" else []:
         assert set(point) <= {axis.name for axis in read.axes}
         assert complete(read, point) == point

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_sweep import SWEEP, write_sweep
 
-from composer import cli
+from composer.cli import main
 from composer.errors import RecipeError
-from composer.sweeps.choice import chosen, first_point, group
-from composer.sweeps.space import read_sweep
+from composer.sweeps.point import first_point, group, point_recipe
+from composer.sweeps.search_space import read_sweep
+from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
 Runner = Callable[..., tuple[int, str, str]]
 
@@ -27,7 +27,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
     def running(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
-            cli.main(arguments)
+            main.main(arguments)
         out, err = capsys.readouterr()
         return int(left.value.code or 0), out, err
 
@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
     """What is wrong with words."""
     with pytest.raises(RecipeError) as refused:
-        chosen(write_sweep(folder, text), words, None)
+        point_recipe(write_sweep(folder, text), words, None)
     return [fault.message for fault in refused.value.faults]
 
 
@@ -46,7 +46,7 @@ def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
 
 def test_words_are_a_point(tmp_path: Path) -> None:
     words = ["attention=none", "encoder=recurrent", "rate=5e-3", "width=16", "training.max_steps=3"]
-    found = chosen(write_sweep(tmp_path), words, None)
+    found = point_recipe(write_sweep(tmp_path), words, None)
     assert found.point == {"encoder": "recurrent", "attention": "none", "rate": 0.005, "width": 16, "hidden": 48}
     assert found.recipe.training["optimizer"]["adam"]["learning_rate"] == 0.005
     assert found.recipe.training["max_steps"] == 3
@@ -57,8 +57,8 @@ def test_words_are_a_point(tmp_path: Path) -> None:
 
 def test_what_is_not_active_is_passed_over(tmp_path: Path) -> None:
     file = write_sweep(tmp_path)
-    one = chosen(file, ["attention=dot", "encoder=convolution", "rate=5e-3", "width=8"], None)
-    other = chosen(file, ["attention=dot", "encoder=convolution", "width=8"], None)
+    one = point_recipe(file, ["attention=dot", "encoder=convolution", "rate=5e-3", "width=8"], None)
+    other = point_recipe(file, ["attention=dot", "encoder=convolution", "width=8"], None)
     assert "rate" not in one.point
     assert one.point == other.point
     assert one.recipe.fingerprints == other.recipe.fingerprints
@@ -68,7 +68,7 @@ def test_what_is_not_active_is_passed_over(tmp_path: Path) -> None:
 def test_each_seed_has_its_folder(tmp_path: Path) -> None:
     words = ["attention=dot", "encoder=convolution", "width=8"]
     file = write_sweep(tmp_path)
-    seeds = [chosen(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
+    seeds = [point_recipe(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
     assert [each.recipe.training["seed"] for each in seeds] == [1, 2]
     assert [each.folder.name for each in seeds] == ["seed-1", "seed-2"]
 
@@ -115,9 +115,10 @@ def test_labels_are_told_apart_by_type(tmp_path: Path) -> None:
     text = f"sweep: 1\nbase: base.yaml\n{axes}"
     file = write_sweep(tmp_path, text)
     base = (tmp_path / "base.yaml").read_text()
-    (tmp_path / "base.yaml").write_text(base.replace("[{cross_attention", "{stack: [{cross_attention").replace(
-        "{heads: 2}}]", "{heads: 2}}]}"))  # fmt: skip
-    assert chosen(file, ["norm=pre", "joint=True"], None).point == {"norm": "pre", "joint": True}
+    (tmp_path / "base.yaml").write_text(
+        base.replace("[{cross_attention", "{stack: [{cross_attention").replace("{heads: 2}}]", "{heads: 2}}]}")
+    )
+    assert point_recipe(file, ["norm=pre", "joint=True"], None).point == {"norm": "pre", "joint": True}
 
 
 def test_the_first_point_is_one(tmp_path: Path) -> None:
@@ -193,7 +194,16 @@ def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(
         f"sweep: 1\nname: two\nbase: base.yaml\n{axes}none: identity}}}}\nrank: [{{val/loss: min}}]\n", encoding="utf-8"
     )
-    command = [sys.executable, "-m", "composer.cli", "sweep", "tiny.yaml", "training.max_steps=2", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "composer.cli.main",
+        "sweep",
+        "tiny.yaml",
+        "training.max_steps=2",
+        "--workers",
+        "2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     records = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/two/trials/*/seed-7/run.json")}

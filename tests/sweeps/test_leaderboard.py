@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from boards import begun, numbers, ran, read_board, trial
 
-from composer.sweeps.contributions import RANGES, contributions, share
+from composer.sweeps.axis_effects import RANGES, contributions, share
 from composer.sweeps.leaderboard import Measured, are_alike
-from composer.sweeps.pictures import costs, front, gathered, places
-from composer.sweeps.plain import as_json
-from composer.sweeps.space import Goal
-from composer.sweeps.told import aligned, brief, cells, columns, digits, room, rule, text_of
+from composer.sweeps.leaderboard_charts import costs, front, gathered, places
+from composer.sweeps.leaderboard_json import as_json
+from composer.sweeps.leaderboard_text import aligned, brief, cells, columns, digits, leaderboard_text, room, rule
+from composer.sweeps.search_space import Goal
+from tests.sweeps.boards import begun, numbers, ran, read_board, trial
 
 
 def test_the_best_is_first_and_those_that_have_not_finished_are_last(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_the_best_is_first_and_those_that_have_not_finished_are_last(tmp_path: P
     trial(folder, 4, [70.0], status="running")
     found = read_board(folder)
     assert numbers(found) == [(1, 1), (0, 2), (4, None), (3, None), (2, None)]
-    text = text_of(found)
+    text = leaderboard_text(found)
     assert "5 trials: 2 finished, 1 running, 1 pruned, 1 failed" in text
     assert "pruned at step 20" in text
     assert "000000000002 failed (encoder e2): boom\n" in text
@@ -56,7 +56,7 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     assert entry.tokens_per_second == 200.0
     assert entry.measured["minutes"].mean == 2.0
     assert list(entry.curve) == [(10.0, 1.0), (20.0, 10.0)]
-    assert "12.00 ± 2.00" in text_of(read_board(folder))
+    assert "12.00 ± 2.00" in leaderboard_text(read_board(folder))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_mark_stands_beside_what_seeds_may_have_made(tmp_path: Path) -> None
     trial(folder, 2, [10.0, 11.0])
     found = read_board(folder)
     assert [entry.is_alike for entry in found.entries] == [False, True, False]
-    lines = text_of(found).splitlines()
+    lines = leaderboard_text(found).splitlines()
     assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
     assert "larger of their two standard deviations" in rule(found)
 
@@ -92,7 +92,7 @@ def test_one_seed_is_said_to_tell_nothing_of_the_spread(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0])
     trial(folder, 1, [29.0])
-    text = text_of(read_board(folder))
+    text = leaderboard_text(read_board(folder))
     assert "is not known" in text
     assert "≈" not in text
 
@@ -104,7 +104,7 @@ def test_what_is_no_number_has_no_rank(tmp_path: Path) -> None:
     trial(folder, 2, [1.0])
     found = read_board(folder)
     assert numbers(found) == [(2, 1), (0, None), (1, None)]
-    assert text_of(found).count("without a number") == 2
+    assert leaderboard_text(found).count("without a number") == 2
     json.dumps(as_json(found), allow_nan=False)
 
 
@@ -112,13 +112,13 @@ def test_an_axis_that_is_not_active_has_no_value(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [3.0], point={"encoder": "rnn", "rate": 0.00123456})
     trial(folder, 1, [2.0], point={"encoder": "none"})
-    text = text_of(read_board(folder))
+    text = leaderboard_text(read_board(folder))
     assert "rnn      0.001235" in text
     assert "none     -" in text
 
 
 def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
-    assert "no trials yet" in text_of(read_board(begun(tmp_path / "s")))
+    assert "no trials yet" in leaderboard_text(read_board(begun(tmp_path / "s")))
 
 
 # ------------------------------------------------------------------------------------------- contributions
@@ -137,7 +137,7 @@ def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
     assert {each.name: (each.mean, each.trials) for each in encoder.choices} == {"p": (8.0, 2), "q": (12.0, 2)}
     assert encoder.share == pytest.approx(0.8)
     assert rate.share == pytest.approx(0.2)
-    assert [line.split() for line in text_of(read_board(tmp_path / "s")).splitlines() if "80%" in line] == [
+    assert [line.split() for line in leaderboard_text(read_board(tmp_path / "s")).splitlines() if "80%" in line] == [
         ["encoder", "80%", "33%", "p", "2", "8.00", "±", "1.41"]
     ]
 
@@ -182,8 +182,10 @@ def test_chance_gives_a_share_too(tmp_path: Path) -> None:
         trial(folder, number, [float(number)], point={"encoder": name})
     (found,) = contributions(read_board(folder))
     orders = [*itertools.permutations([0.0, 1.0, 1.0, 2.0, 5.0, 7.0, 9.0])]
-    shares = [share({name: [x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"})
-              for order in orders]  # fmt: skip
+    shares = [
+        share({name: [x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"})
+        for order in orders
+    ]
     assert found.chance == pytest.approx(1 / 3)
     assert fmean(each for each in shares if each is not None) == pytest.approx(found.chance)
 
@@ -252,7 +254,7 @@ def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, w
     trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
     trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
     found = read_board(folder)
-    wide, narrow = text_of(found).splitlines(), text_of(found, width).splitlines()
+    wide, narrow = leaderboard_text(found).splitlines(), leaderboard_text(found, width).splitlines()
     assert max(map(room, wide)) > 120
     kept = [line for line in narrow if str(tmp_path) not in line]
     assert max(map(room, kept)) <= width

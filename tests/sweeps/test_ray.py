@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sweeping import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
 from composer.errors import RunError
-from composer.sweeps import runner
-from composer.sweeps.engine import run_sweep
+from composer.sweeps import trial_runner
 from composer.sweeps.ray_workers import RayCrew, share
-from composer.sweeps.space import read_sweep
+from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.search_space import read_sweep
+from tests.sweeps.sweeping import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
 
 def test_processors_and_cards_are_parted() -> None:
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setattr(runner, "training", stub)
+    monkeypatch.setattr(trial_runner, "training", stub)
     plan(tmp_path)
     yield tmp_path
     ray.shutdown()

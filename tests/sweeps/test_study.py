@@ -6,12 +6,12 @@ from pathlib import Path
 
 import optuna
 import pytest
-from sweeping import RATE, rates, written
 
 from composer.errors import RunError
-from composer.sweeps.folder import Status, Trial
-from composer.sweeps.space import Point, Sweep, grid, points_of, read_sweep
-from composer.sweeps.study import Asked, Study
+from composer.sweeps.search_space import Point, Sweep, grid, points_of, read_sweep
+from composer.sweeps.study import Study, Suggestion
+from composer.sweeps.trial_dir import Status, Trial
+from tests.sweeps.sweeping import RATE, rates, written
 
 KINDS = (
     'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: identity}}'
@@ -28,7 +28,7 @@ def sweep_of(folder: Path, axes: str, rest: str = "") -> Sweep:
     return read_sweep(written(folder, axes, rest))
 
 
-def ended(asked: Asked, value: float | None, status: Status = "finished") -> Trial:
+def ended(asked: Suggestion, value: float | None, status: Status = "finished") -> Trial:
     name = f"{asked.number:012}"
     return Trial(asked.number, asked.point, name, 1, 1, 1, status, value, None, None, Path(name))
 
@@ -159,8 +159,12 @@ def test_a_lost_study_is_told_what_the_folders_say(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     first = Study(sweep, tmp_path / "study.db")
     asked = [first.ask() for _ in range(4)]
-    trials = [ended(asked[0], 1.0), ended(asked[1], None, "pruned"), ended(asked[2], None, "failed"),
-              ended(asked[3], None, "running")]  # fmt: skip
+    trials = [
+        ended(asked[0], 1.0),
+        ended(asked[1], None, "pruned"),
+        ended(asked[2], None, "failed"),
+        ended(asked[3], None, "running"),
+    ]
     study = Study(sweep, tmp_path / "new.db")
     for _ in range(2):
         study.restore(trials)

@@ -12,10 +12,10 @@ from shutil import copytree
 import pytest
 from jsonschema import Draft202012Validator
 
-from composer.language.node import plain
-from composer.language.source import read
-from composer.recipe import load
-from composer.sweeps.space import Costed, grid, points_of, read_sweep, recipe_of
+from composer.recipe.node import plain
+from composer.recipe.recipe import load
+from composer.recipe.yaml_reader import read
+from composer.sweeps.search_space import PointCost, grid, points_of, read_sweep, recipe_of
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "recipes" / "sweeps"
@@ -23,7 +23,7 @@ SWEEPS = sorted(HOME.glob("*.yaml"))
 
 
 @cache
-def points(name: str) -> list[Costed]:
+def points(name: str) -> list[PointCost]:
     """The points of a sweep; of a search that does not know them before, some that are drawn."""
     sweep = read_sweep(HOME / f"{name}.yaml")
     if sweep.search.kind == "tpe":

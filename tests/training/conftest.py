@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_recipes import TINY, Tiny
 
-from composer.recipe import load
-from composer.training.signals import EARLY
+from composer.recipe.recipe import load
+from composer.training.distributed import EARLY
+from tests.training.tiny_recipes import TINY, Tiny
 
 
 @pytest.fixture(autouse=True)

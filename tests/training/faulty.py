@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from composer.cli import main
+from composer.cli.main import main
 from composer.errors import DataError, Fault
 from composer.training import train as training
 from composer.training.module import Seq2Seq

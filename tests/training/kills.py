@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from launched import group
 
 from composer.errors import ComposerError
-from composer.recipe import load
-from composer.training import checkpoint, keeper, outcome, samples
-from composer.training.course import Course
-from composer.training.metrics_log import MetricsLog, line_of
+from composer.recipe.recipe import load
+from composer.training import checkpointing, finalize, validation_decoding
+from composer.training.callback import TrainingLoopCallback
+from composer.training.metrics_logger import JsonLinesWriter, line_of
 from composer.training.module import Seq2Seq
 from composer.training.train import train
+from tests.training.launched import group
 
 PATIENCE = 120.0
 """Seconds after which an attempt has hung."""
@@ -42,18 +42,18 @@ Kill = list[Any]
 Case = dict[str, Any]
 
 BEFORE: dict[str, tuple[Any, str]] = {
-    "step": (Course, "on_train_batch_end"),
+    "step": (TrainingLoopCallback, "on_train_batch_end"),
     "update": (Seq2Seq, "on_before_optimizer_step"),
     "validation": (Seq2Seq, "validation_step"),
-    "decoding": (samples, "decode_all"),
-    "removing": (keeper, "remove"),
-    "measuring": (outcome, "evaluate"),
+    "decoding": (validation_decoding, "decode_all"),
+    "removing": (checkpointing, "remove"),
+    "measuring": (finalize, "evaluate"),
 }
 """Points that lie before a function: where it is called by this name."""
 AFTER: dict[str, tuple[Any, str]] = {
-    "digest": (checkpoint, "write_whole"),
-    "kept": (checkpoint.SafeCheckpoints, "save_checkpoint"),
-    "measured": (outcome, "evaluate"),
+    "digest": (checkpointing, "write_whole"),
+    "kept": (checkpointing.SafeCheckpoints, "save_checkpoint"),
+    "measured": (finalize, "evaluate"),
 }
 
 
@@ -81,9 +81,9 @@ def arm(point: str, times: int, how: str = "SIGKILL") -> None:
     elif point == "spoiling":
         Seq2Seq.on_before_optimizer_step = spoiling(Seq2Seq.on_before_optimizer_step, passed)  # type: ignore[method-assign]
     elif point == "bytes":
-        checkpoint.Hashing.write = partial_write(checkpoint.Hashing.write, passed)  # type: ignore[method-assign]
+        checkpointing.Hashing.write = partial_write(checkpointing.Hashing.write, passed)  # type: ignore[method-assign]
     elif point == "row":
-        MetricsLog.write = partial_row(MetricsLog.write, passed)  # type: ignore[method-assign]
+        JsonLinesWriter.write = partial_row(JsonLinesWriter.write, passed)  # type: ignore[method-assign]
     else:
         when, name = point.split()
         os.replace = replacing(os.replace, passed, name, when)
@@ -111,7 +111,7 @@ def spoiling(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[
 
 
 def partial_write(real: Callable[..., int], passed: Callable[[], bool]) -> Callable[..., int]:
-    def write(self: checkpoint.Hashing, data: Any) -> int:
+    def write(self: checkpointing.Hashing, data: Any) -> int:
         if passed():
             self.file.write(bytes(data)[: max(1, len(data) // 2)])
             self.file.flush()
@@ -122,7 +122,7 @@ def partial_write(real: Callable[..., int], passed: Callable[[], bool]) -> Calla
 
 
 def partial_row(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[..., None]:
-    def write(self: MetricsLog, row: Any) -> None:
+    def write(self: JsonLinesWriter, row: Any) -> None:
         if passed():
             line = line_of(row).encode()
             self.file.write(line[: len(line) // 2])
@@ -149,12 +149,14 @@ def told(beside: str) -> None:
     real, rank = Seq2Seq.training_step, int(os.environ.get("LOCAL_RANK", "0"))
 
     def step(self: Seq2Seq, batch: Any, index: int) -> Any:
-        order = next(each for each in self.trainer.callbacks if isinstance(each, Course)).order  # type: ignore[attr-defined]
+        order = next(each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback)).order  # type: ignore[attr-defined]
         loss = real(self, batch, index)
         line = {
-            "at": [rank, order.epoch, order.done], "world": self.trainer.world_size, "rows": batch["rows"].tolist(),
+            "at": [rank, order.epoch, order.done],
+            "world": self.trainer.world_size,
+            "rows": batch["rows"].tolist(),
             "loss": loss.item().hex(),
-        }  # fmt: skip
+        }
         with open(f"{beside}.steps.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
         return loss

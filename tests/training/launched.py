@@ -46,9 +46,13 @@ def start(folder: Path, words: list[str], fault: str = "") -> subprocess.Popen[s
     """The command, with a fault in one of its processes; it is the head of a group of processes."""
     told = environment(folder) | ({"FAULT": fault} if fault else {})
     return subprocess.Popen(
-        [sys.executable, str(FAULTY), *words], env=told, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, str(FAULTY), *words],
+        env=told,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def group(pid: int) -> list[int]:

@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_resume import Killed, values
-from tiny_recipes import Tiny, same_weights
 from torch import nn
 
 from composer.errors import RecipeError
-from composer.ids import BOS, EOS, PAD
-from composer.training.checkpoint import checkpoints, weights
-from composer.training.course import Course, is_settled
+from composer.model.initialization import INITIALIZATIONS, initialize, matrices
+from composer.model.vocabulary import BOS, EOS, PAD
+from composer.training.callback import TrainingLoopCallback, is_settled
+from composer.training.checkpointing import CheckpointManager, checkpoints, weights
 from composer.training.gradient_noise import add_noise
-from composer.training.initialization import INITIALIZATIONS, initialize, matrices
-from composer.training.keeper import Keeper
 from composer.training.module import Seq2Seq
 from composer.training.scheduled_sampling import chance_at, mixed, written
 from composer.training.train import train
+from tests.training.test_resume import Killed, values
+from tests.training.tiny_recipes import Tiny, same_weights
 
 NOISE = "training.gradient_noise={scale: 0.3}"
 SAMPLING = "training.scheduled_sampling={rate: 0.8, warmup: 0.5, choose: sample}"
@@ -62,7 +61,7 @@ def test_a_goal_that_no_share_reaches_is_refused(tiny: Tiny) -> None:
 def test_of_equally_good_checkpoints_the_one_of_the_lowest_loss_is_the_best(tmp_path: Path) -> None:
     losses = {1.0: 3.0, 2.0: 1.0, 3.0: 2.0}
     history = [{"step": step, "val/exact_match": 0.5, "val/loss": loss} for step, loss in losses.items()]
-    best = Keeper(tmp_path, metric="val/exact_match").best(history)
+    best = CheckpointManager(tmp_path, metric="val/exact_match").best(history)
     assert best is not None
     assert best.stem == "step-00000002"
 
@@ -232,14 +231,14 @@ def test_an_initialization_is_for_a_run_that_begins(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[torch.Tensor] = []
-    real = Course.on_train_start
+    real = TrainingLoopCallback.on_train_start
     name = "decoder.blocks.0.layers.0.gates.weight"
 
-    def seen(self: Course, trainer: Any, module: Seq2Seq) -> None:
+    def seen(self: TrainingLoopCallback, trainer: Any, module: Seq2Seq) -> None:
         begun.append(module.model.state_dict()[name].clone())
         real(self, trainer, module)
 
-    monkeypatch.setattr(Course, "on_train_start", seen)
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_start", seen)
     train(tiny("training.max_steps=4"), tmp_path / "plain")
     train(tiny("training.max_steps=4", ORTHOGONAL), tmp_path / "orthogonal")
     train(tiny("training.max_steps=4", ORTHOGONAL), tmp_path / "from", start_from=tmp_path / "plain")
@@ -272,18 +271,18 @@ def test_a_killed_training_with_all_aids_ends_as_if_it_had_not_been(
 ) -> None:
     recipe = tiny(NOISE, SAMPLING, ORTHOGONAL, SETS, "training.early_stopping={goal: 0.0, patience: null}")
     train(recipe, tmp_path / "whole")
-    real = Course.on_train_batch_end
+    real = TrainingLoopCallback.on_train_batch_end
     for cut in (2, 7):
         left = [cut]
 
-        def dies(self: Course, *given: Any, left: list[int] = left) -> None:
+        def dies(self: TrainingLoopCallback, *given: Any, left: list[int] = left) -> None:
             left[0] -= 1
             if not left[0]:
                 raise Killed
             real(self, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Course, "on_train_batch_end", dies)
+            patch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
             with pytest.raises(Killed):
                 train(recipe, tmp_path / "cut", resume=True)
     train(recipe, tmp_path / "cut", resume=True)

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_recipes import Tiny, same_weights
 
-from composer.data.batches import TrainingOrder, everything
-from composer.data.encoded import Encoded, Endless, Ids
+from composer.data.collate import TrainBatchSampler, all_pairs
+from composer.data.encoding import Encoded, EndlessCorpus, Ids
 from composer.data.load import corpus_of, load_data
+from composer.data.sampler import ResumableBatchSampler
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
-from composer.training.course import Course
+from composer.run_dir import RunDir
+from composer.training.callback import TrainingLoopCallback
 from composer.training.curriculum import Curriculum, length_of
 from composer.training.loss import rows_wrong
-from composer.training.metrics_log import read_rows
+from composer.training.metrics_logger import read_rows
 from composer.training.module import Seq2Seq
-from composer.training.position import EndlessOrder
-from composer.training.run_folder import RunFolder
 from composer.training.train import train
+from tests.training.tiny_recipes import Tiny, same_weights
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {"start": 3, "step": 2, "error": 0.5, "beyond": 0.0, "by": None, "seed": 1}
@@ -34,9 +34,13 @@ RISING = (
     "training.curriculum={start: 1, step: 1, error: 1.0, beyond: 0.1}",
     "data.tokenizer={word: {split: spaces, joint: true}}",
     "data.generate.reverse={symbols: 3, min_length: 1, max_length: 5, train: 90, val: 9, test: 1}",
-    "training.validate_every=null", "training.max_steps=null", "training.max_epochs=6", "training.tokens_per_batch=40",
-    "training.optimizer.adam.learning_rate=0.05", "decoding={greedy: {max_length: 5}}",
-)  # fmt: skip
+    "training.validate_every=null",
+    "training.max_steps=null",
+    "training.max_epochs=6",
+    "training.tokens_per_batch=40",
+    "training.optimizer.adam.learning_rate=0.05",
+    "decoding={greedy: {max_length: 5}}",
+)
 """What the tiny recipe says to have a curriculum whose level rises though little is learned."""
 
 
@@ -156,9 +160,9 @@ def fresh(epoch: int) -> Encoded:
     return pairs(*draw.integers(1, 9, 40 + 30 * (epoch % 3)).tolist(), target=3)
 
 
-def order_of(**changes: Any) -> TrainingOrder:
-    corpus = Endless(fresh(0), fresh)
-    return TrainingOrder(corpus, **{"tokens_per_batch": 40, "seed": 1, **changes})
+def order_of(**changes: Any) -> TrainBatchSampler:
+    corpus = EndlessCorpus(fresh(0), fresh)
+    return TrainBatchSampler(corpus, **{"tokens_per_batch": 40, "seed": 1, **changes})
 
 
 def place_of(share: Any) -> tuple[int, list[int]]:
@@ -176,7 +180,7 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
         whole += [place_of(share) for share in order]
     counts = [sum(epoch == each for each, _ in whole) for epoch in range(4)]
     assert len(set(counts)) > 1
-    endless = EndlessOrder(order_of(accumulate=accumulate))
+    endless = ResumableBatchSampler(order_of(accumulate=accumulate))
     shares = iter(endless)
     ahead = place_of(next(shares))
     for at, expected in enumerate(whole[:-1]):
@@ -184,7 +188,7 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
         assert now == expected
         assert endless.epoch == now[0]
         assert endless.epochs() == pytest.approx(endless.epoch + (at - sum(counts[: endless.epoch])) / counts[now[0]])
-        again = EndlessOrder(order_of(accumulate=accumulate))
+        again = ResumableBatchSampler(order_of(accumulate=accumulate))
         again.epoch, again.done = endless.epoch, endless.done
         assert place_of(next(iter(again))) == expected
         assert endless.advance() == (ahead[0] != now[0])
@@ -197,7 +201,7 @@ def test_pairs_of_an_epoch_are_made_once() -> None:
         made.append(epoch)
         return fresh(epoch)
 
-    endless = EndlessOrder(TrainingOrder(Endless(fresh(0), counted), tokens_per_batch=40, seed=1))
+    endless = ResumableBatchSampler(TrainBatchSampler(EndlessCorpus(fresh(0), counted), tokens_per_batch=40, seed=1))
     shares = iter(endless)
     next(shares)
     while endless.epoch < 3:
@@ -216,9 +220,10 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     assert corpus.of_epoch(0) is data.train
     kept = corpus.of_epoch(2)
     expected = [
-        line for line in TASKS["reverse"]("train", 2, **recipe.dataset["generate"]["reverse"]).source
+        line
+        for line in TASKS["reverse"]("train", 2, **recipe.dataset["generate"]["reverse"]).source
         if 2 < len(data.tokenizers.encode("source", [line])[0]) <= 5
-    ]  # fmt: skip
+    ]
     assert 0 < len(expected) < 90
     assert data.tokenizers.decode("source", [list(kept.sources["source"][row]) for row in range(len(kept))]) == expected
     same = tiny("data.generate.reverse.endless=false")
@@ -250,7 +255,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         return rows_wrong(logits, target, graded)
 
     def step(self: Seq2Seq, batch: Any, number: int) -> torch.Tensor:
-        (course,) = (each for each in self.trainer.callbacks if isinstance(each, Course))
+        (course,) = (each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback))
         epochs.append(course.order.epoch)
         return trains(self, batch, number)
 
@@ -285,15 +290,15 @@ def test_a_killed_curriculum_ends_as_if_it_had_not_been(
     recipe = tiny(*RISING, "training.validate_every=3", *changes)
     train(recipe, tmp_path / "whole")
     left = [0]
-    goes_on = Course.on_train_batch_end
+    goes_on = TrainingLoopCallback.on_train_batch_end
 
-    def dies(self: Course, *given: Any) -> None:
+    def dies(self: TrainingLoopCallback, *given: Any) -> None:
         left[0] -= 1
         if left[0] == 0:
             raise Killed
         goes_on(self, *given)
 
-    monkeypatch.setattr(Course, "on_train_batch_end", dies)
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
     for cut in (4, 11, 9):
         left[0] = cut
         with pytest.raises(Killed):
@@ -314,7 +319,7 @@ def test_two_processes_have_the_curriculum_of_one(tiny: Tiny, tmp_path: Path) ->
     same = *RISING, "training.optimizer=sgd", "model.dropout=0", "data.generate.reverse.endless=true"
     train(tiny(*same), tmp_path / "one")
     two = "trainer={accelerator: cpu, devices: 2, strategy: ddp}"
-    command = [sys.executable, "-m", "composer.cli", "train", str(tmp_path / "recipes" / "tiny.yaml"), *same, two]
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "recipes" / "tiny.yaml"), *same, two]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300
@@ -350,7 +355,7 @@ def told_to_train(tiny: Tiny, folder: Path, lines: list[tuple[str, str]]) -> Any
     data = "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
     recipe = tiny(data, NEURAL_GPU, "training.max_steps=2", "training.validate_every=null")
     train(recipe, folder / "run", data=folder)
-    return RunFolder(folder / "run").read()["data"]
+    return RunDir(folder / "run").read()["data"]
 
 
 def test_pairs_whose_answers_have_no_room_are_left_out(
@@ -368,4 +373,4 @@ def test_no_pair_with_room_is_refused(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_everything_is_every_pair() -> None:
-    assert everything(pairs(3, 4), 7).rows.tolist() == [0, 1]
+    assert all_pairs(pairs(3, 4), 7).rows.tolist() == [0, 1]

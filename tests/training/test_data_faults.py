@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_recipes import Tiny, same_weights
 
-from composer.checker import check
+from composer.checking import check_file
 from composer.errors import ComposerError, DataError, RunError
-from composer.recipe import Recipe
-from composer.training.course import Course
+from composer.recipe.recipe import Recipe
+from composer.training.callback import TrainingLoopCallback
 from composer.training.train import train
+from tests.training.tiny_recipes import Tiny, same_weights
 
 DATA = (
     "data={parallel: {train: {source: a.txt, target: b.txt}, val: {source: c.txt, target: d.txt}}, "
@@ -33,22 +33,22 @@ def texts(tmp_path: Path) -> Path:
 @pytest.fixture
 def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Has something happen in the middle of a training."""
-    real = Course.on_train_batch_end
+    real = TrainingLoopCallback.on_train_batch_end
 
     def _at(happens: Callable[[], object]) -> None:
-        def told(self: Course, *given: object) -> None:
+        def told(self: TrainingLoopCallback, *given: object) -> None:
             real(self, *given)  # type: ignore[arg-type]
             if self.now.step == 3:
                 happens()
 
-        monkeypatch.setattr(Course, "on_train_batch_end", told)
+        monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", told)
 
     return _at
 
 
 def test_a_file_that_went_between_check_and_train(tiny: Tiny, texts: Path, tmp_path: Path) -> None:
     recipe: Recipe = tiny(*SHORT)
-    check(recipe.file, SHORT)
+    check_file(recipe.file, SHORT)
     (texts / "d.txt").unlink()
     with pytest.raises(ComposerError, match=r"no file `d\.txt`"):
         train(recipe, tmp_path / "run")
@@ -74,9 +74,13 @@ def test_a_file_that_is_emptied_in_the_middle(
 
 @pytest.mark.parametrize(("name", "part"), [("b.txt", "training"), ("d.txt", "validation")])
 def test_data_that_have_changed_since_the_checkpoint(
-    name: str, part: str, tiny: Tiny, texts: Path, tmp_path: Path,
+    name: str,
+    part: str,
+    tiny: Tiny,
+    texts: Path,
+    tmp_path: Path,
     at_step_3: Callable[[Callable[[], object]], None],
-) -> None:  # fmt: skip
+) -> None:
     recipe = tiny(*SHORT)
     at_step_3(lambda: (texts / "c.txt").write_bytes(b""))  # ends it behind its first checkpoint
     kept = (texts / "c.txt").read_bytes()

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipes import TINY, Tiny, same_weights
 
+from composer.atomic_io import is_temporary
 from composer.errors import RunFailed
-from composer.training.checkpoint import checkpoints, is_whole
-from composer.training.metrics_log import read_rows
+from composer.run_dir import RunDir
+from composer.training.checkpointing import checkpoints, is_whole
+from composer.training.metrics_logger import read_rows
 from composer.training.module import Seq2Seq
-from composer.training.run_folder import RunFolder
 from composer.training.train import train
-from composer.whole import is_draft
+from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
 KILLED = -9
 OFTEN = ("training.validate_every=2", "training.average_checkpoints=2", "data.generate.reverse.test=3")
@@ -30,15 +30,35 @@ DDP, FSDP = (f"trainer={{accelerator: cpu, devices: 2, strategy: {name}}}" for n
 UNVALIDATED = "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
 EVERYWHERE = [
     # what a run folder holds from its first moment
-    ["before run.json", 1], ["after run.json", 1], ["before recipe.yaml", 1], ["after recipe.yaml", 1],
-    ["before tokenizer.json", 1], ["after tokenizer.json", 1],
+    ["before run.json", 1],
+    ["after run.json", 1],
+    ["before recipe.yaml", 1],
+    ["after recipe.yaml", 1],
+    ["before tokenizer.json", 1],
+    ["after tokenizer.json", 1],
     # in an epoch, and while a checkpoint is made; an epoch ends with step 9
-    ["step", 1], ["update", 2], ["bytes", 30], ["digest", 1], ["after step-00000002.ckpt", 1], ["step", 1],
-    ["validation", 1], ["decoding", 1], ["row", 1], ["row", 2], ["kept", 1], ["before metrics.jsonl", 1],
-    ["removing", 1], ["step", 3], ["step", 4],
+    ["step", 1],
+    ["update", 2],
+    ["bytes", 30],
+    ["digest", 1],
+    ["after step-00000002.ckpt", 1],
+    ["step", 1],
+    ["validation", 1],
+    ["decoding", 1],
+    ["row", 1],
+    ["row", 2],
+    ["kept", 1],
+    ["before metrics.jsonl", 1],
+    ["removing", 1],
+    ["step", 3],
+    ["step", 4],
     # at the very end
-    ["kept", 1], ["after model.safetensors", 1], ["measuring", 1], ["measured", 1], ["before run.json", 2],
-]  # fmt: skip
+    ["kept", 1],
+    ["after model.safetensors", 1],
+    ["measuring", 1],
+    ["measured", 1],
+    ["before run.json", 2],
+]
 ON_ANOTHER_DISK = Path("/dev/shm")
 
 
@@ -48,8 +68,10 @@ def attempts(plan: list[dict[str, Any]], *inside: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [*inside, sys.executable, str(Path(__file__).with_name("kills.py")), json.dumps(plan)],
         env=os.environ | room | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"},
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -64,8 +86,11 @@ def folder(tmp_path: Path) -> Path:
 def case(folder: Path, name: str, overrides: Sequence[str], kills: Sequence[Any] = ()) -> dict[str, Any]:
     """One training of the tiny recipe, as kills.py takes it."""
     return {
-        "recipe": str(folder / "tiny.yaml"), "overrides": overrides, "run": str(folder / name), "kills": kills,
-    }  # fmt: skip
+        "recipe": str(folder / "tiny.yaml"),
+        "overrides": overrides,
+        "run": str(folder / name),
+        "kills": kills,
+    }
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
@@ -85,7 +110,7 @@ def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
 
 def result(run: Path) -> dict[str, Any]:
     """What run.json says of the end."""
-    record = RunFolder(run).read()
+    record = RunDir(run).read()
     return {key: record[key] for key in ("status", "steps", "epochs", "kept", "scores", "by_length")}
 
 
@@ -100,18 +125,20 @@ def must_be_alike(one: Path, other: Path) -> None:
     assert all(len(each) == 1 for each in steps(other).values()), "a batch was trained on twice, and differently"
     assert result(one) == result(other)
     assert names(one) == names(other)
-    assert not any(is_draft(path) for path in other.rglob("*"))
+    assert not any(is_temporary(path) for path in other.rglob("*"))
     assert all(is_whole(path) for path in checkpoints(other / "checkpoints"))
 
 
 def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
     """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
     fetching = [["step", 3], ["bytes", 30], ["validation", 2], ["step", 4]]
-    whole, everywhere, with_workers = attempts([
-        case(folder, "whole", OFTEN),
-        case(folder, "everywhere", OFTEN, EVERYWHERE),
-        case(folder, "with workers", (*OFTEN, "training.workers=2"), fetching),
-    ])  # fmt: skip
+    whole, everywhere, with_workers = attempts(
+        [
+            case(folder, "whole", OFTEN),
+            case(folder, "everywhere", OFTEN, EVERYWHERE),
+            case(folder, "with workers", (*OFTEN, "training.workers=2"), fetching),
+        ]
+    )
     assert whole["ended"] == [0], whole["said"]
     assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["said"]
     assert with_workers["ended"] == [*[KILLED] * len(fetching), 0], with_workers["said"]
@@ -137,10 +164,12 @@ def test_two_sharded_processes_of_which_one_is_killed_or_has_a_bad_gradient(fold
     """Nothing is validated, so that no loss tells of the gradient before a checkpoint is due."""
     (folder / "a.txt").write_text("".join(f"{number}\n" for number in range(90)), encoding="utf-8")
     two = ("training.validate_every=2", "training.clip_norm=null", UNVALIDATED, FSDP)
-    whole, cut = attempts([
-        case(folder, "whole", two),
-        case(folder, "cut", two, [["update", 3, 1], ["bytes", 30], ["spoiling", 2, 1]]),
-    ])  # fmt: skip
+    whole, cut = attempts(
+        [
+            case(folder, "whole", two),
+            case(folder, "cut", two, [["update", 3, 1], ["bytes", 30], ["spoiling", 2, 1]]),
+        ]
+    )
     assert whole["ended"] == [0], whole["said"]
     assert cut["ended"] == [1, KILLED, 1, 0], cut["said"]
     assert cut["left"] == []
@@ -166,7 +195,7 @@ def test_a_data_worker_that_is_killed(tiny: Tiny, tmp_path: Path, monkeypatch: p
     with pytest.raises(RunFailed, match=r"`training\.workers` is killed"):
         train(tiny("training.workers=2"), tmp_path / "cut")
     monkeypatch.setattr(Seq2Seq, "training_step", real)
-    assert RunFolder(tmp_path / "cut").read()["status"] == "failed"
+    assert RunDir(tmp_path / "cut").read()["status"] == "failed"
     train(tiny("training.workers=2"), tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
     assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
@@ -185,9 +214,11 @@ def test_a_disk_that_is_full(folder: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*mount, "true"], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     full = case(disk, "run", OFTEN, [["before nothing", 1]]) | {
-        "recipe": str(folder / "tiny.yaml"), "beside": str(folder / "full"), "kept": str(folder / "kept"),
+        "recipe": str(folder / "tiny.yaml"),
+        "beside": str(folder / "full"),
+        "kept": str(folder / "kept"),
         "ballast": str(disk / "ballast"),
-    }  # fmt: skip
+    }
     whole, found = attempts([case(folder, "whole", OFTEN), full], *mount)
     assert whole["ended"] == [0], whole["said"]
     assert found["ended"] == [1, 0], found["said"]

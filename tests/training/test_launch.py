@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
-from tiny_recipes import TINY, Tiny, same_weights
 
-from composer.cli import _terminate
+from composer.cli.main import _terminate
 from composer.errors import RecipeError, RunError, RunFailed
-from composer.recipe import load
-from composer.training import checkpoint, outcome, processes, session
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.training import checkpointing, distributed, finalize, setup
 from composer.training.module import Seq2Seq
-from composer.training.run_folder import RunFolder
 from composer.training.train import train
 from composer.training.trainer import machine_of
+from tests.training.launched import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
+from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
 LIMIT = 300
 
@@ -53,7 +53,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path) -> None:
     told = stubs(folder / "machines") | {"MACHINES": "2", "PROCESSES": "1", "ADDRESS": "127.0.0.1"}
-    told["HEAD"] = f"127.0.0.1:{processes.LightningEnvironment().main_port}"
+    told["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
     run = folder / "two_machines"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
     machines = [subprocess.Popen(words, env=told, text=True, stdout=subprocess.PIPE) for _ in range(2)]
@@ -85,8 +85,8 @@ def test_a_job_that_is_told_of_its_end_goes_on_in_the_next_one(folder: Path, und
     first = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
     assert first.returncode == 143, first.stderr
     assert log.read_text() == "requeue 77\n"
-    assert RunFolder(run).read()["status"] == "interrupted"
-    assert all(checkpoint.is_whole(path) for path in checkpoint.checkpoints(run / "checkpoints"))
+    assert RunDir(run).read()["status"] == "interrupted"
+    assert all(checkpointing.is_whole(path) for path in checkpointing.checkpoints(run / "checkpoints"))
     second = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
     assert (second.returncode, second.stderr) == (0, "")
     assert log.read_text() == "requeue 77\n"
@@ -115,7 +115,7 @@ def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
         ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
         ("data:1:0", 2, "process 1 ended with status 2", "look at what it has said"),
     ],
-)  # fmt: skip
+)
 def test_all_end_with_the_one_that_is_lost(
     folder: Path, tmp_path: Path, fault: str, minutes: float, message: str, hint: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_all_end_with_the_one_that_is_lost(
     assert said.count("the training cannot go on") + said.count("process 1: ") == 1
     assert "Traceback" not in said
     # who waits inside a library for one that never came can say nothing more than its error
-    assert RunFolder(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")
+    assert RunDir(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")
 
 
 def test_nobody_outlives_the_first(folder: Path, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_two_processes_stop_together(folder: Path, tmp_path: Path, undisturbed: 
     _, said = command.communicate(timeout=LIMIT)
     assert (command.returncode, said) == (143, "")
     assert group(command.pid) == []
-    assert RunFolder(run).read()["status"] == "interrupted"
-    assert all(checkpoint.is_whole(path) for path in checkpoint.checkpoints(run / "checkpoints"))
+    assert RunDir(run).read()["status"] == "interrupted"
+    assert all(checkpointing.is_whole(path) for path in checkpointing.checkpoints(run / "checkpoints"))
 
 
 class Ended:
@@ -170,22 +170,22 @@ def test_what_others_are_to_blame_for() -> None:
     broken = RuntimeError("[/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1")
     for error in (
         broken,
-        processes.distributed.DistBackendError("NCCL error"),
-        processes.distributed.DistStoreError("x"),
+        distributed.distributed.DistBackendError("NCCL error"),
+        distributed.distributed.DistStoreError("x"),
     ):
-        assert processes.is_of_others(error)
+        assert distributed.is_of_others(error)
     for error in (
         RuntimeError("shapes"),
         OSError("gloo"),
-        processes.torch.OutOfMemoryError("NCCL"),
+        distributed.torch.OutOfMemoryError("NCCL"),
         RunFailed.of("gloo"),
     ):
-        assert not processes.is_of_others(error)
+        assert not distributed.is_of_others(error)
 
 
 def test_the_words_for_one_that_is_lost() -> None:
     def said(text: str, *statuses: int | None) -> str:
-        return processes.lost([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
+        return distributed.lost([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
 
     assert "process 2 was ended by SIGSEGV" in said("", None, -11)
     assert "process 1 ended with status 3" in said("", 3, 0)
@@ -195,17 +195,17 @@ def test_the_words_for_one_that_is_lost() -> None:
 
 def test_a_death_is_acted_upon_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(distributed.time, "monotonic", lambda: now[0])
     alive, dead = Ended(None), Ended(None)
-    look = processes.Mourning([alive, dead])  # type: ignore[list-item]
+    look = distributed.PeerWatchdog([alive, dead])  # type: ignore[list-item]
     assert not look()
     dead.status = 1
     assert not look()
-    now[0] += processes.GRACE + 1
+    now[0] += distributed.GRACE + 1
     assert look()
-    left = processes.Mourning([Ended(0)])  # type: ignore[list-item]
+    left = distributed.PeerWatchdog([Ended(0)])  # type: ignore[list-item]
     assert not left()
-    now[0] += processes.GRACE + 1
+    now[0] += distributed.GRACE + 1
     assert not left()
 
 
@@ -216,21 +216,21 @@ def test_a_signal_during_the_last_measuring_ends_at_once_and_the_rest_is_done_la
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny(), tmp_path / "whole")
-    real = outcome.evaluate
+    real = finalize.evaluate
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        monkeypatch.setattr(outcome, "evaluate", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(finalize, "evaluate", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(SystemExit) as left:
             train(tiny(), tmp_path / "cut")
     finally:
         signal.signal(signal.SIGTERM, before)
     assert left.value.code == 143
-    assert RunFolder(tmp_path / "cut").read()["status"] == "interrupted"
-    monkeypatch.setattr(outcome, "evaluate", real)
+    assert RunDir(tmp_path / "cut").read()["status"] == "interrupted"
+    monkeypatch.setattr(finalize, "evaluate", real)
     done = train(tiny(), tmp_path / "cut", resume=True)
     assert done.record["status"] == "finished"
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    assert done.scores == pytest.approx(dict(RunFolder(tmp_path / "whole").read()["scores"]))
+    assert done.scores == pytest.approx(dict(RunDir(tmp_path / "whole").read()["scores"]))
 
 
 def test_a_signal_while_the_data_are_read_ends_at_once(
@@ -238,7 +238,7 @@ def test_a_signal_while_the_data_are_read_ends_at_once(
 ) -> None:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        monkeypatch.setattr(session, "load_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(setup, "load_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(SystemExit) as left:
             train(tiny(), tmp_path / "run")
     finally:
@@ -266,7 +266,7 @@ def test_a_second_signal_ends_at_once(
         train(tiny(), tmp_path / "run")
     assert left.value.code == status
     assert {each: signal.getsignal(each) for each in before} == before
-    assert RunFolder(tmp_path / "run").read()["status"] == "interrupted"
+    assert RunDir(tmp_path / "run").read()["status"] == "interrupted"
     monkeypatch.setattr(Seq2Seq, "training_step", real)
     train(tiny(), tmp_path / "run", resume=True)
     train(tiny(), tmp_path / "whole")
@@ -287,9 +287,9 @@ def test_a_signal_in_a_validation_waits_for_its_checkpoint(
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == 143
-    (kept,) = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
+    (kept,) = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")
     assert kept.name == "step-00000004.ckpt"
-    assert checkpoint.is_whole(kept)
+    assert checkpointing.is_whole(kept)
 
 
 # ------------------------------------------------------------------------------------------- who starts what
@@ -303,7 +303,7 @@ def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 @pytest.mark.usefixtures("plain")
 def test_torchrun_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, TORCHELASTIC_RUN_ID="a", LOCAL_WORLD_SIZE="2", WORLD_SIZE="6", RANK="3", LOCAL_RANK="1")
-    assert (processes.launcher(), processes.launched(), processes.is_first()) == ("torchrun", (2, 3), False)
+    assert (distributed.launcher(), distributed.launched(), distributed.is_first()) == ("torchrun", (2, 3), False)
     found = machine_of(tiny("trainer={accelerator: cpu}"))
     assert (found["devices"], found["num_nodes"], found["strategy"]) == (2, 3, "ddp")
     assert (
@@ -319,18 +319,18 @@ def test_torchrun_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.Monkey
 def test_slurm_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, SLURM_NTASKS="8", SLURM_NNODES="2", SLURM_PROCID="0", SLURM_JOB_NAME="train", SLURM_LOCALID="0")
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
-    assert processes.launcher() == ""  # inside an allocation, without srun
+    assert distributed.launcher() == ""  # inside an allocation, without srun
     assert machine_of(tiny("trainer={accelerator: cpu}"))["devices"] == 1
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert not processes.is_first()
+    assert not distributed.is_first()
     monkeypatch.setenv("SLURM_STEP_ID", "0")
-    assert (processes.launcher(), processes.launched(), processes.is_first()) == ("srun", (4, 2), True)
+    assert (distributed.launcher(), distributed.launched(), distributed.is_first()) == ("srun", (4, 2), True)
     assert machine_of(tiny("trainer={accelerator: cpu}"))["devices"] == 4
-    found = processes.cluster()
-    assert isinstance(found, processes.SLURMEnvironment)
+    found = distributed.cluster()
+    assert isinstance(found, distributed.SLURMEnvironment)
     assert not found.auto_requeue
     monkeypatch.setenv("SLURM_JOB_NAME", "bash")
-    assert processes.launcher() == ""
+    assert distributed.launcher() == ""
 
 
 @pytest.mark.usefixtures("plain")
@@ -363,7 +363,7 @@ LIES = [
     ("{timeout_minutes: soon}", "type", "`soon` is text", 28),
     ("{plugins: [x]}", "refused", "`plugins`", 11),
     ("{deterministic: perhaps}", "value", "`perhaps` is not", 26),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("written", "code", "message", "column"), LIES, ids=[lie[0] for lie in LIES])
@@ -384,13 +384,13 @@ def test_the_environment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEPT", "1")
     before = dict(os.environ)
     told(monkeypatch, LOCAL_RANK="0", KEPT="2")
-    processes.restore(before)
+    distributed.restore(before)
     assert dict(os.environ) == before
 
 
 def test_a_folder_that_a_process_does_not_see_is_told(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "PATIENCE", 0.0)
+    monkeypatch.setattr(setup, "PATIENCE", 0.0)
     with pytest.raises(RunError, match="share"):
-        session.record_of(RunFolder(tmp_path / "elsewhere"))
+        setup.record_of(RunDir(tmp_path / "elsewhere"))

@@ -17,9 +17,12 @@ def test_it_is_cross_entropy(smoothing: float, kind: torch.dtype) -> None:
     target = torch.randint(1, 7, (2, 5))
     target[0, 3:] = 0
     theirs = F.cross_entropy(
-        logits.flatten(0, 1).to(torch.promote_types(kind, torch.float32)), target.flatten(), ignore_index=0,
-        reduction="sum", label_smoothing=smoothing,
-    )  # fmt: skip
+        logits.flatten(0, 1).to(torch.promote_types(kind, torch.float32)),
+        target.flatten(),
+        ignore_index=0,
+        reduction="sum",
+        label_smoothing=smoothing,
+    )
     ours = sum_loss(logits, target, smoothing)
     torch.testing.assert_close(ours, theirs)
     (wanted,) = torch.autograd.grad(theirs * 1.7, logits)

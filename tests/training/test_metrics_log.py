@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from composer.training.metrics_log import MetricsLog, read_rows
+from composer.training.metrics_logger import JsonLinesWriter, read_rows
 
 FULL = Path("/dev/full")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no device that is always full")
 def test_a_full_disk_is_told_once() -> None:
-    log = MetricsLog(FULL)
+    log = JsonLinesWriter(FULL)
     with pytest.raises(OSError, match="No space left"):
         log.write({"step": 1})
     log.close()  # nothing is left that would have to be written now
@@ -22,22 +22,22 @@ def test_a_full_disk_is_told_once() -> None:
 def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     whole = [{"step": 1, "epoch": 0.5}, {"step": 2, "epoch": 1, "note": "a\u2028b"}, {"step": 9, "epoch": 2}]
-    log = MetricsLog(path)
+    log = JsonLinesWriter(path)
     for row in whole:
         log.write(row)
     log.close()
     path.write_bytes(b'{"step": 1, "\xff\n' + path.read_bytes() + b'[1]\n{"step": 10, "a"')
     assert read_rows(path) == whole
-    MetricsLog(path, after=2).close()
+    JsonLinesWriter(path, after=2).close()
     assert read_rows(path) == whole[:2]
     assert path.read_bytes().count(b"\n") == 2
 
 
 def test_what_was_measured_of_an_end_is_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    log = MetricsLog(path)
+    log = JsonLinesWriter(path)
     for row in ({"step": 2, "epoch": 1, "val/loss": 0.5}, {"step": 2, "test/loss": 0.25}):
         log.write(row)
     log.close()
-    MetricsLog(path, after=2).close()
+    JsonLinesWriter(path, after=2).close()
     assert [row["step"] for row in read_rows(path)] == [2]

@@ -20,17 +20,23 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from composer.errors import RunError
-from composer.training import checkpoint, progress, randomness
+from composer.run_dir import RunDir, git_state, versions
+from composer.training import checkpointing, progress, rng_state
 from composer.training.budget import Budget, Clock
-from composer.training.checkpoint import SafeCheckpoints, checkpoint_path, checkpoints, is_whole, latest
-from composer.training.course import is_stale
-from composer.training.keeper import Keeper
-from composer.training.metrics_log import MetricsLog, read_rows
+from composer.training.callback import is_stale
+from composer.training.checkpointing import (
+    CheckpointManager,
+    SafeCheckpoints,
+    checkpoint_path,
+    checkpoints,
+    is_whole,
+    latest,
+)
+from composer.training.metrics_logger import JsonLinesWriter, read_rows
 from composer.training.optimizers import OPTIMIZERS
-from composer.training.progress import Display, span
-from composer.training.run_folder import RunFolder, git_state, versions
+from composer.training.progress import ProgressDisplay, format_duration
 from composer.training.schedules import SCHEDULES, Progress
-from composer.training.wandb_log import Sample, is_logged_in, mode_of
+from composer.training.wandb_logger import Sample, is_logged_in, wandb_mode
 
 # ------------------------------------------------------------------------------------------- schedules
 
@@ -57,8 +63,17 @@ def test_schedules_by_hand() -> None:
     assert stairs == [1, 0.5, 0.5, 0.125, 0.125]
     losses = (3.0, 2.0, 2.5, 2.1, 1.9, 2.0, 2.0, 2.0, 2.0)
     assert [SCHEDULES["plateau"](Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)] == [
-        1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125,
-    ]  # fmt: skip
+        1,
+        1,
+        1,
+        1,
+        0.5,
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+        0.125,
+    ]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -148,7 +163,7 @@ def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
     for step in (1, 3):
         state = {"model.w": torch.full((2,), float(step), dtype=torch.bfloat16), "model.n": torch.tensor(7)}
         SafeCheckpoints().save_checkpoint({"state_dict": state}, checkpoint_path(tmp_path, step))
-    mean = checkpoint.average(checkpoints(tmp_path))
+    mean = checkpointing.average(checkpoints(tmp_path))
     assert mean["w"].dtype == torch.bfloat16
     assert mean["w"].tolist() == [2.0, 2.0]
     assert mean["n"] == 7
@@ -164,7 +179,7 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
         def save_checkpoint(self, path: Path) -> None:
             SafeCheckpoints().save_checkpoint({}, path)
 
-    keeper, history = Keeper(tmp_path, last=2, metric="val/bleu"), []
+    keeper, history = CheckpointManager(tmp_path, last=2, metric="val/bleu"), []
     for step, bleu in ((5, 1.0), (10, 9.0), (15, float("nan")), (20, 3.0), (25, 4.0)):
         history.append({"step": float(step), "val/bleu": bleu})
         keeper.keep(Writes(), step, history)  # type: ignore[arg-type]
@@ -186,12 +201,12 @@ def test_random_states_come_back() -> None:
         return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]
 
     draw()
-    states = randomness.capture()
+    states = rng_state.capture()
     buffer = io.BytesIO()
     torch.save(states, buffer)
     buffer.seek(0)
     first = draw()
-    randomness.restore(torch.load(buffer, weights_only=True))
+    rng_state.restore(torch.load(buffer, weights_only=True))
     assert draw() == first
 
 
@@ -200,7 +215,7 @@ def test_random_states_come_back() -> None:
 
 def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    log = MetricsLog(path)
+    log = JsonLinesWriter(path)
     for step in (10, 20, 30):
         log.write({"step": step, "epoch": 1.0, "train/loss": float("nan") if step == 20 else 1.5})
     log.close()
@@ -208,12 +223,12 @@ def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
         file.write('{"step": 40, "tra')
     assert [row["step"] for row in read_rows(path)] == [10, 20, 30]
     assert read_rows(path)[1]["train/loss"] is None
-    MetricsLog(path, after=20).close()
+    JsonLinesWriter(path, after=20).close()
     assert [row["step"] for row in read_rows(path)] == [10, 20]
 
 
 def test_run_json(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+    folder = RunDir(tmp_path)
     with pytest.raises(RunError, match="not a run folder"):
         folder.read()
     folder.write({"status": "running"})
@@ -232,7 +247,7 @@ ROW = {"step": 20, "epoch": 0.5, "train/loss": 2.5, "train/tokens_per_second": 1
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool) -> str:
     monkeypatch.setenv("TERM", "xterm")
-    display = Display()
+    display = ProgressDisplay()
     display.console = Console(force_terminal=terminal, width=120)
     display.begin(0.0)
     display.began = (time.monotonic() - 30, 0.0)
@@ -260,7 +275,7 @@ def test_a_display_that_nobody_can_see_any_more_is_silent(
 ) -> None:
     with lost() as file, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", file)
-        display = Display()
+        display = ProgressDisplay()
         for _ in range(3):
             display.say("a line")
         display.row(ROW, 0.25)
@@ -280,15 +295,17 @@ def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsy
 def test_translations_are_shown_now_and_then_and_scores_always(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    display = Display()
+    display = ProgressDisplay()
     for step, loss in enumerate([2.0, 1.5, 1.75], start=1):
         display.validated({"step": step, "val/loss": loss}, [Sample("a", "b", f"try {step}")])
     said = capsys.readouterr().out
     assert [said.count(f"validation at step {step}") for step in (1, 2, 3)] == [1, 1, 1]
     assert ("try 1" in said, "try 2" in said, "try 3" in said) == (True, False, False)
     assert [line.partition("  (")[2] for line in said.splitlines() if "validation" in line] == [
-        "", "loss -0.500)", "loss +0.250)",
-    ]  # fmt: skip
+        "",
+        "loss -0.500)",
+        "loss +0.250)",
+    ]
     monkeypatch.setattr(progress, "SAMPLE_SECONDS", 0.0)
     display.validated({"step": 4, "val/loss": 1.0}, [Sample("a", "b", "try 4")])
     assert "try 4" in capsys.readouterr().out
@@ -298,7 +315,7 @@ def test_a_narrow_terminal_keeps_what_matters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    display = Display()
+    display = ProgressDisplay()
     display.console = Console(force_terminal=True, width=80, color_system=None)
     display.scores = "loss 2.000  bleu 12.3"
     display.begin(0.0)
@@ -321,7 +338,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_lengths_of_time() -> None:
-    assert [span(seconds) for seconds in (0, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
+    assert [format_duration(seconds) for seconds in (0, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
 
 
 # ------------------------------------------------------------------------------------------- W&B's mode
@@ -344,7 +361,7 @@ def test_lengths_of_time() -> None:
     ],
 )
 def test_where_a_run_is_logged(settings: Any, said: str, logged_in: bool, mode: str) -> None:
-    assert mode_of(settings, {"WANDB_MODE": said} if said else {}, logged_in) == mode
+    assert wandb_mode(settings, {"WANDB_MODE": said} if said else {}, logged_in) == mode
 
 
 def test_being_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_recipes import Tiny, same_weights
 from torch import Tensor
 from torch._dynamo import lookup_backend
 from torch._dynamo.exc import BackendCompilerFailed
@@ -20,12 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import composer
 from composer.errors import RecipeError, RunFailed
-from composer.recipe import Recipe, load
-from composer.training import checkpoint, module
-from composer.training.course import Course
-from composer.training.metrics_log import read_rows
+from composer.recipe.recipe import Recipe, load
+from composer.training import checkpointing, module
+from composer.training.callback import TrainingLoopCallback
+from composer.training.metrics_logger import read_rows
 from composer.training.module import Seq2Seq
 from composer.training.train import train
+from tests.training.tiny_recipes import Tiny, same_weights
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TRANSFORMER = (
@@ -41,15 +41,15 @@ class Killed(BaseException):
 
 def killed_after_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Has the training end abruptly once, after so many steps."""
-    real = Course.on_train_batch_end
+    real = TrainingLoopCallback.on_train_batch_end
 
-    def dies(self: Course, *given: Any) -> None:
+    def dies(self: TrainingLoopCallback, *given: Any) -> None:
         real(self, *given)
         if self.now.step == steps:
-            monkeypatch.setattr(Course, "on_train_batch_end", real)
+            monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", real)
             raise Killed
 
-    monkeypatch.setattr(Course, "on_train_batch_end", dies)
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
 
 
 # ------------------------------------------------------------------------------------------- precision
@@ -69,8 +69,8 @@ def test_a_precision_trains_decodes_and_goes_on_bit_for_bit(
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    last = checkpoint.checkpoints(tmp_path / "cut" / "checkpoints")[-1]
-    assert {value.dtype for value in checkpoint.weights(last).values()} == {kind}
+    last = checkpointing.checkpoints(tmp_path / "cut" / "checkpoints")[-1]
+    assert {value.dtype for value in checkpointing.weights(last).values()} == {kind}
     assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}
     (written,) = composer.open_run(tmp_path / "cut").translate(["abc"])
     assert len(written) > 0
@@ -131,7 +131,7 @@ def test_a_compiled_training_ends_with_the_same_weights(
         return real(self, batch, batch_idx)
 
     monkeypatch.setattr(Seq2Seq, "training_step", step)
-    monkeypatch.setattr(Course, "on_validation_start", lambda *_: before.append(len(graphs)))
+    monkeypatch.setattr(TrainingLoopCallback, "on_validation_start", lambda *_: before.append(len(graphs)))
     train(tiny(*given), tmp_path / "eager")
     assert not graphs
     train(tiny(*given, "training.compile=true"), tmp_path / "compiled")
@@ -179,14 +179,25 @@ def test_a_compiler_that_is_not_there_is_told(tiny: Tiny, tmp_path: Path, monkey
 # ------------------------------------------------------------------------------------------- waiting for the device
 
 WAITS = {
-    Tensor.item, Tensor.tolist, Tensor.cpu, Tensor.numpy, Tensor.__bool__, Tensor.__float__, Tensor.__int__,
-    Tensor.__index__, Tensor.nonzero, Tensor.masked_select,
-}  # fmt: skip
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.cpu,
+    Tensor.numpy,
+    Tensor.__bool__,
+    Tensor.__float__,
+    Tensor.__int__,
+    Tensor.__index__,
+    Tensor.nonzero,
+    Tensor.masked_select,
+}
 
 
 DATA_DEPENDENT = {
-    torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.masked_select, torch.ops.aten.unique_dim,
-}  # fmt: skip
+    torch.ops.aten._local_scalar_dense,
+    torch.ops.aten.nonzero,
+    torch.ops.aten.masked_select,
+    torch.ops.aten.unique_dim,
+}
 
 
 class Waits(TorchFunctionMode):
@@ -219,7 +230,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
     """What each step waited for, by its number, from before its forward pass to after the optimizer's."""
     found: dict[int, list[str]] = {}
     modes: list[Any] = []
-    step, ended = Seq2Seq.training_step, Course.on_train_batch_end
+    step, ended = Seq2Seq.training_step, TrainingLoopCallback.on_train_batch_end
 
     def begins(self: Seq2Seq, *given: Any) -> Tensor:
         if not modes:
@@ -229,22 +240,31 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
                 mode.__enter__()
         return step(self, *given)
 
-    def ends(self: Course, *given: Any) -> None:
+    def ends(self: TrainingLoopCallback, *given: Any) -> None:
         while modes:
             modes.pop().__exit__(None, None, None)
         ended(self, *given)
 
     monkeypatch.setattr(Seq2Seq, "training_step", begins)
-    monkeypatch.setattr(Course, "on_train_batch_end", ends)
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", ends)
     yield found
 
 
 SIZES = "{train: 60, val: 8, test: 8}"
 QUICK = (
-    "vars.width=16", "vars.hidden=16", "vars.heads=2", "vars.layers=1", f"data.generate.number_words={SIZES}",
-    "data.tokenizer={char: {joint: true}}", "training.tokens_per_batch=200", "training.max_minutes=null",
-    "training.max_steps=5", "training.gradient_noise={scale: 0.01}", "training.accumulate=2", "logging.wandb=false",
-)  # fmt: skip
+    "vars.width=16",
+    "vars.hidden=16",
+    "vars.heads=2",
+    "vars.layers=1",
+    f"data.generate.number_words={SIZES}",
+    "data.tokenizer={char: {joint: true}}",
+    "training.tokens_per_batch=200",
+    "training.max_minutes=null",
+    "training.max_steps=5",
+    "training.gradient_noise={scale: 0.01}",
+    "training.accumulate=2",
+    "logging.wandb=false",
+)
 MORE = ("training.precision=bf16-mixed", "training.scheduled_sampling={rate: 0.5}")
 
 

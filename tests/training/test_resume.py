@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_recipes import Tiny, same_weights
 
+from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.training import checkpoint
-from composer.training.checkpoint import SafeCheckpoints, checkpoint_path, digest, digest_path
-from composer.training.course import Course
-from composer.training.metrics_log import read_rows
+from composer.training import checkpointing
+from composer.training.callback import TrainingLoopCallback
+from composer.training.checkpointing import SafeCheckpoints, checkpoint_path, digest_path
+from composer.training.metrics_logger import read_rows
 from composer.training.train import train
+from tests.training.tiny_recipes import Tiny, same_weights
 
 METRICS = ("train/loss", "val/loss", "val/bleu", "train/learning_rate")
 
@@ -29,15 +30,15 @@ class Killed(BaseException):
 def killed_after(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Has the training end abruptly when this many batches are behind, once."""
     left = [0]
-    real = Course.on_train_batch_end
+    real = TrainingLoopCallback.on_train_batch_end
 
-    def dies(self: Course, *given: Any) -> None:
+    def dies(self: TrainingLoopCallback, *given: Any) -> None:
         left[0] -= 1
         if left[0] == 0:
             raise Killed
         real(self, *given)
 
-    monkeypatch.setattr(Course, "on_train_batch_end", dies)
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
     return lambda batches: left.__setitem__(0, batches)
 
 
@@ -163,14 +164,14 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(
     with pytest.raises(Killed):
         train(tiny(), tmp_path / "run")
     path = checkpoint_path(tmp_path / "run" / "checkpoints", 4)
-    whole = checkpoint.read(path)
+    whole = checkpointing.read(path)
     if content == "text":
         path.write_text("no")
     else:
         torch.save(
             {"harmful": whole | {"x": Harmful(tmp_path / "ran")}, "a list": [1], "other keys": {"a": 1}}[content], path
         )
-    digest_path(path).write_text(f"{digest(path)}  {path.name}\n")
+    digest_path(path).write_text(f"{sha256_of_file(path)}  {path.name}\n")
     with pytest.raises(RunError, match="no checkpoint of a training") as raised:
         train(tiny(), tmp_path / "run", resume=True)
     assert raised.value.faults[0].file == str(path)
@@ -183,7 +184,7 @@ def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, kill
         with pytest.raises(Killed):
             train(tiny(*overrides), tmp_path / name)
     mine, other = (checkpoint_path(tmp_path / name / "checkpoints", 4) for name in ("one", "wide"))
-    content = checkpoint.read(other)
+    content = checkpointing.read(other)
     SafeCheckpoints().save_checkpoint(content, mine)
     with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8") as raised:
         train(tiny(), tmp_path / "one", resume=True)
@@ -271,7 +272,7 @@ def test_a_run_that_was_killed_at_its_very_end_is_concluded(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("composer.training.outcome.evaluate", dies)
+        patch.setattr("composer.training.finalize.evaluate", dies)
         with pytest.raises(Killed):
             train(tiny(), tmp_path / "run")
     outcome = train(tiny(), tmp_path / "run", resume=True)

@@ -15,21 +15,24 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_kills import DDP, FSDP, KILLED, attempts, case
-from tiny_recipes import TINY, Tiny
 
-from composer.builder import build
-from composer.recipe import Recipe
-from composer.training.metrics_log import read_rows
+from composer.model.builder import build
+from composer.recipe.recipe import Recipe
+from composer.training.metrics_logger import read_rows
 from composer.training.optimizers import OPTIMIZERS
 from composer.training.sharding import units
+from tests.training.test_kills import DDP, FSDP, KILLED, attempts, case
+from tests.training.tiny_recipes import TINY, Tiny
 
 HERE = Path(__file__).parent
 # Adam would make a step of the noise in a gradient that is zero
 SAME = (
-    "training.optimizer={sgd: {momentum: 0.9}}", "model.dropout=0", "training.max_steps=6", "training.validate_every=2",
+    "training.optimizer={sgd: {momentum: 0.9}}",
+    "model.dropout=0",
+    "training.max_steps=6",
+    "training.validate_every=2",
     "training.gradient_noise={scale: 0.01}",
-)  # fmt: skip
+)
 ONE = "trainer={accelerator: cpu}"
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]), "OMP_NUM_THREADS": "1"}
 
@@ -39,10 +42,15 @@ def said(folder: Path) -> dict[str, Any]:
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
     command = [sys.executable, str(HERE / "two_sharded.py")]
     both = [
-        subprocess.Popen([*command, str(rank), str(folder / "tiny.yaml"), str(folder / "place")], env=ENVIRONMENT,
-                         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [*command, str(rank), str(folder / "tiny.yaml"), str(folder / "place")],
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     try:
         told, errors = both[0].communicate(timeout=300)
         assert both[0].returncode == 0, errors

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_recipes import Tiny, same_weights
 
+from composer import run_dir
 from composer.errors import ComposerError, RunError, RunFailed
-from composer.training import checkpoint, run_folder
+from composer.run_dir import RunDir
+from composer.training import checkpointing
 from composer.training.module import Seq2Seq
 from composer.training.optimizers import OPTIMIZERS
-from composer.training.run_folder import RunFolder
 from composer.training.train import train
+from tests.training.tiny_recipes import Tiny, same_weights
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = ("training.max_steps=100000", "training.validate_every=50000")
@@ -29,7 +30,7 @@ ENDLESS = ("training.max_steps=100000", "training.validate_every=50000")
 
 def start(folder: Path, run: Path, *words: str) -> subprocess.Popen[str]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "composer.cli", "train", str(folder / "recipes" / "tiny.yaml"), *words]
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(folder / "recipes" / "tiny.yaml"), *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     return subprocess.Popen(
         [*command, "--run", str(run)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -57,9 +58,9 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, s
     said, _ = process.communicate(timeout=300)
     assert process.returncode == status, said
     assert "Traceback" not in said
-    assert RunFolder(run).read()["status"] == "interrupted"
-    (kept,) = checkpoint.checkpoints(run / "checkpoints")
-    assert checkpoint.is_whole(kept)
+    assert RunDir(run).read()["status"] == "interrupted"
+    (kept,) = checkpointing.checkpoints(run / "checkpoints")
+    assert checkpointing.is_whole(kept)
 
 
 def test_an_interrupted_training_ends_as_if_it_had_not_been(
@@ -78,9 +79,10 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     monkeypatch.setattr(Seq2Seq, "training_step", at_the_sixth)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(), tmp_path / "cut")
-    assert [path.name for path in checkpoint.checkpoints(tmp_path / "cut" / "checkpoints")] == [
-        "step-00000004.ckpt", "step-00000006.ckpt",
-    ]  # fmt: skip
+    assert [path.name for path in checkpointing.checkpoints(tmp_path / "cut" / "checkpoints")] == [
+        "step-00000004.ckpt",
+        "step-00000006.ckpt",
+    ]
     train(tiny(), tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
@@ -97,10 +99,10 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monke
     with pytest.raises(RunFailed, match="loss is nan") as raised:
         train(tiny(), tmp_path / "run")
     assert raised.value.status == 1
-    assert RunFolder(tmp_path / "run").read()["status"] == "failed"
-    (kept,) = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
+    assert RunDir(tmp_path / "run").read()["status"] == "failed"
+    (kept,) = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")
     assert kept.name == "step-00000004.ckpt"
-    assert all(value.isfinite().all() for value in checkpoint.weights(kept).values())
+    assert all(value.isfinite().all() for value in checkpointing.weights(kept).values())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -121,8 +123,8 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
     with pytest.raises(RunFailed, match="no finite number") as raised:
         train(tiny(data, "training.clip_norm=null"), tmp_path / "run", data=tmp_path)
     assert raised.value.status == 1
-    assert RunFolder(tmp_path / "run").read()["status"] == "failed"
-    kept = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
+    assert RunDir(tmp_path / "run").read()["status"] == "failed"
+    kept = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")
     assert [path.name for path in kept] == ["step-00000004.ckpt"]
 
 
@@ -152,19 +154,19 @@ def test_a_folder_that_is_not_ones_own_asks_for_no_room(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(RunError, match="permission denied") as raised:
-        run_folder.lock(RunFolder(tmp_path))
+        run_dir.locked(RunDir(tmp_path))
     assert "right to write" in raised.value.faults[0].hint
     monkeypatch.setattr(Path, "read_text", denied)
     with pytest.raises(RunError, match=r"cannot be read: permission denied\n") as raised:
-        RunFolder(tmp_path).read()
+        RunDir(tmp_path).read()
     assert "right to read" in raised.value.faults[0].hint
 
 
 def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_full(self: checkpoint.Hashing, data: Any) -> int:
+    def is_full(self: checkpointing.Hashing, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoint.Hashing, "write", is_full)
+    monkeypatch.setattr(checkpointing.Hashing, "write", is_full)
     with pytest.raises(RunFailed, match="no space left") as raised:
         train(tiny(), tmp_path / "run")
     (fault,) = raised.value.faults
@@ -182,13 +184,13 @@ def test_a_folder_that_cannot_be_made_is_told(tiny: Tiny, tmp_path: Path) -> Non
 
 
 def test_two_trainings_in_one_folder_are_refused(tiny: Tiny, tmp_path: Path) -> None:
-    with run_folder.lock(RunFolder(tmp_path / "run")), pytest.raises(RunError, match="another training"):
+    with run_dir.locked(RunDir(tmp_path / "run")), pytest.raises(RunError, match="another training"):
         train(tiny(), tmp_path / "run")
 
 
 def test_a_process_that_a_training_has_forked_does_not_hold_its_folder(tmp_path: Path) -> None:
     heard, says = os.pipe()
-    with run_folder.lock(RunFolder(tmp_path)):
+    with run_dir.locked(RunDir(tmp_path)):
         process = os.fork()
         if not process:
             os.write(says, b"here")
@@ -196,7 +198,7 @@ def test_a_process_that_a_training_has_forked_does_not_hold_its_folder(tmp_path:
             os._exit(0)
     try:
         os.read(heard, 4)
-        run_folder.lock(RunFolder(tmp_path)).close()
+        run_dir.locked(RunDir(tmp_path)).close()
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -215,7 +217,7 @@ def test_what_a_killed_training_was_writing_is_removed(tiny: Tiny, tmp_path: Pat
     mine = tmp_path / "run" / ".gitignore"
     train(tiny("training.max_steps=2"), tmp_path / "run")  # the folder counts as empty
     assert not any(draft.exists() for draft in drafts)
-    RunFolder(tmp_path / "run").update(status="interrupted")
+    RunDir(tmp_path / "run").update(status="interrupted")
     for path in (drafts[2], mine, inner / "step-00000001.ckpt.sha256"):
         path.write_text("half")
     train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
@@ -235,8 +237,8 @@ def test_what_an_optimizer_remembers_is_plain(name: str, tmp_path: Path) -> None
     optimizer = OPTIMIZERS[name]([weight])
     weight.grad = torch.ones(2, 3)
     optimizer.step()
-    checkpoint.SafeCheckpoints().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")
-    assert checkpoint.read(tmp_path / "a")["state"]["param_groups"] == optimizer.state_dict()["param_groups"]
+    checkpointing.SafeCheckpoints().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")
+    assert checkpointing.read(tmp_path / "a")["state"]["param_groups"] == optimizer.state_dict()["param_groups"]
 
 
 @pytest.mark.parametrize(
@@ -251,9 +253,14 @@ def test_what_an_optimizer_remembers_is_plain(name: str, tmp_path: Path) -> None
 )
 def test_a_damaged_record_is_told(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
     whole = {
-        "status": "failed", "fingerprints": {"run": ""}, "data": {}, "tokenizer": "", "vocabularies": {},
-        "parameters": 1, "wandb": "",
-    }  # fmt: skip
+        "status": "failed",
+        "fingerprints": {"run": ""},
+        "data": {},
+        "tokenizer": "",
+        "vocabularies": {},
+        "parameters": 1,
+        "wandb": "",
+    }
     (tmp_path / "run").mkdir()
     text = content if isinstance(content, str) else json.dumps(whole | content)
     (tmp_path / "run" / "run.json").write_text(text)
@@ -273,8 +280,8 @@ def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_signal_that_an_import_has_swallowed_is_not_lost(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("composer.training.signals.EARLY", [signal.SIGTERM])
+    monkeypatch.setattr("composer.training.distributed.EARLY", [signal.SIGTERM])
     with pytest.raises(SystemExit) as raised:
         train(tiny(*ENDLESS), tmp_path / "run")
     assert raised.value.code == 143
-    assert len(checkpoint.checkpoints(tmp_path / "run" / "checkpoints")) == 1
+    assert len(checkpointing.checkpoints(tmp_path / "run" / "checkpoints")) == 1

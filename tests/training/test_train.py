@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_recipes import Tiny, same_weights
 
-import composer.identity
+import composer.fingerprint
+from composer.atomic_io import sha256_of_file
 from composer.errors import RecipeError, RunError
-from composer.training import checkpoint
-from composer.training.metrics_log import read_rows
+from composer.training import checkpointing
+from composer.training.metrics_logger import read_rows
 from composer.training.module import Seq2Seq
 from composer.training.train import train
-from composer.whole import digest
+from tests.training.tiny_recipes import Tiny, same_weights
 
 SHORT = ("training.max_steps=4", "training.validate_every=2")
 
@@ -26,17 +26,33 @@ def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.Capt
     run = tmp_path / "run"
     outcome = train(tiny(), run)
     assert {path.name for path in run.iterdir()} == {
-        ".lock", "recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "checkpoints", "model.safetensors",
-    }  # fmt: skip
+        ".lock",
+        "recipe.yaml",
+        "run.json",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "model.safetensors",
+    }
     record = json.loads((run / "run.json").read_text())
     assert record == outcome.record
     assert record["status"] == "finished"
     assert record["steps"] == 12
     assert record["fingerprints"] == composer.identity.fingerprints(run / "recipe.yaml")
-    assert record["weights"] == digest(run / "model.safetensors")
+    assert record["weights"] == sha256_of_file(run / "model.safetensors")
     assert record["tokenizer"] == composer.open_run(run).tokenizers.sha256
-    assert {"val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf",
-            "test/loss", "test/exact_match", "test/bleu", "test/chrf"} <= set(record["scores"])  # fmt: skip
+    assert {
+        "val/loss",
+        "val/perplexity",
+        "val/token_accuracy",
+        "val/exact_match",
+        "val/bleu",
+        "val/chrf",
+        "test/loss",
+        "test/exact_match",
+        "test/bleu",
+        "test/chrf",
+    } <= set(record["scores"])
     rows = read_rows(run / "metrics.jsonl")
     assert [row["step"] for row in rows if "train/loss" in row] == [4, 8, 10, 12]
     assert [row["step"] for row in rows if "val/loss" in row] == [4, 8, 12]
@@ -54,17 +70,18 @@ def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, tmp_path: Path
     (kept,) = outcome.record["kept"]["checkpoints"]
     assert kept == f"step-{best['step']:08d}.ckpt"
     assert outcome.scores["val/loss"] == best["val/loss"]
-    weights = checkpoint.weights(tmp_path / "run" / "checkpoints" / kept)
+    weights = checkpointing.weights(tmp_path / "run" / "checkpoints" / kept)
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         assert torch.equal(value, weights[name])
 
 
 def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
-    outcome = train(tiny("training.average_checkpoints=3", "training.max_steps=10", "training.validate_every=2"),
-                    tmp_path / "run")  # fmt: skip
+    outcome = train(
+        tiny("training.average_checkpoints=3", "training.max_steps=10", "training.validate_every=2"), tmp_path / "run"
+    )
     kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["kept"]["checkpoints"]]
     assert [path.name for path in kept] == ["step-00000006.ckpt", "step-00000008.ckpt", "step-00000010.ckpt"]
-    each = [checkpoint.weights(path) for path in kept]
+    each = [checkpointing.weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         torch.testing.assert_close(value, sum(weights[name] for weights in each) / 3)
     last = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
@@ -130,8 +147,11 @@ def test_a_language_model_trains_without_sources(tiny: Tiny, tmp_path: Path) -> 
 
 def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*SHORT), tmp_path / "first")
-    train(tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-12"), tmp_path / "second",
-          start_from=tmp_path / "first")  # fmt: skip
+    train(
+        tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-12"),
+        tmp_path / "second",
+        start_from=tmp_path / "first",
+    )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     for name, value in first.items():
         torch.testing.assert_close(second[name], value)
@@ -144,11 +164,11 @@ def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*SHORT), tmp_path / "run")
-    path = checkpoint.checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    path = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")[-1]
     content = torch.load(path, weights_only=True)
     assert set(content["hyper_parameters"]) == {"recipe", "tokenizer"}
     module = Seq2Seq.load_from_checkpoint(path, weights_only=True)
-    weights = checkpoint.weights(path)
+    weights = checkpointing.weights(path)
     assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
 
 

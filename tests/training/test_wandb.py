@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipes import TINY, Tiny
 
-from composer.training.metrics_log import read_rows
+from composer.training.metrics_logger import read_rows
 from composer.training.train import train
-from composer.training.wandb_log import WandbLog
+from composer.training.wandb_logger import WandbLogger
+from tests.training.tiny_recipes import TINY, Tiny
 
 
 def records(file: Path) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_trouble_with_wandb_does_not_stop_anything(tmp_path: Path, monkeypatch: 
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setattr(wandb, "init", is_down)
-    log = WandbLog("offline", None, tmp_path, "name", "id")
+    log = WandbLogger("offline", None, tmp_path, "name", "id")
     assert log.trouble == "W&B is down"
     log.write({"step": 1})
     log.samples(1, [])
@@ -96,7 +96,7 @@ def test_whatever_fails_in_the_middle_is_said_once_and_passed_over(
     (tmp_path / "recipe.yaml").write_text("recipe: 1")
     monkeypatch.setattr(wandb, "init", lambda **_: Run(error, at))
     monkeypatch.setattr(wandb, "teardown", lambda: None)
-    log = WandbLog("offline", None, tmp_path, "name", "id", said.append)
+    log = WandbLogger("offline", None, tmp_path, "name", "id", said.append)
     log.describe(tmp_path / "recipe.yaml", {})
     for step in (1, 2):
         log.write({"step": step})
@@ -147,7 +147,7 @@ import composer
 for each in pkgutil.walk_packages(composer.__path__, "composer."):
     if not each.name.endswith(("__main__", "sweeps.engine", "sweeps.runner", "sweeps.study")):
         __import__(each.name)
-from composer.recipe import load
+from composer.recipe.recipe import load
 from composer.training.train import train
 print(train(load(sys.argv[1]), sys.argv[2]).record["status"])
 """

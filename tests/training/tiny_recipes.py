@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from composer.recipe import Recipe
+from composer.recipe.recipe import Recipe
 
 TINY = """
 recipe: 1

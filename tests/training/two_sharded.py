@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from composer.data.tokenizer import Tokenizers
-from composer.recipe import load
+from composer.recipe.recipe import load
 from composer.training.gradient_noise import add_noise
 from composer.training.module import Seq2Seq
 from composer.training.optimizers import OPTIMIZERS
@@ -87,8 +87,9 @@ def flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """The moments of an optimizer by number and name."""
     return {
         f"{number}.{name}": torch.as_tensor(value)
-        for number, each in state["state"].items() for name, value in each.items()
-    }  # fmt: skip
+        for number, each in state["state"].items()
+        for name, value in each.items()
+    }
 
 
 def of_optimizer(plain: Seq2Seq, sharded: Seq2Seq, name: str) -> dict[str, Any]:

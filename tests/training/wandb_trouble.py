@@ -10,19 +10,27 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from composer.training import wandb_log
-from composer.training.wandb_log import WandbLog
+from composer.training import wandb_logger
+from composer.training.wandb_logger import WandbLogger
 
 NOBODY = "http://127.0.0.1:9"
-RUN = {"id": "x", "name": "id", "displayName": "n", "config": "{}", "historyLineCount": 0,
-       "project": {"id": "y", "name": "p", "entity": {"id": "z", "name": "e"}}}  # fmt: skip
+RUN = {
+    "id": "x",
+    "name": "id",
+    "displayName": "n",
+    "config": "{}",
+    "historyLineCount": 0,
+    "project": {"id": "y", "name": "p", "entity": {"id": "z", "name": "e"}},
+}
 ANSWER = {
     "viewer": {"id": "v", "entity": "e", "username": "e", "flags": "{}", "teams": {"edges": []}},
     "model": {"id": "m", "bucket": None, "entity": {"name": "e"}},
     "serverInfo": {"cliVersionInfo": {"max_cli_version": "9.9.9"}, "features": []},
     "upsertBucket": {"bucket": RUN, "inserted": True},
-    "QueryType": {"fields": []}, "MutationType": {"fields": []}, "__type": {"fields": [], "inputFields": []},
-}  # fmt: skip
+    "QueryType": {"fields": []},
+    "MutationType": {"fields": []},
+    "__type": {"fields": [], "inputFields": []},
+}
 
 
 class Server(BaseHTTPRequestHandler):
@@ -41,14 +49,14 @@ class Server(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-def unreachable(folder: Path, said: list[str]) -> WandbLog:
+def unreachable(folder: Path, said: list[str]) -> WandbLogger:
     """Nobody answers when the run begins."""
     log = online(NOBODY, folder, said)
     log.write({"step": 1, "a": 1.0})
     return log
 
 
-def lost(folder: Path, said: list[str]) -> WandbLog:
+def lost(folder: Path, said: list[str]) -> WandbLogger:
     """The server goes away in the middle."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -60,9 +68,9 @@ def lost(folder: Path, said: list[str]) -> WandbLog:
     return log
 
 
-def dead(folder: Path, said: list[str]) -> WandbLog:
+def dead(folder: Path, said: list[str]) -> WandbLogger:
     """W&B's own process is killed."""
-    log = WandbLog("offline", None, folder, "n", "id", said.append)
+    log = WandbLogger("offline", None, folder, "n", "id", said.append)
     log.write({"step": 1, "a": 1.0})
     os.kill(child(), signal.SIGKILL)
     os.waitpid(child(), 0)
@@ -71,9 +79,9 @@ def dead(folder: Path, said: list[str]) -> WandbLog:
     return log
 
 
-def online(address: str, folder: Path, said: list[str]) -> WandbLog:
+def online(address: str, folder: Path, said: list[str]) -> WandbLogger:
     os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": address}
-    return WandbLog("online", {"project": "p"}, folder, "n", "id", said.append)
+    return WandbLogger("online", {"project": "p"}, folder, "n", "id", said.append)
 
 
 def child() -> int:
@@ -87,7 +95,7 @@ def child() -> int:
 
 
 def main(folder: Path, trouble: str) -> None:
-    wandb_log.ANSWERS, wandb_log.SENDS = (2.0 if trouble == "unreachable" else 30.0), 1.0
+    wandb_logger.ANSWERS, wandb_logger.SENDS = (2.0 if trouble == "unreachable" else 30.0), 1.0
     said: list[str] = []
     log = {"unreachable": unreachable, "lost": lost, "dead": dead}[trouble](folder, said)
     mode = log.mode

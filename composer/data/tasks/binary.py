@@ -19,10 +19,18 @@ def _binary_task(name: str, first_lines: str, numbers: int, written: Written) ->
     """A task over so many binary numbers of equal length; `written` makes the two lines of all their digits."""
 
     def task(
-        split: Split, epoch: int = 0, *, min_length: Length = 1, max_length: Length = 20,
-        test_lengths: list[Length] | None = None, train: Size = 20_000, val: Size = 500, test: Size = 1_000,
-        seed: Seed = 1, endless: bool = True,
-    ) -> Lines:  # fmt: skip
+        split: Split,
+        epoch: int = 0,
+        *,
+        min_length: Length = 1,
+        max_length: Length = 20,
+        test_lengths: list[Length] | None = None,
+        train: Size = 20_000,
+        val: Size = 500,
+        test: Size = 1_000,
+        seed: Seed = 1,
+        endless: bool = True,
+    ) -> Lines:
         """What the task does is said by its maker.
 
         Settings:

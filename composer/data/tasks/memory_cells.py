@@ -45,10 +45,19 @@ def _cells_task(name: str, first_lines: str, program: Program) -> Callable[..., 
     """A task over tapes; the target is the tape as the program leaves it."""
 
     def task(
-        split: Split, epoch: int = 0, *, cells: Cells = 20, min_length: Length = 1, max_length: Length = 8,
-        test_lengths: list[Length] | None = None, train: Size = 20_000, val: Size = 500, test: Size = 1_000,
-        seed: Seed = 1, endless: bool = True,
-    ) -> Lines:  # fmt: skip
+        split: Split,
+        epoch: int = 0,
+        *,
+        cells: Cells = 20,
+        min_length: Length = 1,
+        max_length: Length = 8,
+        test_lengths: list[Length] | None = None,
+        train: Size = 20_000,
+        val: Size = 500,
+        test: Size = 1_000,
+        seed: Seed = 1,
+        endless: bool = True,
+    ) -> Lines:
         """What the task does is said by its maker.
 
         Settings:

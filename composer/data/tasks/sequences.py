@@ -25,10 +25,19 @@ def _sequence_task(name: str, first_line: str, rearrange: Callable[[list[str]], 
     """A task over sequences of symbols; the target is the source, rearranged."""
 
     def task(
-        split: Split, epoch: int = 0, *, symbols: Symbols = 26, min_length: Length = 1, max_length: Length = 20,
-        test_lengths: list[Length] | None = None, train: Size = 20_000, val: Size = 500, test: Size = 1_000,
-        seed: Seed = 1, endless: bool = True,
-    ) -> Lines:  # fmt: skip
+        split: Split,
+        epoch: int = 0,
+        *,
+        symbols: Symbols = 26,
+        min_length: Length = 1,
+        max_length: Length = 20,
+        test_lengths: list[Length] | None = None,
+        train: Size = 20_000,
+        val: Size = 500,
+        test: Size = 1_000,
+        seed: Seed = 1,
+        endless: bool = True,
+    ) -> Lines:
         """What the task does is said by its maker.
 
         Settings:

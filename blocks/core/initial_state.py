@@ -1,0 +1,89 @@
+"""What a recurrent block starts from: zeros, something learned, a memory's mean, or a copied state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import BlockError, Context, Output, Site, State
+
+
+class Initial(nn.Module):
+    """The state before the first position.
+
+    `sizes` has the widths of the state's leaves in the state's own form, a tuple of tuples; `kind` is its kind.
+    A memory's is tanh(W m + b) of m, the mean over its real positions.
+    Raises BlockError where the memory is unknown, or what it copies is of another kind.
+    """
+
+    def __init__(
+        self, site: Site, chosen: str | dict[str, str], sizes: tuple[tuple[int, ...], ...], kind: tuple[Any, ...]
+    ) -> None:
+        super().__init__()
+        self.sizes, total = sizes, sum(sum(each) for each in sizes)
+        self.copied = self.memory = ""
+        self.learned: nn.Parameter | None = None
+        if isinstance(chosen, dict):
+            self.copied = copied(site, chosen, kind)
+        elif chosen == "learned":
+            self.learned = nn.Parameter(torch.empty(1, total))
+            nn.init.normal_(self.learned, std=0.1)
+        elif chosen != "zeros":
+            self.memory = site.memory(chosen, "initial_state")
+            self.project = nn.Linear(site.memories[self.memory].stream.width, total)
+            nn.init.xavier_uniform_(self.project.weight)
+            nn.init.zeros_(self.project.bias)
+
+    def forward(self, like: Tensor, context: Context) -> State:
+        """like: (B, ...), for the batch, the precision and the device -> leaves (B, size)"""
+        if self.copied:
+            return context.memories[self.copied].last
+        return self._parts(self._whole(like, context))
+
+    def _whole(self, like: Tensor, context: Context) -> Tensor:
+        if self.learned is not None:
+            return self.learned.expand(like.shape[0], -1)
+        if self.memory:
+            return torch.tanh(self.project(mean(context.memories[self.memory]))).to(like.dtype)
+        return like.new_zeros(like.shape[0], sum(sum(each) for each in self.sizes))
+
+    def _parts(self, whole: Tensor) -> State:
+        leaves = iter(whole.split([size for each in self.sizes for size in each], dim=-1))
+        return tuple(tuple(next(leaves) for _ in each) for each in self.sizes)
+
+
+def copied(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected: bool = True) -> str:
+    """The name whose last state is copied. Raises BlockError where it has none of this `kind`.
+
+    The error speaks of what can be written instead: a projection, or where there is none, zeros.
+    """
+    if set(chosen) != {"copy"}:
+        raise BlockError("initial_state", "a mapping here has the one key `copy`", fix="write `{copy: encoder.x}`")
+    name = site.memory(chosen["copy"], "initial_state")
+    there = site.memories[name].state_kind
+    if there != kind:
+        other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
+        raise BlockError(
+            "initial_state",
+            f"`{name}` leaves {difference(there, kind)}, and this starts from {difference(kind, there)}",
+            fix=f"copy from a block with the same settings, or write {other}",
+        )
+    return name
+
+
+def difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
+    """What a kind of state has and `other` has not, in words. A kind is a block's word and pairs (what, how many)."""
+    if not kind:
+        return "no state that can be copied"
+    block, *parts = kind
+    own = [f"{what} {value}" for what, value in parts if (what, value) not in other]
+    return f"the state of `{block}`" + (f" with {', '.join(own)}" if own else "")
+
+
+def mean(memory: Output) -> Tensor:
+    """The mean over a memory's real positions, zeros where there is none: (B, D)"""
+    states, mask = memory.states.flatten(1, -2), memory.mask.flatten(1)  # (B, S, D), (B, S)
+    total = states.masked_fill(~mask[..., None], 0.0).sum(1)
+    return total / mask.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,148 @@
+"""Named outputs: which names can be read where. A name is given once in an encoder or decoder."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from blocks.core.contract import BlockError, Named, Stream
+
+RESERVED = frozenset({"input", "prev", "tape", "zeros", "learned"})
+"""Words of the language: `as` cannot give them."""
+
+
+PREV = "prev."
+
+
+class Scope:
+    """What can be read at one point of one encoder or decoder.
+
+    `visible` is what can be read here, `given` what is taken, `declared` every name that the encoder or decoder gives
+    somewhere, and `reserved` what cannot be given. `reads` is what has been read, in order, branches included. Inside
+    a `recurrent`, `entered` is what was taken outside of it, and `guess` stands for a `prev` that is not known yet.
+    """
+
+    def __init__(
+        self,
+        visible: Mapping[str, Named],
+        given: Iterable[str],
+        declared: frozenset[str],
+        reserved: frozenset[str],
+        reads: list[str],
+        entered: frozenset[str] | None = None,
+        guess: Named | None = None,
+    ) -> None:
+        self.visible = dict(visible)
+        self.given = set(given)
+        self.declared, self.reserved, self.reads = declared, reserved, reads
+        self.entered, self.guess = entered, guess
+
+    @classmethod
+    def of_input(cls, stream: Stream, declared: Iterable[str] = (), reserved: Iterable[str] = ()) -> Scope:
+        """The names at the top of an encoder or decoder: `input`, the embedded tokens."""
+        return cls({"input": Named(stream)}, (), frozenset(declared), RESERVED | frozenset(reserved), [])
+
+    def give(self, name: str, named: Named) -> None:
+        """Lets every later block read `named` as `name`; raises BlockError where the name is taken."""
+        if name in self.reserved:
+            raise BlockError(
+                "as",
+                f"`{name}` is a word of the language and cannot be given as a name",
+                code="name",
+                fix="choose another name",
+            )
+        if name in self.given:
+            raise BlockError(
+                "as", f"the name `{name}` is given twice", code="name", fix="give each output a name of its own"
+            )
+        self.given.add(name)
+        self.visible[name] = named
+
+    def read(self, name: str, setting: str, others: Mapping[str, Any] | None = None) -> Named:
+        """What `name` stands for; raises BlockError with the nearest name."""
+        self.reads.append(name)
+        if name in self.visible:
+            return self.visible[name]
+        if not name.startswith(PREV):
+            raise self.unknown(name, setting, others or {})
+        if self.guess is None:
+            raise self.no_previous(name, setting)
+        return self.guess
+
+    def unknown(self, name: str, setting: str, others: Mapping[str, Any], what: str = "nothing here") -> BlockError:
+        """The error for a name that nothing readable has."""
+        if name in self.declared and what == "nothing here":
+            return BlockError(
+                setting,
+                f"`{name}` cannot be read here: it is named later, or in another branch",
+                code="name",
+                fix="read it after the block, or after the merge",
+            )
+        readable = list(others) if what != "nothing here" else [*self.visible, *others]
+        close = difflib.get_close_matches(name, readable, n=1, cutoff=0.5)
+        meant = f"; did you mean `{close[0]}`?" if close else ""
+        listed = ", ".join(f"`{each}`" for each in readable)
+        return BlockError(
+            setting,
+            f"{what} is called `{name}`{meant}",
+            code="name",
+            fix=f"what can be read here: {listed}" if listed else "nothing can be read here",
+        )
+
+    def no_previous(self, name: str, setting: str) -> BlockError:
+        """The error for a `prev` that there is not."""
+        of = name.removeprefix(PREV)
+        if self.entered is None:
+            return BlockError(
+                setting,
+                f"`{name}` is `{of}` one step before, and only a `recurrent` has steps",
+                code="name",
+                fix=f"put the block, and the one that makes `{of}`, into `- recurrent: [...]`",
+            )
+        if of in self.visible or of in self.declared:
+            fix = f"move the block that makes `{of}` into this `recurrent`"
+            fix = f"read `{of}`, or {fix}" if of in self.visible else fix
+            return BlockError(
+                setting, f"`{of}` is not made in this `recurrent`, so it has no step before", code="name", fix=fix
+            )
+        made = [each.removeprefix(PREV) for each in self.visible if each.startswith(PREV)]
+        close = difflib.get_close_matches(of, made, n=1, cutoff=0.5)
+        meant = f"; did you mean `{PREV}{close[0]}`?" if close else ""
+        listed = ", ".join(f"`{PREV}{each}`" for each in made)
+        fix = f"what was one step before: {listed}" if listed else f"name a block in it `as: {of}`"
+        return BlockError(setting, f"nothing in this `recurrent` is called `{of}`{meant}", code="name", fix=fix)
+
+    def fork(self) -> Scope:
+        """The names as a branch sees them: what is given there is not seen by its siblings."""
+        forked = self.again()
+        forked.given = self.given
+        return forked
+
+    def again(self) -> Scope:
+        """The names as the next iteration of a repeat sees them: it gives the same names once more."""
+        return Scope(self.visible, self.given, self.declared, self.reserved, self.reads, self.entered, self.guess)
+
+    def join(self, branches: Iterable[Scope]) -> None:
+        """After a merge, what the branches gave can be read."""
+        for branch in branches:
+            self.visible.update(branch.visible)
+            self.given.update(branch.given)
+
+    def enter(self, stream: Stream, previous: Mapping[str, Named], guess: Named | None = None) -> Scope:
+        """The names inside a `recurrent`: `input` is the stream that enters it, `prev.x` what `previous` has as x."""
+        outer = {name: named for name, named in self.visible.items() if not name.startswith(PREV)}
+        before = {f"{PREV}{name}": named for name, named in previous.items()}
+        visible = {**outer, "input": Named(stream), **before}
+        return Scope(visible, self.given, self.declared, self.reserved, [], frozenset(self.given), guess)
+
+    def made(self) -> dict[str, Named]:
+        """What the `recurrent` around here has given so far; less what a branch gave that came to nothing."""
+        given = self.given - (self.entered or frozenset())
+        return {name: self.visible[name] for name in sorted(given) if name in self.visible}
+
+    def leave(self, inner: Scope) -> None:
+        """After a `recurrent`, what was made in it can be read, and what it has read counts as read here."""
+        self.visible.update(inner.made())
+        self.given.update(inner.given)
+        self.reads += [name for name in inner.reads if name != "input" and not name.startswith(PREV)]

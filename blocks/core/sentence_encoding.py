@@ -1,0 +1,103 @@
+"""Sentences in a memory: the words of each as one vector, and how many sentences came after it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import BlockError, Bounds, Output, Site, Stream
+
+Encoding = Literal["position", "bag"]
+"""What the place of a word in its sentence counts for."""
+Size = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
+"""A whole number, 0 or more."""
+
+SPREAD = 0.1
+"""The deviation of what every matrix is at first (Sukhbaatar et al. 2015, section 4.2)."""
+
+
+def question_of(site: Site, name: str) -> Stream:
+    """The stream of the memory whose words are the question. Raises BlockError where it is a grid, or unknown."""
+    stream = site.memories[site.memory(name, "query")].stream
+    if stream.grid:
+        raise BlockError(
+            "query",
+            f"`{name}` is a grid, and a question is a sequence of words",
+            code="kind",
+            fix="name an encoder that leaves a sequence, or end that one with `sum`",
+        )
+    return stream
+
+
+def as_story(memory: Output) -> Output:
+    """A memory as sentences of words, (B, N, W, D): each position of a sequence is a sentence of one word."""
+    states, mask, last = memory
+    return memory if states.ndim == 4 else Output(states[:, :, None], mask[:, :, None], last)
+
+
+def as_sentence(memory: Output) -> Output:
+    """A sequence as one sentence: (B, 1, W, D)"""
+    return Output(memory.states[:, None], memory.mask[:, None])
+
+
+def matrix(rows: int, columns: int) -> nn.Parameter:
+    """A matrix of normal numbers."""
+    return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=SPREAD))
+
+
+def embedded(story: Output, maps: Tensor, encoding: Encoding, width: int) -> Tensor:
+    """sum_j l_j * M x_j over the words x_j of each sentence, for each map M of `maps` (M d, D): (B, N, M, d)
+
+    * multiplies feature by feature; `bag`: l_kj = 1; `position`: l_kj = 1 + a_k b_j, with which the sum is
+    M sum_j x_j + a * (M sum_j b_j x_j): the words are summed before they are mapped.
+    """
+    precise = torch.promote_types(maps.dtype, torch.float32)
+    weights = word_weights(story.mask, encoding, precise).to(story.states.dtype)  # (B, N, P, W)
+    summed = weights @ story.states  # (B, N, P, D)
+    if encoding == "position":
+        leaning = tilt(width, precise, maps.device).to(maps.dtype)
+        tilted = maps.unflatten(0, (-1, width)) * leaning[:, None]  # (M, d, D)
+        maps = torch.cat([maps, tilted.flatten(0, 1)], 1)  # (M d, 2 D)
+    return F.linear(summed.flatten(2), maps).unflatten(-1, (-1, width))
+
+
+def word_weights(mask: Tensor, encoding: Encoding, dtype: torch.dtype) -> Tensor:
+    """What each word counts in the sums of its sentence: 1, and for `position` b_j too. (B, N, W) -> (B, N, P, W)
+
+    b_j = 4 (j - (J + 1) / 2) / J for word j of the J of its sentence.
+    """
+    real = mask.to(dtype)
+    if encoding == "bag":
+        return real[:, :, None]
+    count = real.sum(-1, keepdim=True)
+    place = 4 * (real.cumsum(-1) - (count + 1) / 2) / count.clamp(min=1)
+    return torch.stack([real, real * place], 2)
+
+
+def tilt(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """a_k = (k - (d + 1) / 2) / d for each feature k of d: (d,)"""
+    feature = torch.arange(1, width + 1, device=device, dtype=dtype)
+    return (feature - (width + 1) / 2) / width
+
+
+def ages(real: Tensor) -> Tensor:
+    """How many real sentences come after each: (B, N) -> (B, N) long, 0 for the last."""
+    return (real.sum(1, keepdim=True) - real.cumsum(1)).clamp(min=0)
+
+
+def aged_at_random(age: Tensor, real: Tensor, noise: float) -> Tensor:
+    """The ages with empty sentences put in between, from none to noise times as many as there are. (B, N) -> (B, N)
+
+    The n ages of a row become n of 0 .. n + blanks - 1 drawn without order, and put in order (section 4.1).
+    """
+    count, rows = real.sum(1, keepdim=True), real.shape[0]  # (B, 1)
+    blanks = torch.ceil(noise * count)  # (B, 1)
+    blanks = (torch.rand(rows, 1, device=age.device) * (blanks + 1)).floor()
+    places = torch.arange(real.shape[1] + math.ceil(noise * real.shape[1]), device=age.device)
+    lots = torch.rand(rows, len(places), device=age.device).masked_fill(places >= count + blanks, 2.0)
+    drawn = lots.argsort(1).argsort(1) < count  # (B, places)
+    return drawn.logical_not().to(torch.uint8).argsort(dim=1, stable=True).gather(1, age)

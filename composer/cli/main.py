@@ -1,0 +1,85 @@
+"""The command line: which commands there are, and the exit status with which a process ends.
+
+Nothing heavy is imported before a command needs it: `--help`, `blocks` and a typo in a recipe answer without torch.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from composer.cli import comparison, draw, export, fingerprints, recipes, reference, runs, sharing, sweeps
+from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, examples
+from composer.errors import ComposerError
+from composer.training.distributed import EARLY
+
+app = typer.Typer(
+    name="seqcomposer",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for module in (recipes, runs, sweeps, comparison, draw, sharing, export, fingerprints, reference):
+    app.add_typer(module.commands)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"seqcomposer {version('seqcomposer')}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog=examples(
+        "seqcomposer new --source train.en --target train.de     # a recipe for your own text: en-de.yaml",
+        "seqcomposer check en-de.yaml",
+        "seqcomposer train en-de.yaml                            # writes runs/en-de",
+        "echo 'a man sleeps' | seqcomposer translate runs/en-de",
+        "seqcomposer report runs/en-de                           # one page for the browser",
+    )
+)
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Prints the version.")
+    ] = False,
+) -> None:
+    """Trains sequence models that are described by YAML recipes, as stacks of blocks.
+
+    Exit status: 0 done, 1 failed, 2 refused (a fault in what you gave), 130 interrupted, 143 terminated.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command and leaves the process with its exit status."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(args=arguments, prog_name="seqcomposer")
+    except ComposerError as error:
+        sys.stdout.flush()
+        typer.echo(error.render(), err=True)
+        sys.exit(error.status)
+    except BrokenPipeError:
+        # whoever read our output has left; the interpreter must not try to flush into the closed pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    sys.exit(DONE)
+
+
+def _terminate(number: int, _: Any) -> NoReturn:
+    EARLY.append(number)
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt what the first one tidies
+    sys.exit(TERMINATED)
+
+
+if __name__ == "__main__":
+    main()

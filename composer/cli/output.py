@@ -1,0 +1,201 @@
+"""What commands answer, as tables for people to read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from composer.errors import RunError, did_you_mean
+from composer.evaluation.metrics import MEANINGS
+from composer.formatting import format_bytes, si
+from composer.recipe import schema
+from composer.recipe.describe import describe, scalar_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from composer.model.planner import Plan, PlanRow
+    from composer.training.multi_seed import SeedRuns
+
+PREFIX = "block."
+
+
+# ------------------------------------------------------------------------------------------- a plan
+
+
+def print_plan(plan: Plan) -> None:
+    """A plan as a table in which each block stands under the one that holds it."""
+    table = _table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
+    loops = any(row.loops for row in plan.rows)
+    if loops:
+        table.add_column("position by position, since it")
+    for depth, label, row in _nested(plan.rows):
+        numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
+        table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
+    totals = (
+        "all",
+        "",
+        f"{plan.parameters:,}",
+        si(plan.flops),
+        format_bytes(plan.state_bytes),
+        *([""] if loops else []),
+    )
+    for column, total in zip(table.columns, totals, strict=True):
+        column.footer = total
+    console = _console()
+    console.print(table)
+    sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
+    console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
+    console.print(f"Vocabularies, upper bounds until a tokenizer is trained: {sizes}.", highlight=False)
+
+
+def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:
+    """Each row with its depth, and its path without the part that the row above it in the tree has said."""
+    above: list[str] = []
+    for row in rows:
+        while above and not _holds(above[-1], row.path):
+            above.pop()
+        said = above[-1] if above else ""
+        label = row.path.removeprefix(said).lstrip(".")
+        # a block that is written as a bare name ends in its number
+        yield len(above), label if label.endswith(row.block) else f"{label} {row.block}".strip(), row
+        if row.path != said:
+            above.append(row.path)
+
+
+def _holds(outer: str, path: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
+# ------------------------------------------------------------------------------------------- an evaluation
+
+
+def print_evaluation(scores: Mapping[str, Any]) -> None:
+    """The scores of a run: figures, what depends on length, and the signatures with which others compute the same."""
+    figures = _table(["metric", "value"], right=1)
+    figures.add_column("what it says")
+    for name, value in scores.items():
+        if isinstance(value, float):
+            meaning = MEANINGS.get(name.rpartition("/")[2], "")
+            figures.add_row(name, f"{value:.4g}" if value < 1 else f"{value:.2f}", meaning)
+    console = _console()
+    console.print(figures)
+    for name, value in scores.items():
+        if isinstance(value, list):
+            console.print(f"{name}:", markup=False)
+            console.print(_by_length(value))
+        elif isinstance(value, str):
+            console.print(f"{name}: {value}", markup=False)
+
+
+LENGTH_COLUMNS = {
+    "words": ("words", "{}"),
+    "tokens": ("words", "{}"),
+    "lines": ("lines", "{:,}"),
+    "bleu": ("BLEU", "{:.2f}"),
+    "exact_match": ("exact match", "{:.1%}"),
+    "in_place": ("words in place", "{:.1%}"),
+    "bits": ("bits per sequence", "{:.4g}"),
+}
+"""What a table by length can show of its rows, under which words, and how."""
+
+
+def _by_length(rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = {name: column for name, column in LENGTH_COLUMNS.items() if any(name in row for row in rows)}
+    table = _table([title for title, _ in columns.values()], right=len(columns))
+    for row in rows:
+        table.add_row(*(form.format(row[name]) for name, (_, form) in columns.items()))
+    return table
+
+
+# ------------------------------------------------------------------------------------------- several seeds
+
+
+def print_seeds(found: SeedRuns, folder: Path) -> None:
+    """What came of every seed, by what the best is told by and by the loss, and which is the best."""
+    if not found.seeds:
+        return
+    wanted = dict.fromkeys((found.metric, found.metric.replace("val/", "test/"), "val/loss", "test/loss"))
+    names = [name for name in wanted if any(name in each.scores for each in found.seeds)]
+    table = _table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
+    for each in found.seeds:
+        scores = [_score(each.scores.get(name)) for name in names]
+        table.add_row(str(each.seed), each.status, f"{each.steps:,}", f"{each.minutes:.1f}", *scores)
+    console = _console()
+    console.print(table)
+    if found.best is None:
+        console.print(f"No seed has finished with a {found.metric}, so none is the best.", markup=False)
+    else:
+        console.print(f"The best by {found.metric}: seed {found.best}.", markup=False)
+    console.print(f"All scores are in {folder / 'seeds.json'}.", markup=False)
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}" if abs(value) < 1 else f"{value:.2f}"
+
+
+# ------------------------------------------------------------------------------------------- blocks
+
+
+def print_blocks() -> None:
+    """Every block that a recipe can use, and what it is."""
+    table = _table(["block", "what it is"])
+    for name, described in _blocks().items():
+        table.add_row(name, escape(described["description"]))
+    _console().print(table)
+
+
+def print_block(name: str) -> None:
+    """One block: what it is and its settings. Raises RunError where no block is called so."""
+    known = _blocks()
+    if name not in known:
+        raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
+    described = known[name]
+    table = _table(["setting", "value", "default", "meaning"])
+    for key, setting in described["properties"].items():
+        default = "required" if key in described["required"] else _default(setting)
+        table.add_row(key, escape(_taken(setting)), escape(default), escape(setting.get("description", "")))
+    console = _console()
+    console.print(f"{name}: {described['description']}", markup=False, highlight=False)
+    if first := described.get("x-first"):
+        console.print(f"`- {name}: VALUE` sets `{first}`.", markup=False, highlight=False)
+    console.print(table)
+
+
+def _blocks() -> dict[str, Any]:
+    definitions = schema.load()["$defs"]
+    return {key.removeprefix(PREFIX): value for key, value in definitions.items() if key.startswith(PREFIX)}
+
+
+def _taken(setting: Mapping[str, Any]) -> str:
+    reference = setting.get("$ref", "").rpartition("/")[2]
+    return f"a {reference}" if reference else describe(dict(setting)).replace("`", "")
+
+
+def _default(setting: Mapping[str, Any]) -> str:
+    return "-" if setting.get("default") is None else scalar_text(setting["default"])
+
+
+# ------------------------------------------------------------------------------------------- the terminal
+
+
+def _table(columns: Sequence[str], right: int = 0, footer: bool = False) -> Table:
+    """A table whose last `right` columns hold numbers."""
+    table = Table(box=box.SIMPLE_HEAD, show_footer=footer, pad_edge=False)
+    for index, column in enumerate(columns):
+        numbers = index >= len(columns) - right
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers or index == 0)
+    return table
+
+
+def _console() -> Console:
+    # a pipe or a file has no width, so nothing is cut there
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return Console(width=wide, highlight=False, soft_wrap=False)

@@ -1,0 +1,1 @@
+"""Decoding with trained models: open a run, translate, search."""

@@ -1,0 +1,197 @@
+"""Beam search: the `size` best hypotheses of each sequence side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Bounds, Count, Positive
+from composer.errors import RunError
+from composer.inference.search import SPARSE, Hypothesis, Search, advance, prefill
+from composer.inference.state import reorder_state
+from composer.model.vocabulary import EOS, PAD
+
+Size = Annotated[int, Bounds(minimum=1, maximum=1000)]
+"""A number of hypotheses, 1 to 1000."""
+Penalty = Annotated[float, Bounds(minimum=0.0)]
+"""A number of 0 or more."""
+
+
+def beam(
+    search: Search,
+    *,
+    size: Size = 5,
+    length_penalty: Penalty = 0.6,
+    max_length: Count = 512,
+    max_ratio: Positive = 3.0,
+) -> list[list[Hypothesis]]:
+    """Beam search with a length penalty (Wu et al. 2016, section 7).
+
+    A hypothesis y of n tokens, eos counted, is ranked by log p(y) / ((5 + n) / 6) ^ length_penalty. A hypothesis that
+    ends keeps its place in the beam, so that the beam of the others narrows (Sutskever et al. 2014, section 3.2) and a
+    beam of 1 is greedy search. A sequence is done when nothing that is still growing could come to a better rank than
+    what is asked for; a hypothesis that was cut ranks behind all that ended.
+
+    Settings:
+        size: hypotheses side by side; 1 is greedy search
+        length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers
+        max_length: tokens of an answer at most, eos included; a longer one is cut
+        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
+    """
+    if search.n_best > size:
+        raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
+    log_p, position, known = prefill(search)
+    beams = started(search, known, search.limits(max_length, max_ratio), size)
+    layout = Layout.first(beams)
+    stops = set(beams.limit.tolist())
+    found: dict[int, list[Hypothesis]] = {}
+    for step in range(1, max(stops) + 1):
+        beams, parents, tokens = expand(beams, layout, log_p, step, length_penalty)
+        lay_out = step == 1
+        if lay_out or step in stops or search.is_check_due(step):
+            done = is_done(beams, step, length_penalty)
+            found |= endings(search, beams, done, step, length_penalty, found)
+            needed = int(beams.room[~done].sum())
+            if needed == 0:
+                break
+            lay_out |= needed <= SPARSE * len(layout.slots)
+        if lay_out:
+            going = (~done).nonzero()[:, 0]
+            beams, parents, tokens = Beams(*reorder_state(beams, going)), parents[going], tokens[going]
+            layout = Layout.of(beams.room, size)
+            position = position.kept(parents.flatten()[layout.slots])
+        else:
+            position = position.moved(parents.flatten()[layout.slots])
+        log_p, position = advance(search, tokens.flatten()[layout.slots], position)
+    return [found[row] for row in range(len(found))]
+
+
+class Beams(NamedTuple):
+    """The hypotheses of B sequences: K that grow, best first, and the N best that have ended."""
+
+    row: Tensor  # (B,) of the search
+    known: Tensor  # (B,) tokens of the forced prefix
+    limit: Tensor  # (B,) tokens at most beside it
+    room: Tensor  # (B,) how many may still grow
+    score: Tensor  # (B, K) sum of log p of those that grow; -inf where there is none
+    ids: Tensor  # (B, K, t) their tokens, the prefix left out
+    rank: Tensor  # (B, N) normalised score of those that have ended; -inf where there is none
+    ended_score: Tensor  # (B, N)
+    ended_ids: Tensor  # (B, N, t), padded
+
+    def penalty(self, tokens: int | Tensor, length_penalty: float) -> Tensor:
+        """What the score of a hypothesis is divided by; `tokens` without the prefix. -> (B, 1)"""
+        return ((5.0 + self.known + tokens) / 6.0).pow(length_penalty)[:, None]
+
+
+class Layout(NamedTuple):
+    """Where hypotheses stand in the batch: sequences whose beams have narrowed have fewer rows."""
+
+    slots: Tensor  # (R,) which of the B K hypotheses each row is
+    rows: Tensor  # (B, K) which row each hypothesis is; of those without one, a row of the same sequence
+
+    @classmethod
+    def first(cls, beams: Beams) -> Layout:
+        """Before the first step, one row for each sequence."""
+        batch, size = beams.score.shape
+        rows = torch.arange(batch, device=beams.score.device)
+        return cls(rows * size, rows[:, None].expand(-1, size))
+
+    @classmethod
+    def of(cls, room: Tensor, size: int) -> Layout:
+        """As many rows for each sequence as it has room, which is 1 or more."""
+        column = torch.arange(size, device=room.device)
+        slots = (column < room[:, None]).flatten().nonzero()[:, 0]
+        first = room.cumsum(0) - room
+        return cls(slots, first[:, None] + torch.minimum(column, room[:, None] - 1))
+
+
+def started(search: Search, known: Tensor, limits: Tensor, size: int) -> Beams:
+    """One empty hypothesis for each row of the search."""
+    batch, device = len(known), known.device
+    rows = torch.arange(batch, device=device)
+    score = torch.full((batch, size), -torch.inf, device=device)
+    score[:, 0] = known
+    none = torch.full((batch, search.n_best), -torch.inf, device=device)
+    empty = torch.empty(batch, size, 0, dtype=torch.long, device=device)
+    room = torch.full_like(rows, size)
+    return Beams(rows, search.known(), limits, room, score, empty, none, none, empty[:, : search.n_best])
+
+
+def expand(
+    beams: Beams, layout: Layout, log_p: Tensor, step: int, length_penalty: float
+) -> tuple[Beams, Tensor, Tensor]:
+    """All hypotheses with one more token. -> beams, the row each came from (B, K), its last token (B, K)"""
+    score, came_from, tokens = candidates(beams, layout, log_p)  # (B, K)
+    ids = torch.cat((take(beams.ids, came_from), tokens[..., None]), 2)  # (B, K, t)
+    ends = tokens == EOS
+    rank, ended_score, ended_ids = ranked(beams, score.masked_fill(~ends, -torch.inf), ids, step, length_penalty)
+    room = beams.room - (ends & (score > -torch.inf)).sum(1)
+    score, order = score.masked_fill(ends, -torch.inf).topk(score.shape[1])
+    beams = beams._replace(
+        room=room, score=score, ids=take(ids, order), rank=rank, ended_score=ended_score, ended_ids=ended_ids
+    )
+    return beams, layout.rows.gather(1, came_from.gather(1, order)), tokens.gather(1, order)
+
+
+def candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations, as many as there is room. -> scores, which of the K they continue, tokens, (B, K) each"""
+    batch, size = beams.score.shape
+    count = min(size, log_p.shape[1])  # more continuations of one hypothesis cannot be among the best
+    gain, chosen = log_p.max(-1, keepdim=True) if count == 1 else log_p.topk(count)  # (R, count)
+    total = beams.score.flatten()[layout.slots, None] + gain
+    grid = total.new_full((batch * size, count), -torch.inf).index_copy(0, layout.slots, total)
+    words = chosen.new_zeros(batch * size, count).index_copy(0, layout.slots, chosen)
+    score, index = grid.view(batch, -1).topk(size)
+    full = torch.arange(size, device=score.device) >= beams.room[:, None]
+    tokens = words.view(batch, -1).gather(1, index) + EOS
+    return score.masked_fill(full, -torch.inf), index.div(count, rounding_mode="floor"), tokens
+
+
+def ranked(beams: Beams, score: Tensor, ids: Tensor, step: int, length_penalty: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The best that have ended: those so far, and of `score` (B, K) those that are not -inf."""
+    rank = torch.cat((beams.rank, score / beams.penalty(step, length_penalty)), 1)  # (B, N + K)
+    before = torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD)
+    rank, order = rank.topk(beams.rank.shape[1])
+    return rank, torch.cat((beams.ended_score, score), 1).gather(1, order), take(torch.cat((before, ids), 1), order)
+
+
+def take(ids: Tensor, order: Tensor) -> Tensor:
+    """Rows of ids in another order. ids: (B, M, t), order: (B, n) -> (B, n, t)"""
+    return ids.gather(1, order[..., None].expand(-1, -1, ids.shape[2]))
+
+
+def is_done(beams: Beams, step: int, length_penalty: float) -> Tensor:
+    """Which sequences are done: nothing grows, or too long, or nothing that grows can still rank among the best.
+
+    log p only falls from here, and no answer is longer than the limit: so its penalty bounds every rank to come. (B,)
+    """
+    bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)
+    beaten = beams.rank[:, -1:] >= bound
+    return (beaten | (beams.limit <= step)[:, None])[:, 0]
+
+
+def endings(
+    search: Search, beams: Beams, done: Tensor, step: int, length_penalty: float, found: dict[int, list[Hypothesis]]
+) -> dict[int, list[Hypothesis]]:
+    """The answers of the sequences that are done and not yet found, by their row."""
+    here = [at for at in done.nonzero()[:, 0].tolist() if int(beams.row[at]) not in found]
+    if not here:
+        return {}
+    of = Beams(*reorder_state(beams, torch.tensor(here, device=done.device)))
+    cut_rank = (of.score / of.penalty(step, length_penalty)).tolist()
+    answers = {}
+    for at, row in enumerate(of.row.tolist()):
+        prefix = list(search.prefixes[row])
+        ended = zip(of.ended_ids[at].tolist(), of.ended_score[at].tolist(), of.rank[at].tolist(), strict=True)
+        cut = zip(of.ids[at].tolist(), of.score[at].tolist(), cut_rank[at], strict=True)
+        whole = [
+            Hypothesis(prefix + ids[: ids.index(EOS)], score, rank, True)
+            for ids, score, rank in ended
+            if rank > -torch.inf
+        ]
+        parts = [Hypothesis(prefix + ids, score, rank, False) for ids, score, rank in cut if rank > -torch.inf]
+        answers[row] = [*whole, *parts][: search.n_best]
+    return answers

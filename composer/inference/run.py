@@ -1,0 +1,250 @@
+"""A run that has been trained: its recipe, its tokenizers and its model, ready to translate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from composer.data.sources import TARGET, sources
+from composer.data.stories import encode_side, shape_of, story_fault
+from composer.data.tokenizer import Tokenizers
+from composer.errors import DataError, Fault, RunError, RunFailed
+from composer.inference.decode import DECODERS, Hypothesis, Row, decode_all
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.weights import load_weights
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from composer.viz.attention_maps import Alignment
+
+Decoding = Mapping[str, Mapping[str, Any]]
+"""A decoder's name with its settings, as a frozen recipe has it."""
+ASKED_ANEW = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
+"""What can be set for a run that has been trained: how it is asked, and about which data of its task."""
+MAX_BEAM = 1000
+
+
+class Translation(NamedTuple):
+    """A line of text, and the sum of the log-probabilities of its tokens. Not `ended`: cut at its maximum length."""
+
+    text: str
+    score: float
+    ended: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with."""
+
+    folder: RunDir
+    recipe: Recipe
+    tokenizers: Tokenizers
+    model: EncoderDecoder
+
+    def __fspath__(self) -> str:
+        """Its folder: what takes a run's folder takes an open run."""
+        return str(self.folder.path)
+
+    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
+        """The best translation of each line, as the recipe decodes, or with a beam of this size.
+
+        With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
+        the beginning of a text, and the answer the whole text. A blank line stays empty. Raises DataError.
+        """
+        found = translations([self], lines, decoding_of(self.recipe, beam))
+        return [best.text for best, *_ in found]
+
+    def evaluate(self, split: str = "test", data: str | Path | None = None) -> dict[str, Any]:
+        """All scores on a part of its data, by the names under which they are logged: `test/bleu` and so on.
+
+        data: where data files are looked up first. Raises RunError and DataError.
+        """
+        from composer.evaluation.evaluate import evaluate
+
+        return evaluate(self, split, data)
+
+    def report(self, output: str | Path | None = None, data: str | Path | None = None) -> Path:
+        """Writes the page of the run, `report.html` in its folder, and returns where it is.
+
+        Raises RunError and DataError.
+        """
+        from composer.viz.report import report
+
+        return report(self.folder.path, data=data, output=output)
+
+    def alignments(self, lines: Sequence[str]) -> list[Alignment]:
+        """What its attentions and memories read while it translates each line; a notebook shows each as heat maps.
+
+        Raises DataError and RunFailed.
+        """
+        from composer.viz.attention_maps import alignments
+
+        return alignments(self, lines)
+
+    def folders(self, data: str | Path | None = None) -> list[Path]:
+        """Where data files are looked up: in `data`, else where the run found them; then beside its recipe."""
+        known = [] if data is not None else self.folder.read().get("data", {}).get("folders", [])
+        return [*map(Path, known), *self.recipe.folders(data)]
+
+
+def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """The run in a folder, on the fastest device here. overrides: `key=value` settings of ASKED_ANEW.
+
+    Raises RunError where it is no run, has not finished, or its parts do not belong together; RecipeError.
+    """
+    run = open_untrained(path, overrides)
+    load_weights(run.model, run.folder.weights)
+    return run
+
+
+def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """As `open_run`, with random weights: the run need not have finished."""
+    folder = RunDir(Path(path))
+    folder.read()
+    for setting in overrides:
+        if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{each}." for each in ASKED_ANEW)):
+            told = ", ".join(f"`{each}`" for each in ASKED_ANEW)
+            raise RunError.of(
+                f"`{setting}` cannot be set for a run: only what starts with {told} can",
+                "write, for example, `decoding.beam.size=8`",
+            )
+    recipe = load(folder.recipe, overrides)
+    tokenizers = Tokenizers.load(folder.tokenizer)
+    missing = {*sources(recipe), TARGET} - set(tokenizers.sides)
+    if missing:
+        raise RunError.of(
+            f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes",
+            "take recipe.yaml and tokenizer.json from the same run",
+            str(folder.path),
+        )
+    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
+    return Run(folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
+
+
+def device_for(recipe: Recipe) -> torch.device:
+    """Where a run translates: on the accelerator that is there, unless the recipe says `accelerator: cpu`."""
+    wanted = torch.cuda.is_available() and recipe.trainer.get("accelerator") != "cpu"
+    return torch.device("cuda" if wanted else "cpu")
+
+
+def decoding_of(recipe: Recipe, beam: int | None = None) -> Decoding:
+    """How a recipe decodes; with a beam of this size if it is given, all else as the recipe has it."""
+    if beam is None:
+        return recipe.decoding
+    if not 1 <= beam <= MAX_BEAM:
+        raise RunError.of(f"a beam of {beam} cannot be", f"write a size from 1 to {MAX_BEAM}")
+    ((_, settings),) = recipe.decoding.items()
+    taken = DECODERS["beam"].__kwdefaults__ or {}
+    return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}
+
+
+def translations(
+    runs: Sequence[Run],
+    lines: Sequence[str],
+    decoding: Decoding,
+    prefixes: Sequence[str] | None = None,
+    n_best: int = 1,
+    first: int = 0,
+    origin: str = "",
+) -> list[list[Translation]]:
+    """The n best translations of each line by one run or several that vote, best first.
+
+    prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
+    for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
+    """
+    check_compatible(runs)
+    tokenizers, sides = runs[0].tokenizers, sources(runs[0].recipe)
+    full = [at for at, line in enumerate(lines) if line.strip()]
+    texts = {side: [""] * len(full) for side in sides}
+    for row, at in enumerate(full):
+        for side, text in zip(sides, columns(lines[at], sides, first + at + 1, origin), strict=True):
+            texts[side][row] = text
+    check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
+    begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
+    ids = {side: encode_side(runs[0].recipe, tokenizers, side, each) for side, each in texts.items()}
+    with oom_as_run_failed(ids):
+        found = decode_all(
+            [run.model for run in runs],
+            ids,
+            decoding,
+            tokenizers.encode(TARGET, begun),
+            n_best,
+            [first + at for at in full],
+        )
+    answers = [[Translation("", 0.0)] * n_best for _ in lines]
+    for at, hypotheses in zip(full, found, strict=True):
+        answers[at] = to_translations(tokenizers, hypotheses, n_best)
+    return answers
+
+
+@contextmanager
+def oom_as_run_failed(ids: Mapping[str, Sequence[Row]]) -> Iterator[None]:
+    """Turns a lack of memory into words."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
+            raise
+        longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
+        raise RunFailed.of(
+            f"out of memory; the longest of these lines has {longest:,} tokens",
+            "split long lines, or use a smaller beam",
+        ) from error
+
+
+def check_compatible(runs: Sequence[Run]) -> None:
+    """Raises RunError where runs cannot vote together."""
+    one = runs[0]
+    for other in runs[1:]:
+        if one.tokenizers.sha256 != other.tokenizers.sha256:
+            raise RunError.of(
+                f"the tokenizer is not that of {one.folder.path}, and the runs of an ensemble share one",
+                f"train this run with `--from {one.folder.path}`, or with the same tokenizer.json",
+                str(other.folder.path),
+            )
+
+
+def columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
+    """What each encoder reads of a line. Raises DataError."""
+    if len(sides) <= 1:
+        return [line][: len(sides)]
+    found = line.split("\t")
+    if len(found) != len(sides):
+        texts = "1 text" if len(found) == 1 else f"{len(found)} texts"
+        message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
+        fix = "put a tab between the texts, in this order"
+        raise DataError([Fault(origin, number, 1, "columns", "", message, fix, line[:200])])
+    return found
+
+
+def check_stories(recipe: Recipe, texts: Mapping[str, Sequence[str]], numbers: Sequence[int], origin: str) -> None:
+    """Raises DataError where a text of a side that is a story is none. numbers: of the texts' lines."""
+    fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
+    found = [
+        Fault(origin, number, 1, "story", "", message, fix, text[:200])
+        for side, column in texts.items()
+        if (shape := shape_of(recipe, side))
+        for number, text in zip(numbers, column, strict=True)
+        if (message := story_fault(text, shape))
+    ]
+    if found:
+        raise DataError(found)
+
+
+def to_translations(tokenizers: Tokenizers, row: Sequence[Hypothesis], n_best: int) -> list[Translation]:
+    """The texts of hypotheses, one line each. A tiny vocabulary may have fewer answers than n."""
+    texts = tokenizers.decode(TARGET, [each.ids for each in row])
+    # a model that knows bytes can write a line break
+    found = [
+        Translation(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text, each.score, each.ended)
+        for text, each in zip(texts, row, strict=True)
+    ]
+    return found + [Translation("", float("-inf"))] * (n_best - len(found))

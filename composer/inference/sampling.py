@@ -1,0 +1,176 @@
+"""One hypothesis for each row, followed to its end: greedy search and sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Bounds, Count, Positive
+from composer.errors import RunError
+from composer.inference.search import SPARSE, Hypothesis, Search, advance, prefill
+from composer.inference.state import reorder_state
+from composer.model.vocabulary import EOS
+
+Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
+"""A share, above 0 and at most 1."""
+Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)]
+"""Where random numbers start, a whole number of 0 or more."""
+Choose = Callable[[Tensor, int, Tensor], Tensor]
+"""log p of the tokens (R, V), how many have been chosen, each row's place among all (R,) -> columns of log p (R,)."""
+
+
+def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
+    """The most probable token at every position.
+
+    Settings:
+        max_length: tokens of an answer at most, eos included; a longer one is cut
+        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
+    """
+    if search.n_best > 1:
+        raise RunError.of(
+            f"greedy search finds one answer, and {search.n_best} are asked for",
+            f"use a beam: `--beam {search.n_best}`",
+        )
+    limits = search.limits(max_length, max_ratio)
+    return [[found] for found in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
+
+
+def sample(
+    search: Search,
+    *,
+    temperature: Positive = 1.0,
+    top_k: Count | None = None,
+    top_p: Share | None = None,
+    seed: Seed = 1,
+    max_length: Count = 512,
+    max_ratio: Positive = 3.0,
+) -> list[list[Hypothesis]]:
+    """Tokens drawn at random by their probability. A row's answers depend on the seed and its number, not on its batch.
+
+    Settings:
+        temperature: what the logits are divided by, above 0; the lower, the more probable the tokens
+        top_k: draw among this many most probable tokens only (Fan et al. 2018)
+        top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)
+        seed: where the random numbers start
+        max_length: tokens of an answer at most, eos included; a longer one is cut
+        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
+    """
+    limits = search.limits(max_length, max_ratio)
+    uniforms = draws(search, seed, int(limits.max()))  # (B N, L)
+
+    def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
+        return sample_from_cdf(
+            filter_top_k_top_p((log_p - log_p.amax(-1, keepdim=True)) / temperature, top_k, top_p),
+            uniforms[places, step],
+        )
+
+    found = decode_single(search, choose, limits, search.n_best)
+    return [
+        sorted(found[at : at + search.n_best], key=lambda each: -each.normalised)
+        for at in range(0, len(found), search.n_best)
+    ]
+
+
+class DecodeState(NamedTuple):
+    """What has been written so far; one row for each hypothesis in the batch."""
+
+    place: Tensor  # (R,) among all hypotheses of the search
+    limit: Tensor  # (R,) tokens at most
+    ids: Tensor  # (R, t) tokens so far, the forced prefix left out
+    length: Tensor  # (R,) how many of them count
+    score: Tensor  # (R,) sum of log p
+    done: Tensor  # (R,) bool
+
+    def extended(self, tokens: Tensor, gain: Tensor) -> DecodeState:
+        """With one more token for each row that is not done. tokens, gain: (R,)"""
+        tokens = tokens.masked_fill(self.done, EOS)
+        length = self.length + ~self.done
+        done = self.done | (tokens == EOS) | (length >= self.limit)
+        score = torch.where(self.done, self.score, self.score + gain)
+        return self._replace(ids=torch.cat((self.ids, tokens[:, None]), 1), length=length, score=score, done=done)
+
+
+def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -> list[Hypothesis]:
+    """`copies` hypotheses for each row, side by side. A row that is done leaves the batch."""
+    log_p, position, known = prefill(search)
+    if copies > 1:
+        rows = position.sequences.repeat_interleave(copies)
+        position, log_p = position.kept(rows), log_p[rows]
+    written = started(position.sequences, limits, known)
+    found: dict[int, Hypothesis] = {}
+    for step in range(int(limits.max())):
+        chosen = choose(log_p, step, written.place)
+        written = written.extended(chosen + EOS, log_p.gather(1, chosen[:, None])[:, 0])
+        if search.is_check_due(step + 1):
+            alive = (~written.done).nonzero()[:, 0]
+            if len(alive) == 0:
+                break
+            if len(alive) <= SPARSE * len(written.done):
+                found |= endings(search, written, copies)
+                written, position = DecodeState(*reorder_state(written, alive)), position.kept(alive)
+        log_p, position = advance(search, written.ids[:, -1], position)
+    found |= endings(search, written, copies)
+    return [found[place] for place in range(len(found))]
+
+
+def started(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
+    """Nothing written yet. sequences: (R,) the row of the search that each hypothesis answers."""
+    none = torch.zeros_like(sequences)
+    return DecodeState(
+        torch.arange(len(sequences), device=none.device),
+        limits[sequences],
+        none[:, None][:, :0],
+        none,
+        known[sequences],
+        none.bool(),
+    )
+
+
+def endings(search: Search, written: DecodeState, copies: int) -> dict[int, Hypothesis]:
+    """The hypotheses that are done, by their place."""
+    found = {}
+    columns = (written.place, written.length, written.score, written.done, written.ids)
+    for place, length, score, done, ids in zip(*(column.tolist() for column in columns), strict=True):
+        if done:
+            ended = ids[length - 1] == EOS
+            answer = ids[: length - 1] if ended else ids[:length]
+            found[place] = Hypothesis([*search.prefixes[place // copies], *answer], score, score, ended)
+    return found
+
+
+# ------------------------------------------------------------------------------------------- random numbers
+
+
+def draws(search: Search, seed: int, length: int) -> Tensor:
+    """Numbers between 0 and 1: for each copy of each row, one for each of `length` tokens. -> (B copies, length)"""
+    generator = torch.Generator()
+    rows = []
+    for number in search.numbers:
+        for copy in range(search.n_best):
+            generator.manual_seed(crc32(f"{seed} {number} {copy}".encode()))
+            rows.append(torch.rand(length, generator=generator))
+    return torch.stack(rows).to(search.device)
+
+
+def sample_from_cdf(values: Tensor, uniforms: Tensor) -> Tensor:
+    """The token at which the summed probabilities pass a number. values: (R, V), uniforms: (R,) -> (R,)"""
+    sums = values.double().softmax(-1).cumsum(-1)  # (R, V)
+    # of a number that is not below the last sum, the token is the last one that can be drawn at all
+    below = uniforms.double() * sums[:, -1]
+    return torch.searchsorted(sums, below[:, None], right=True)[:, 0].clamp(max=values.shape[1] - 1)
+
+
+def filter_top_k_top_p(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
+    """Scores with -inf for tokens that may not be drawn. (R, V) -> (R, V)"""
+    if top_k is not None and top_k < values.shape[1]:
+        values = values.masked_fill(values < values.topk(top_k).values[:, -1:], -torch.inf)
+    if top_p is not None and top_p < 1.0:
+        ordered, tokens = values.sort(descending=True)
+        probabilities = ordered.softmax(-1)
+        outside = probabilities.cumsum(-1) - probabilities >= top_p  # the first token that reaches it is inside
+        values = values.masked_fill(outside.scatter(1, tokens, outside), -torch.inf)
+    return values

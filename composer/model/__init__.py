@@ -1,0 +1,1 @@
+"""From a resolved recipe to an encoder-decoder: build, plan, save weights."""

@@ -1,0 +1,435 @@
+"""What a recipe will cost, and whether it can be built: the model on the meta device, by the same code as `build`.
+
+Parameters are counted, FLOPs and state bytes measured, for one pair of `TOKENS` source and target tokens. Autograd runs
+there too: a parameter that the loss does not reach is a fault (it would never learn, and several devices trip over it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from blocks.core.contract import Block, Path, State, Stream
+from composer.errors import RecipeError
+from composer.model.builder import AUTHOR, Builder, encoder_stacks
+from composer.model.embeddings import OneHot
+from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs
+from composer.model.tracing import RecordingBuilder
+from composer.model.vocabulary import PAD, bound
+from composer.recipe.recipe import Recipe, path_as_written
+
+TOKENS = 32
+"""Source and target tokens of the pair for which FLOPs and state bytes are given."""
+FEW = 4
+"""Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""
+MOST_CALLS = 100_000
+"""Calls of blocks for one pair: a model with more would train for ever."""
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One block of the recipe with all that stands inside it. FLOPs and bytes are those of one pair of `TOKENS`.
+
+    `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its `as`, `reads` what
+    it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `frozen`, and
+    `reads_stream` whether anything depends on the stream that arrives.
+    """
+
+    path: str
+    block: str
+    width: int
+    parameters: int
+    flops: int
+    state_bytes: int
+    loops: str = ""
+    name: str = ""
+    reads: tuple[str, ...] = ()
+    columns: int = 0
+    place: Path = ()
+    reads_stream: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows in the order of the recipe, and the totals; `vocabularies` are bounds from the tokenizer."""
+
+    rows: tuple[PlanRow, ...]
+    parameters: int
+    flops: int
+    state_bytes: int
+    tokens: int
+    vocabularies: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
+        data = asdict(self)
+        return {"blocks": data.pop("rows"), **data}
+
+
+@dataclass
+class Tally:
+    """What was seen of one block: its FLOPs, and the bytes of state after its last position."""
+
+    flops: int = 0
+    state_bytes: int = 0
+
+
+class BlockFailed(Exception):
+    """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
+
+    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
+        super().__init__(message)
+        self.block, self.message, self.fix, self.code = block, message, fix, code
+
+
+def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
+    """Builds and runs `recipe` without memory. Raises RecipeError with every fault of its model.
+
+    `vocabularies` are the sizes that a run has found, by data key; without them they are what the tokenizer is told.
+    """
+    vocabularies = vocabularies or vocabulary_bounds(recipe)
+    builder = RecordingBuilder(recipe)
+    with torch.device("meta"):
+        model = builder.model(vocabularies)
+    builder.finish()
+    try:
+        tallies, flops = measure(model)
+        with wrapped(model, blamed):
+            find_unreached(builder, model)
+            find_nothing_to_sample(builder, model)
+            find_memory(builder, model)
+    except BlockFailed as failed:
+        builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
+        raise RecipeError(builder.faults) from failed.__cause__
+    builder.finish()
+    rows = tuple(plan_rows(builder, model, tallies))
+    decoder = tallies.get(id(model.decoder), Tally())
+    return Plan(rows, parameters_of(model), flops, decoder.state_bytes, TOKENS, vocabularies)
+
+
+def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
+    """An upper bound for each vocabulary, by data key: the size that the tokenizer is told."""
+    keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
+    return {key: bound(recipe.dataset["tokenizer"], key == "target") for key in (*keys, "target")}
+
+
+def measure(model: EncoderDecoder) -> tuple[dict[int, Tally], int]:
+    """FLOPs and state bytes of every block (by the module's id), and the FLOPs of the whole, in evaluation mode."""
+    tallies: dict[int, Tally] = {}
+    model.eval()
+    # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
+    counter = FlopCounterMode(display=False)
+    with counter, torch.enable_grad(), wrapped(model, Meter(counter, tallies).counted):
+        model(example_sources(model), example(model))
+    model.train()
+    return tallies, counter.get_total_flops()
+
+
+@contextmanager
+def wrapped(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
+    """While entered, `start`, `forward` and `mask` of every block are what `wrap` makes of them."""
+    names = ("start", "forward", "mask")
+    found = [block for block in model.modules() if isinstance(block, Block)]
+    for block in found:
+        for name in names:
+            # Set on the instance, so that it is found before the class's own and can be taken away again.
+            setattr(block, name, wrap(block, name))
+    try:
+        yield
+    finally:
+        for block in found:
+            for name in names:
+                delattr(block, name)
+
+
+@dataclass
+class Meter:
+    """Adds to the tally of every block, by its id, what its calls cost. Raises BlockFailed where one fails."""
+
+    counter: FlopCounterMode
+    tallies: dict[int, Tally]
+    calls: int = 0
+
+    def counted(self, block: Block, name: str) -> Callable[..., Any]:
+        """What stands for the method of that name while the block is metered."""
+        call, tally = blamed(block, name), self.tallies.setdefault(id(block), Tally())
+
+        def counted(*given: Any) -> Any:
+            self.calls += bool(block.path)
+            if self.calls > MOST_CALLS:
+                raise too_often(block)
+            before = self.counter.get_total_flops()
+            result = call(*given)
+            tally.flops += self.counter.get_total_flops() - before
+            # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
+            if name == "forward":
+                tally.state_bytes += state_bytes(result[1]) - state_bytes(given[1])
+            elif name == "start":
+                tally.state_bytes += state_bytes(result)
+            return result
+
+        return counted
+
+
+def too_often(block: Block) -> BlockFailed:
+    """That a model takes more steps than anybody waits for."""
+    message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
+    return BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
+
+
+def blamed(block: Block, name: str) -> Callable[..., Any]:
+    """A method of a block, for whose failure the block answers that stands innermost in the recipe."""
+    call = getattr(block, name)
+
+    def judged(x: Tensor, *rest: Any) -> Any:
+        try:
+            result = call(x, *rest)
+        except Exception as error:  # a plug-in's block may raise anything
+            if not block.path or isinstance(error, BlockFailed):
+                raise
+            told = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {type(error).__name__}: {error}"
+            raise BlockFailed(block, told, fix_of(block, x)) from error
+        lie = lie_of(block, name, result) if block.path else ""
+        if lie:
+            raise BlockFailed(block, lie, fix_of(block, x))
+        return result
+
+    return judged
+
+
+def fix_of(block: Block, x: Tensor) -> str:
+    """What to do about a block that fails where x arrives: maybe it was never meant for grids."""
+    if x.dim() != 4:
+        return AUTHOR
+    return (
+        f"put `- column: 0`, `- sum` or `- flatten` before it; its author refuses a grid with "
+        f'`self.out = site.sequence("{block.path[-1]}")`'
+    )
+
+
+def lie_of(block: Block, name: str, result: Any) -> str:
+    """How what a method returned differs from what the contract or the block itself promises; "" where it does not."""
+    word = block.path[-1]
+    if name == "mask":
+        return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
+    if name == "start":
+        return "" if is_state(result) else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor) and is_state(result[1])):
+        return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
+    if is_of(result[0], block.out):
+        return ""
+    said = f"`{word}` says that it leaves {block.out.described}, {block.out.width} wide"
+    return f"{said}, and leaves {tuple(result[0].shape)}"
+
+
+def is_state(state: Any) -> bool:
+    """Whether a value is a tensor or a tuple of states."""
+    return isinstance(state, Tensor) or (isinstance(state, tuple) and all(map(is_state, state)))
+
+
+def is_of(y: Tensor, out: Stream) -> bool:
+    """Whether a tensor is what its stream says, but for the number of positions."""
+    return y.shape[2:] == ((out.columns, out.width) if out.grid else (out.width,))
+
+
+def state_bytes(state: State) -> int:
+    """Bytes of all leaves of a state."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
+
+
+def example(model: EncoderDecoder, tokens: int = TOKENS) -> Tensor:
+    """Ids of one sentence of so many tokens, on the device of the model."""
+    return torch.ones(1, tokens, dtype=torch.long, device=model.device)
+
+
+def example_sources(model: EncoderDecoder, tokens: int = TOKENS) -> dict[str, Tensor]:
+    """One such sentence for each encoder; of a story, so many of them."""
+    return {key: example_source(model, encoder, tokens) for key, encoder in model.readers().items()}
+
+
+def example_source(model: EncoderDecoder, encoder: Encoder, tokens: int) -> Tensor:
+    """What one encoder reads."""
+    ids = example(model, tokens)
+    return ids[..., None].expand(-1, -1, encoder.columns) if encoder.columns else ids
+
+
+def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
+    """Adds a fault for each parameter that the loss does not reach: for the outermost thing that lost it."""
+    tables = [each.embedding.table for each in model.readers().values() if isinstance(each.embedding, OneHot)]
+    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
+    with torch.enable_grad():
+        loss = loss_of(builder.recipe, model)
+        try:
+            loss.backward()
+        except Exception as error:  # a plug-in may bring gradients of its own
+            raise BlockFailed(model.decoder, f"no gradient can be computed: {type(error).__name__}: {error}") from error
+    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
+    for leaf in leaves:
+        leaf.grad = None
+    for table in tables:
+        table.requires_grad_(False)
+    paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
+    for encoder in model.readers().values():
+        # The embedding may be the target's too; a stack without parameters has nothing else to go by.
+        own = parameters_in(encoder.stack) or parameters_in(encoder) or {id(each) for each in encoder.buffers()}
+        if own <= unreached:
+            builder.fault(
+                "unused",
+                paths[encoder.memory],
+                f"nothing reads `{encoder.memory}`, so it would never learn",
+                "add a `cross_attention` that reads it, or remove it",
+            )
+            unreached -= {id(parameter) for parameter in encoder.parameters()}
+    for block in model.modules():
+        if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
+            own, inner = parameters_in(block), inner_parameters(block)
+            if own & unreached and (own <= unreached or (own - inner) & unreached):
+                builder.fault(
+                    "unused",
+                    block.path,
+                    "the result does not depend on this block's parameters: nothing reads what it makes",
+                    "read it, or remove it",
+                )
+                unreached -= own
+    if not builder.faults:
+        find_unread(builder, model, unreached)
+
+
+def loss_of(recipe: Recipe, model: EncoderDecoder) -> Tensor:
+    """What stands for the loss of one pair: the sum of its logits, and all that blocks add in training."""
+    facts = torch.zeros(1, FEW if recipe.dataset.get("babi") else 0, dtype=torch.long, device=model.device)
+    penalties: dict[str, list[Tensor]] = {}
+    beside = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
+    logits = model(example_sources(model, FEW), example(model, FEW), beside)
+    return torch.stack([logits.sum(), *(each for name in penalties for each in penalties[name])]).sum()
+
+
+def find_unread(builder: Builder, model: EncoderDecoder, unreached: set[int]) -> None:
+    """Adds a fault for each encoder or decoder that makes nothing of its own tokens."""
+    paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
+    embeddings = {paths[each.memory]: each.embedding for each in model.readers().values()}
+    for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
+        if embedding is not None and parameters_in(embedding) & unreached:
+            builder.fault(
+                "unused",
+                path,
+                "nothing here reads the tokens, so their embedding would never learn",
+                "read the stream or `input`, or share the embedding with `output: {tie: ...}`",
+            )
+
+
+def find_nothing_to_sample(builder: Builder, model: EncoderDecoder) -> None:
+    """Adds a fault where the decoder reads no tokens and scheduled sampling should replace some."""
+    if model.embedding is None and builder.recipe.training["scheduled_sampling"]:
+        builder.fault(
+            "unused",
+            ("training", "scheduled_sampling"),
+            "the decoder reads no tokens, so none of them can be replaced",
+            "remove it",
+        )
+
+
+def parameters_in(block: nn.Module) -> set[int]:
+    """The ids of all parameters of a block."""
+    return {id(parameter) for parameter in block.parameters()}
+
+
+def inner_parameters(block: Block) -> set[int]:
+    """The ids of those that the blocks inside have."""
+    inner = (each for each in block.modules() if isinstance(each, Block) and each is not block)
+    return set().union(*(parameters_in(each) for each in inner))
+
+
+def find_memory(builder: Builder, model: EncoderDecoder) -> None:
+    """Adds a fault where `viterbi` is to search with a decoder that remembers more than the last token."""
+    if "viterbi" in builder.recipe.decoding and not builder.faults and has_state(model):
+        builder.fault(
+            "markov",
+            ("decoding",),
+            "`viterbi` needs a decoder whose next token depends on the last one alone, and this one remembers more",
+            "write `decoding: {beam: {size: 5}}`; what remembers is recurrence, self-attention, convolution "
+            "and memories",
+        )
+
+
+def has_state(model: EncoderDecoder) -> bool:
+    """Whether the decoder's next token depends on more than the last one: a step changes a number in its state.
+
+    Whole numbers count positions, and what a step leaves as it was is the same tensor.
+    """
+    with torch.no_grad():
+        ids = example(model, FEW)
+        memories = model.encode(example_sources(model, FEW), room=ids != PAD)
+        before = model.start(memories, 1)
+        after = model.step(ids[:, :1], before, memories)[1]
+    return any(
+        new is not old and new.is_floating_point() and new.numel() > 0
+        for old, new in zip(state_leaves(before), state_leaves(after), strict=True)
+    )
+
+
+def state_leaves(state: State) -> Iterator[Tensor]:
+    """The tensors of a state, in order."""
+    if isinstance(state, Tensor):
+        yield state
+    else:
+        for part in state:
+            yield from state_leaves(part)
+
+
+def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[PlanRow]:
+    """One row for each place in the recipe, in its order; a place built several times (a repeat) is summed."""
+    recipe = builder.recipe
+    for key, _, path, _ in encoder_stacks(recipe.model):
+        encoder = model.readers()[key]
+        stream = Stream(encoder.embedding.embedding_dim, columns=encoder.columns)
+        yield plan_row(recipe, path, "embedding", [encoder.embedding], stream, tallies)
+        yield from block_rows(builder, encoder.stack, {key: Tally(each.flops) for key, each in tallies.items()})
+    written = [model.embedding] if model.embedding is not None else []
+    yield plan_row(recipe, ("model", "decoder"), "embedding", written, Stream(model.width), tallies)
+    yield from block_rows(builder, model.decoder, tallies)
+    yield plan_row(recipe, ("model", "output"), "output", [model.output], Stream(model.vocabulary), tallies)
+
+
+def block_rows(builder: RecordingBuilder, stack: nn.Module, tallies: Mapping[int, Tally]) -> Iterator[PlanRow]:
+    """The rows of all blocks below `stack`."""
+    places: dict[Path, list[Block]] = {}
+    for block in (each for each in stack.modules() if isinstance(each, Block) and each.path):
+        places.setdefault(block.path, []).append(block)
+    for path, built in places.items():
+        told = plan_row(builder.recipe, path, str(path[-1]), built, built[-1].out, tallies)
+        yield replace(
+            told,
+            loops=built[0].loops,
+            name=builder.names[path],
+            reads=tuple(builder.reads[path]),
+            reads_stream=built[0].reads_stream,
+        )
+
+
+def plan_row(
+    recipe: Recipe, path: Path, word: str, built: list[Any], out: Stream, tallies: Mapping[int, Tally]
+) -> PlanRow:
+    """The row of what was built at one place."""
+    seen = [tallies.get(id(module), Tally()) for module in built]
+    return PlanRow(
+        path_as_written(recipe, path),
+        word,
+        out.width,
+        parameters_of(nn.ModuleList(built)),
+        sum(each.flops for each in seen),
+        sum(each.state_bytes for each in seen),
+        columns=out.columns,
+        place=path,
+    )
+
+
+def parameters_of(model: nn.Module) -> int:
+    """How many numbers a model learns, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

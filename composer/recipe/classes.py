@@ -1,0 +1,2316 @@
+"""The recipe language as Python classes: `Residual([Norm("rms")])` is `residual: [{norm: rms}]`.
+
+    from composer.recipe.classes import CrossAttention, Data, FeedForward, Model, NumberWordsTask, Recipe
+    from composer.recipe.classes import Residual, SelfAttention
+
+    small = Recipe(
+        data=Data(generate=NumberWordsTask()),
+        model=Model(
+            width=64,
+            encoder=[Residual([SelfAttention(heads=4)])],
+            decoder=[Residual([SelfAttention(heads=4)]), CrossAttention(), Residual([FeedForward(hidden=128)])],
+        ),
+    )
+    small.save("small.yaml")
+    small.recipe().plan()
+
+Only what is given is written. A name that Python keeps for itself has a `_` behind it: `from_`, `as_`. `Var("width")`
+is `${width}`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
+of a file. Generated from the schema by `seqcomposer schema --write`; do not edit.
+"""
+
+# fmt: off
+# ruff: noqa: E501, RUF022
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from composer.recipe.deserialization import read_recipe
+from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot, Unset, Var
+
+
+class Block(RecipeObject):
+    """A block: its name, or its name with settings."""
+
+
+class Optimizer(RecipeObject):
+    """One of the optimizers: its name, or its name with settings."""
+
+
+class Decoder(RecipeObject):
+    """One of the decoders: its name, or its name with settings."""
+
+
+class Schedule(RecipeObject):
+    """One of the schedules: its name, or its name with settings."""
+
+
+class Task(RecipeObject):
+    """One of the tasks: its name, or its name with settings."""
+
+
+class Tokenizer(RecipeObject):
+    """One of the tokenizers: its name, or its name with settings."""
+
+
+class Initialization(RecipeObject):
+    """One of the initializations: its name, or its name with settings."""
+
+
+AnyBlock = Block | Literal["aligned", "blank", "cgru", "column", "condense", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "norm", "nram", "ntm", "pool", "positions", "queue_memory", "reverse", "rnn", "scale", "self_attention", "stack_memory", "sum", "supporting_facts"] | Var | Mapping[str, Any]
+AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
+AnyDecoder = Decoder | Literal["beam", "greedy", "sample", "viterbi"] | Var | Mapping[str, Any]
+AnySchedule = Schedule | Literal["constant", "cosine", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
+AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
+AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
+AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform_scaling"] | Var | Mapping[str, Any]
+Stack = Sequence[AnyBlock]
+"""Blocks, the first one first."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Recipe(RecipeObjectRoot):
+    """A seqcomposer recipe: what to train, on what, and how.
+
+    recipe_: The version of the recipe language.
+    name: The name of the recipe and of its runs; the file's name without it.
+    description: What it is for, in a sentence.
+    extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
+        is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the store.
+    vars: Values with names; `${name}` stands for one anywhere in the recipe.
+    data: What is trained on.
+    model: What is trained.
+    training: How it is trained.
+    decoding: How the target is searched; default 'greedy'.
+    trainer: Lightning's own arguments.
+    logging: Where metrics go.
+    """
+    recipe_: Literal[1] | Var | Unset | None = 1
+    name: str | Var | Unset | None = UNSET
+    description: str | Var | Unset | None = UNSET
+    extends: str | Sequence[str | Mapping[str, Any] | Var] | Mapping[str, Any] | Var | Unset | None = UNSET
+    vars: Mapping[str, Any] | Unset | None = UNSET
+    data: Data | Mapping[str, Any] | Unset | None = UNSET
+    model: Model | Mapping[str, Any] | Unset | None = UNSET
+    training: Training | Mapping[str, Any] | Unset | None = UNSET
+    decoding: AnyDecoder | Unset | None = UNSET
+    trainer: Trainer | Mapping[str, Any] | Unset | None = UNSET
+    logging: Logging | Mapping[str, Any] | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BabiData(RecipeObject):
+    """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
+
+    folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then beside the recipe.
+    tasks: The numbers of the tasks, a list; several are trained on together.
+    val: The share of the training questions that the training is watched with and not trained on; 0 is none;
+        default 0.1.
+    words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused; default 16.
+    sentences: Of a longer story only the last so many sentences are read; default 50.
+    """
+    folder: str | Var
+    tasks: Sequence[int | Var] | Var
+    val: float | Var | Unset = UNSET
+    words: int | Var | Unset = UNSET
+    sentences: int | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ActiveMemory(Block, word="active_memory"):
+    """The decoder of the Extended Neural GPU (Kaiser & Bengio 2016, section 3): one step of the memory for each
+    symbol.
+
+    stack: The blocks f; they keep the grid. `tape` is the output tape, a grid as wide as what arrives here.
+    from_: The memory to start from, a grid: an encoder's name, or `encoder.x` for its output named x. The only
+        encoder where there is one.
+    write: The columns of the tape that a symbol is written to: first, as in the paper's equation, or all, as in its
+        authors' code; default 'first'.
+    recompute: Whether a step's inner values are computed again for the gradients, which takes more time and less
+        memory; default False.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    from_: str | Var | Unset | None = UNSET
+    write: Literal["first", "all"] | Var | Unset = UNSET
+    recompute: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Add(Block, word="add"):
+    """The stream and named outputs, summed: y_t = scale (x_t + a_t + b_t ...).
+
+    of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
+    scale: What the sum is multiplied by, above 0; sqrt(0.5) keeps the variance of two (Gehring et al. 2017);
+        default 1.0.
+    as_: The name of the output, for later blocks.
+    """
+    of: str | Sequence[str | Var] | Var = field(kw_only=False)
+    scale: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Aligned(Block, word="aligned"):
+    """A memory's states in place of the stream, one for each position (as Kaiser & Bengio 2016 read the Neural GPU's).
+
+    from_: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
+        there is one; with two it must be given.
+    as_: The name of the output, for later blocks.
+    """
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Blank(Block, word="blank"):
+    """Zeros in place of the stream: y_t = 0.
+
+    width: The width that comes out, `model.width` unless given.
+    as_: The name of the output, for later blocks.
+    """
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Cgru(Block, word="cgru"):
+    """A convolutional gated recurrent unit (Kaiser & Sutskever 2016, section 2), one step from a grid to the next.
+
+    kernel: Positions, then columns, that each convolution sees; one of 1 x 1 makes each cell a gru; default [3, 3].
+    gates: g: cutoff, 1.2 sigmoid(z) - 0.1 cut to 0 and 1; plain, sigmoid(z); hard, (1 + z) / 2 cut to 0 and 1;
+        default 'cutoff'.
+    candidate: What makes the new values: tanh, or hard, which is z cut to -1 and 1; default 'tanh'.
+    bias: What B' and B'' are at first; at 1 the unit begins by keeping most of s; default 1.0.
+    diagonal: Whether the gates are diagonal: a third of the features is taken from the position before, a third
+        from the one after, in place of s in u * s (Freivalds & Liepins 2018, section 3); default False.
+    dropout: Probability of dropping a value of s, 0 <= dropout < 1; default 0.0.
+    dropout_by: What that is for a row of n positions: rate, as it is; length, times 8 / n (as Kaiser & Sutskever's
+        code has it); sqrt_length, times 3 / sqrt(n) (Kaiser & Bengio's); default 'rate'.
+    saturation: Weight of the cost of gates that are nearly 0 or 1, and of a hard candidate nearly -1 or 1: the mean
+        of what their arguments exceed nine tenths of the limit by (Freivalds & Liepins 2018, section 3); default
+        0.0.
+    with_: The name of another grid p to read; inside `active_memory`, `tape` is the output tape.
+    as_: The name of the output, for later blocks.
+    """
+    kernel: Sequence[int | Var] | Var | Unset = field(default=UNSET, kw_only=False)
+    gates: Literal["cutoff", "plain", "hard"] | Var | Unset = UNSET
+    candidate: Literal["tanh", "hard"] | Var | Unset = UNSET
+    bias: float | Var | Unset = UNSET
+    diagonal: bool | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
+    dropout_by: Literal["rate", "length", "sqrt_length"] | Var | Unset = UNSET
+    saturation: float | Var | Unset = UNSET
+    with_: str | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Column(Block, word="column"):
+    """One column of a grid: y_t = s[t, index] (what the Neural GPU's outputs are read from), 0 where no cell is real.
+
+    index: Which column, from 0; default 0.
+    as_: The name of the output, for later blocks.
+    """
+    index: int | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Concat(Block, word="concat"):
+    """The stream, then named outputs, side by side: y_t = [x_t; a_t; b_t ...].
+
+    of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
+    as_: The name of the output, for later blocks.
+    """
+    of: str | Sequence[str | Var] | Var = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Condense(Block, word="condense"):
+    """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each feature on its own.
+
+    max_length: Tokens of the longest row for which each layer has a kernel of its own, 1 or more; default 256.
+    activation: What is applied after each convolution; default 'tanh'.
+    as_: The name of the output, for later blocks.
+    """
+    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Conv(Block, word="conv"):
+    """Convolution over the positions (with glu: Gehring et al. 2017, section 3.2; dilated: van den Oord et al. 2016).
+
+    kernel: How many positions are read at once, 1 or more; default 3.
+    activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside; default
+        'none'.
+    dilation: Distance between two positions that are read, 1 or more; default 1.
+    stride: Distance between two positions that come out, 1 or more; above 1 in an encoder only; default 1.
+    width: The width that comes out; `model.width` unless given.
+    depthwise: Whether each feature has a kernel of its own and reads no other (Kalchbrenner & Blunsom 2013, section
+        3.1); the width that arrives is kept; default False.
+    weight_norm: Whether the weights of each output are a gain times a direction, g v / |v| (Salimans & Kingma 2016,
+        equation 2); default False.
+    as_: The name of the output, for later blocks.
+    """
+    kernel: int | Var | Unset = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    dilation: int | Var | Unset = UNSET
+    stride: int | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    depthwise: bool | Var | Unset = UNSET
+    weight_norm: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Conv2d(Block, word="conv2d"):
+    """Convolution over a grid, centred: y[t, w] = f(sum_ij W_ij s[t + i - l, w + j - m] + b).
+
+    kernel: Positions, then columns, that are read at once; default [3, 3].
+    activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside; default
+        'none'.
+    width: The width that comes out; `model.width` unless given.
+    as_: The name of the output, for later blocks.
+    """
+    kernel: Sequence[int | Var] | Var | Unset = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CrossAttention(Block, word="cross_attention"):
+    """Attention over a memory: softmax of scores, y_t = sum_s softmax_s(e_ts) v_s.
+
+    heads: How many heads; they divide `model.width`, and for the scores that return the values as they are the
+        memory's width: each head compares by itself and reads its share of the values; default 1.
+    score: scaled_dot | dot | general | additive | location | fine_grained; default 'scaled_dot'.
+    from_: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
+        there is one; with two it must be given. Several in a list are read by one softmax, with linear maps of its
+        own for the values of each, to `model.width` (flat: Libovicky and Helcl 2017, section 3.1).
+    query: A name that is read in place of the stream, as `prev.state`; of one position for all, by all.
+    keys: What the keys are made of, where the memory is another output of the same encoder. By default `from`.
+    values: What is read, likewise.
+    local: none | monotonic | predicted. Where to look: at all, or at a window around p_t = t, or around p_t = S
+        sigmoid(v.tanh(W q)) of the row's S positions, its weights times exp(-2 (s - p_t)^2 / window^2) (Luong et
+        al. 2015, section 3.2); default 'none'.
+    window: How many positions it reaches to each side of p_t; 10 unless it is said.
+    merge: concat | average. What the heads' weights do: each reads its share of the values, or their mean reads the
+        whole; default 'concat'.
+    max_length: How many positions the score `location` has a row for; later ones are not seen.
+    sqrt_length: Whether what is read is multiplied by sqrt(S), S the row's length (Gehring et al. 2017, 3.5);
+        default False.
+    dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    score: Literal["scaled_dot", "dot", "general", "additive", "location", "fine_grained"] | Var | Unset = UNSET
+    from_: str | Sequence[str | Var] | Var | Unset | None = UNSET
+    query: str | Var | Unset | None = UNSET
+    keys: str | Var | Unset | None = UNSET
+    values: str | Var | Unset | None = UNSET
+    local: Literal["none", "monotonic", "predicted"] | Var | Unset = UNSET
+    window: int | Var | Unset | None = UNSET
+    merge: Literal["concat", "average"] | Var | Unset = UNSET
+    max_length: int | Var | Unset | None = UNSET
+    sqrt_length: bool | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DequeMemory(Block, word="deque_memory"):
+    """A continuous double-ended queue (Grefenstette et al. 2015, section 3.3, equations 6 to 11).
+
+    width: The width of a value; `model.width` unless given. What is read, top then bottom, is twice as wide.
+    initial_state: zeros (an empty deque) | {copy: MEMORY.x} (the cells of another deque_memory); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DiscreteStacks(Block, word="discrete_stacks"):
+    """Stacks of numbers with soft actions (Joulin & Mikolov 2015, section 3.2, equations 3 to 6).
+
+    stacks: How many stacks, each with actions of its own, 1 or more; default 10.
+    depth: How many numbers are read of each, from its top, 1 to `cells`; default 2.
+    cells: How many numbers a stack holds, 1 or more; what is pushed below the last one is lost; default 64.
+    no_op: Whether an action is to leave a stack as it is; default True.
+    rounding: none | evaluation: whether, outside training, the likeliest action alone is taken; default 'none'.
+    initial_state: zeros (empty stacks) | {copy: MEMORY.x} (the stacks of another discrete_stacks); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    stacks: int | Var | Unset = field(default=UNSET, kw_only=False)
+    depth: int | Var | Unset = UNSET
+    cells: int | Var | Unset = UNSET
+    no_op: bool | Var | Unset = UNSET
+    rounding: Literal["none", "evaluation"] | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Dropout(Block, word="dropout"):
+    """Dropout (Srivastava et al. 2014): each value is zero with probability `rate`, else divided by 1 - rate.
+
+    rate: Probability of dropping, 0 <= rate < 1; `model.dropout` unless given; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FeedForward(Block, word="feed_forward"):
+    """Position-wise feed-forward network (Vaswani et al. 2017, section 3.3; gated forms: Shazeer 2020).
+
+    hidden: Inner width, after a gate; 4 times the width that arrives unless given.
+    activation: What stands between the two maps; default 'relu'.
+    dropout: Probability of dropping an inner unit, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    hidden: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Flatten(Block, word="flatten"):
+    """The cells of a grid one after another, position by position: y_(t W + w) = s[t, w].
+
+    as_: The name of the output, for later blocks.
+    """
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Grid(Block, word="grid"):
+    """The Neural GPU's mental image: the stream in column 0, zeros in all others (Kaiser & Sutskever 2016, section 2).
+
+    columns: Columns W of the grid, 1 or more; default 4.
+    room: How many times as long as the question the answer may be, 1 or more; 1 is no longer than it; default 2.0.
+    as_: The name of the output, for later blocks.
+    """
+    columns: int | Var | Unset = field(default=UNSET, kw_only=False)
+    room: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Highway(Block, word="highway"):
+    """A highway connection (Srivastava et al. 2015, section 2) around a stack.
+
+    stack: The blocks f; they keep the width and the length.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Identity(Block, word="identity"):
+    """Hands on what arrives, y = x: an empty branch, or a place for a name.
+
+    as_: The name of the output, for later blocks.
+    """
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Linear(Block, word="linear"):
+    """A linear map: y = f(W x + b). With glu and swiglu W is twice as wide and one half gates the other.
+
+    width: The width that comes out; `model.width` unless given.
+    activation: What is applied to the result; default 'none'.
+    bias: Whether there is a bias b; default True.
+    weight_norm: Whether each row of W is a gain times a direction, g v / |v| (Salimans & Kingma 2016, equation 2);
+        default False.
+    as_: The name of the output, for later blocks.
+    """
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    bias: bool | Var | Unset = UNSET
+    weight_norm: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Maxout(Block, word="maxout"):
+    """Maxout (Goodfellow et al. 2013, section 3; after a decoder: Bahdanau et al. 2015, appendix A.2.2).
+
+    pieces: How many linear maps, 1 or more; default 2.
+    width: The width that comes out; `model.width` unless given.
+    as_: The name of the output, for later blocks.
+    """
+    pieces: int | Var | Unset = field(default=UNSET, kw_only=False)
+    width: int | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MemoryNetwork(Block, word="memory_network"):
+    """End-to-end memory network (Sukhbaatar et al. 2015, sections 2 and 4.1), over sentences of words.
+
+    from_: The memory to read: a grid's positions are sentences and its columns their words; the positions of a
+        sequence are sentences of one word. The only encoder where there is one.
+    query: The memory whose words are the question, a sequence; all positions then get the same answer, and the
+        stream is not read. Without it each position of the stream asks, x_t B.
+    hops: How often the memory is read, 1 or more; default 3.
+    width: Features of u; `model.width` unless it is said.
+    tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
+        wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k; default 'adjacent'.
+    encoding: position | bag. Whether l is as above, or 1; default 'position'.
+    time: For how many sentences back T has a row, those before share the last; 0 is without T; default 50.
+    noise: In training up to this share of empty sentences is put between the others in T, 0 <= noise < 1; default
+        0.1.
+    linear_start: The share of the training, 0 to 1, in which p has no softmax; default 0.0.
+    slots: How many sentences the softmax has before it at least, the missing ones empty, u.0 = 0 (the authors' code
+        has 50): a hop may then read next to nothing. 0 is none but the story's own; default 0.
+    answer: state | words. What leaves: the last u, or u C of the last hop's C, a score for each word where words
+        are `one_hot`; with the output `identity` this is the paper's tie of the output to C; default 'state'.
+    as_: The name of the output, for later blocks.
+    """
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    query: str | Var | Unset | None = UNSET
+    hops: int | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    tying: Literal["adjacent", "layer_wise"] | Var | Unset = UNSET
+    encoding: Literal["position", "bag"] | Var | Unset = UNSET
+    time: int | Var | Unset = UNSET
+    noise: float | Var | Unset = UNSET
+    linear_start: float | Var | Unset = UNSET
+    slots: int | Var | Unset = UNSET
+    answer: Literal["state", "words"] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Multiply(Block, word="multiply"):
+    """The stream and named outputs, multiplied value by value: y_t = x_t * a_t * b_t ...
+
+    of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
+    as_: The name of the output, for later blocks.
+    """
+    of: str | Sequence[str | Var] | Var = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Norm(Block, word="norm"):
+    """Layer normalisation (Ba et al. 2016) or root-mean-square normalisation (Zhang & Sennrich 2019).
+
+    kind: layer | rms; default 'layer'.
+    as_: The name of the output, for later blocks.
+    """
+    kind: Literal["layer", "rms"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Nram(Block, word="nram"):
+    """A machine that runs on a tape, each step wired by a controller (Kurach et al. 2016, sections 3 and 4).
+
+    steps: Steps at most, 2 to 10000; default 10.
+    registers: Registers, each an integer; default 4.
+    hidden: Units of the controller's hidden layers, tanh; default 64.
+    layers: Hidden layers of the controller; default 1.
+    entropy: Times the mean entropy of the choices in nats, which is taken off the training loss; it falls to 0 in
+        the course of the training (section 4); default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    registers: int | Var | Unset = UNSET
+    hidden: int | Var | Unset = UNSET
+    layers: int | Var | Unset = UNSET
+    entropy: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Ntm(Block, word="ntm"):
+    """Heads that write and read a memory of slots (Graves, Wayne & Danihelka 2014, sections 3.1 to 3.3).
+
+    slots: How many slots the memory has, 1 or more; default 128.
+    slot_width: How many numbers a slot holds; default 20.
+    read_heads: How many heads read; default 1.
+    write_heads: How many heads write; default 1.
+    shift: How many slots a head may move in one step, either way; fewer than half of the slots. 0 for none; default
+        1.
+    memory: What the memory holds at first: constant (1e-6 everywhere), learned (from there), or random (drawn once,
+        uniform within 1 / sqrt(slots + slot_width)); default 'constant'.
+    initial_state: zeros (every head at slot 0, and what it reads there) | learned (from near there) | a memory (its
+        mean, projected) | {copy: MEMORY.x} (the memory, the heads' places and what they read, of another ntm);
+        default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    slots: int | Var | Unset = field(default=UNSET, kw_only=False)
+    slot_width: int | Var | Unset = UNSET
+    read_heads: int | Var | Unset = UNSET
+    write_heads: int | Var | Unset = UNSET
+    shift: int | Var | Unset = UNSET
+    memory: Literal["constant", "learned", "random"] | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Parallel(Block, word="parallel"):
+    """Several stacks over the same stream, merged (the columns of an encoder: Chen et al. 2018, section 5).
+
+    branches: Stacks by name, or a list of unnamed ones. They do not see each other; after the merge the output of a
+        named one can be read by its name, and so can the names in it.
+    merge: sum | mean | concat | gate | max | attention. All but concat need branches of one width; default 'sum'.
+    as_: The name of the output, for later blocks.
+    """
+    branches: Sequence[Stack] | Mapping[str, Stack] = field(kw_only=False)
+    merge: Literal["sum", "mean", "concat", "gate", "max", "attention"] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pool(Block, word="pool"):
+    """One vector for all positions of a row; a row without tokens gives zeros.
+
+    how: last | mean | max | attention; default 'last'.
+    as_: The name of the output, for later blocks.
+    """
+    how: Literal["last", "mean", "max", "attention"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Positions(Block, word="positions"):
+    """Position embeddings, sinusoidal (Vaswani et al. 2017, section 3.5) or learned (Gehring et al. 2017, section
+    3.1).
+
+    kind: sinusoidal | learned; default 'sinusoidal'.
+    max_length: Rows of the learned table, 512 unless it is said; later positions share the last row.
+    per_iteration: Whether the innermost `repeat` around it counts too, from 0; default False.
+    as_: The name of the output, for later blocks.
+    """
+    kind: Literal["sinusoidal", "learned"] | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset | None = UNSET
+    per_iteration: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class QueueMemory(Block, word="queue_memory"):
+    """A continuous queue (Grefenstette et al. 2015, section 3.2, equations 4 and 5).
+
+    width: The width of a value, and of what is read; `model.width` unless given.
+    initial_state: zeros (an empty queue) | {copy: MEMORY.x} (the cells of another queue_memory); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Recurrent(Block, word="recurrent"):
+    """Feedback through any stack: in it, `prev.x` is the output named x one step before (input feeding: Luong et al.
+    2015, section 3.3; attention asked by the last state: Bahdanau et al. 2015, section 3.1).
+
+    stack: The blocks. `input` is what entered; x is this position's and `prev.x` the one before, at the first
+        position what its block starts from (an rnn's initial state), else zeros.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Repeat(Block, word="repeat"):
+    """The same stack `times` times, each with parameters of its own, or all with the same (Dehghani et al. 2019).
+
+    times: How often, 1 or more, or `length`.
+    stack: The blocks. A name given inside is this iteration's, and afterwards the last one's.
+    share: Whether all iterations use the same parameters; the stack then keeps the width and the length; default
+        False.
+    sets: Sets of shared parameters, 1 or more; more than one trains more easily; default 1.
+    pull: Weight of the sum of |W - mean|^2 over all sets in the loss, at first; at `join` it is 200 times as much;
+        default 0.0005.
+    join: The fraction of the training after which all sets are their mean, above 0 to 1; default 0.5.
+    recompute: Whether a step's inner values are computed again for the gradients, which takes more time and less
+        memory; default False.
+    as_: The name of the output, for later blocks.
+    """
+    times: int | Literal["length"] | Var
+    stack: Stack
+    share: bool | Var | Unset = UNSET
+    sets: int | Var | Unset = UNSET
+    pull: float | Var | Unset = UNSET
+    join: float | Var | Unset = UNSET
+    recompute: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Residual(Block, word="residual"):
+    """A residual connection (He et al. 2016) around a stack, with the norm before or after it.
+
+    stack: The blocks f; they keep the width and the length.
+    norm: Where layer normalisation stands: none | pre | post; default 'none'.
+    scale: What the sum is multiplied by, above 0; sqrt(0.5) = 0.7071 in Gehring et al. 2017; default 1.0.
+    dropout: Probability of dropping a value that the stack adds, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    norm: Literal["none", "pre", "post"] | Var | Unset = UNSET
+    scale: float | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Reverse(Block, word="reverse"):
+    """Turns each row round within its own length (a source read backwards: Sutskever et al. 2014, section 3.3).
+
+    as_: The name of the output, for later blocks.
+    """
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rnn(Block, word="rnn"):
+    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3) or tanh (Elman 1990).
+
+    cell: lstm | gru | tanh; default 'lstm'.
+    width: The width that comes out, `model.width` unless given; each direction of a bidirectional rnn has half.
+    layers: How many layers, 1 or more; default 1.
+    bidirectional: Whether a second network reads each row from its end; in an encoder only; default False.
+    reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused);
+        default 'before'.
+    projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is then the cells' own.
+    norm: none | gates: layer normalisation of each gate; a loop over the positions, slower than the fused kernels;
+        default 'none'.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn);
+        default 'zeros'.
+    dropout: Probability of dropping a value between two layers, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    cell: Literal["lstm", "gru", "tanh"] | Var | Unset = field(default=UNSET, kw_only=False)
+    width: int | Var | Unset | None = UNSET
+    layers: int | Var | Unset = UNSET
+    bidirectional: bool | Var | Unset = UNSET
+    reset: Literal["before", "after"] | Var | Unset = UNSET
+    projection: int | Var | Unset | None = UNSET
+    norm: Literal["none", "gates"] | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Scale(Block, word="scale"):
+    """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
+
+    factor: What the stream is multiplied by, above 0; default 1.0.
+    gradient: What the gradient is multiplied by, above 0; by the factor, as it follows, unless it is said.
+    as_: The name of the output, for later blocks.
+    """
+    factor: float | Var | Unset = field(default=UNSET, kw_only=False)
+    gradient: float | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SelfAttention(Block, word="self_attention"):
+    """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
+
+    heads: How many heads; they divide the width that arrives; default 8.
+    dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
+    window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
+        it, everything; with it, decoding keeps a state of fixed size.
+    positions: What it knows of distances: none | relative | rotary; default 'none'.
+    max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 unless it is said.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    dropout: float | Var | Unset = UNSET
+    window: int | Var | Unset | None = UNSET
+    positions: Literal["none", "relative", "rotary"] | Var | Unset = UNSET
+    max_distance: int | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StackMemory(Block, word="stack_memory"):
+    """A continuous stack (Grefenstette et al. 2015, section 3.1, equations 1 to 3).
+
+    width: The width of a value, and of what is read; `model.width` unless given.
+    initial_state: zeros (an empty stack) | {copy: MEMORY.x} (the cells of another stack_memory); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sum(Block, word="sum"):
+    """The columns of a grid, summed: y_t = sum_w s[t, w] over the cells that are real.
+
+    as_: The name of the output, for later blocks.
+    """
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SupportingFacts(Block, word="supporting_facts"):
+    """Memory network with supervised facts (Weston et al. 2015, arXiv 1410.3916, sections 3.1 and 3.4).
+
+    from_: The memory to read: a grid's positions are sentences and its columns their words; the positions of a
+        sequence are sentences of one word.
+    query: The memory whose words are the question, a sequence.
+    hops: How many facts are found, 1 or more; default 1.
+    width: Features of U and of R; `model.width` unless it is said.
+    encoding: position | bag. Whether the place of a word in its sentence counts, as in `memory_network`; default
+        'bag'.
+    margin: By how much a fact is to be preferred, above 0; default 0.1.
+    as_: The name of the output, for later blocks.
+    """
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    query: str | Var | Unset | None = UNSET
+    hops: int | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    encoding: Literal["position", "bag"] | Var | Unset = UNSET
+    margin: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Use(Block, word="use"):
+    """A stack written once under `model.stacks`; all its uses share their parameters unless they are copies.
+
+    stack: The stack's name under `model.stacks`.
+    copy: Whether this use has parameters of its own; default False.
+    as_: The name of the output, for later blocks.
+    """
+    stack: str | Var = field(kw_only=False)
+    copy: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Curriculum(RecipeObject):
+    """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
+
+    start: The level of the first two epochs; tokens of a pair, eos not counted; default 6.
+    step: How much the level rises after an epoch that was mastered; each level lasts two epochs or more; default 1.
+    error: An epoch was mastered where a smaller share than this of its longest pairs within the level (of its last
+        `step` lengths) had any wrong token while it was trained on; above 0, at most 1; default 0.15.
+    beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its level; default 0.2.
+    by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a pair's sources.
+    """
+    start: int | Var | Unset = UNSET
+    step: int | Var | Unset = UNSET
+    error: float | Var | Unset = UNSET
+    beyond: float | Var | Unset = UNSET
+    by: str | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Data(RecipeObject):
+    """What is trained on: exactly one of `parallel`, `hub`, `generate` and `babi`, and how it becomes ids.
+
+    parallel: Pairs of texts from files, looked up under `--data`, then beside the recipe.
+    hub: Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
+    generate: A generated task; needs no files.
+    babi: Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
+    tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder; default
+        'word'.
+    max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
+        are stories; default 256.
+    lowercase: Whether all text is made lower case first; default False.
+    """
+    parallel: ParallelData | Mapping[str, Any] | Unset | None = UNSET
+    hub: HubData | Mapping[str, Any] | Unset | None = UNSET
+    generate: AnyTask | Unset | None = UNSET
+    babi: BabiData | Mapping[str, Any] | Unset | None = UNSET
+    tokenizer: AnyTokenizer | Unset | None = UNSET
+    max_length: int | Var | Unset | None = UNSET
+    lowercase: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Beam(Decoder, word="beam"):
+    """Beam search with a length penalty (Wu et al. 2016, section 7).
+
+    size: hypotheses side by side; 1 is greedy search; default 5.
+    length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers; default
+        0.6.
+    max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
+    max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
+        3.0.
+    """
+    size: int | Var | Unset = field(default=UNSET, kw_only=False)
+    length_penalty: float | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    max_ratio: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Greedy(Decoder, word="greedy"):
+    """The most probable token at every position.
+
+    max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
+    max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
+        3.0.
+    """
+    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_ratio: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sample(Decoder, word="sample"):
+    """Tokens drawn at random by their probability. A row's answers depend on the seed and its number, not on its
+    batch.
+
+    temperature: what the logits are divided by, above 0; the lower, the more probable the tokens; default 1.0.
+    top_k: draw among this many most probable tokens only (Fan et al. 2018).
+    top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
+    seed: where the random numbers start; default 1.
+    max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
+    max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
+        3.0.
+    """
+    temperature: float | Var | Unset = field(default=UNSET, kw_only=False)
+    top_k: int | Var | Unset | None = UNSET
+    top_p: float | Var | Unset | None = UNSET
+    seed: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    max_ratio: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Viterbi(Decoder, word="viterbi"):
+    """The most probable answer of all, for a decoder that remembers the last token alone (Viterbi 1967).
+
+    max_length: tokens of an answer at most, eos included; default 512.
+    max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
+        3.0.
+    """
+    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_ratio: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ActiveMemoryDefaults(RecipeObject):
+    """The defaults of every `active_memory`."""
+    from_: str | Var | Unset | None = UNSET
+    write: Literal["first", "all"] | Var | Unset | None = UNSET
+    recompute: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AddDefaults(RecipeObject):
+    """The defaults of every `add`."""
+    scale: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AlignedDefaults(RecipeObject):
+    """The defaults of every `aligned`."""
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BlankDefaults(RecipeObject):
+    """The defaults of every `blank`."""
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CgruDefaults(RecipeObject):
+    """The defaults of every `cgru`."""
+    kernel: Sequence[int | Var] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    gates: Literal["cutoff", "plain", "hard"] | Var | Unset | None = UNSET
+    candidate: Literal["tanh", "hard"] | Var | Unset | None = UNSET
+    bias: float | Var | Unset | None = UNSET
+    diagonal: bool | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+    dropout_by: Literal["rate", "length", "sqrt_length"] | Var | Unset | None = UNSET
+    saturation: float | Var | Unset | None = UNSET
+    with_: str | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ColumnDefaults(RecipeObject):
+    """The defaults of every `column`."""
+    index: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CondenseDefaults(RecipeObject):
+    """The defaults of every `condense`."""
+    max_length: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConvDefaults(RecipeObject):
+    """The defaults of every `conv`."""
+    kernel: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    dilation: int | Var | Unset | None = UNSET
+    stride: int | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+    depthwise: bool | Var | Unset | None = UNSET
+    weight_norm: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Conv2dDefaults(RecipeObject):
+    """The defaults of every `conv2d`."""
+    kernel: Sequence[int | Var] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CrossAttentionDefaults(RecipeObject):
+    """The defaults of every `cross_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    score: Literal["scaled_dot", "dot", "general", "additive", "location", "fine_grained"] | Var | Unset | None = UNSET
+    from_: str | Sequence[str | Var] | Var | Unset | None = UNSET
+    query: str | Var | Unset | None = UNSET
+    keys: str | Var | Unset | None = UNSET
+    values: str | Var | Unset | None = UNSET
+    local: Literal["none", "monotonic", "predicted"] | Var | Unset | None = UNSET
+    window: int | Var | Unset | None = UNSET
+    merge: Literal["concat", "average"] | Var | Unset | None = UNSET
+    max_length: int | Var | Unset | None = UNSET
+    sqrt_length: bool | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DequeMemoryDefaults(RecipeObject):
+    """The defaults of every `deque_memory`."""
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DiscreteStacksDefaults(RecipeObject):
+    """The defaults of every `discrete_stacks`."""
+    stacks: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    depth: int | Var | Unset | None = UNSET
+    cells: int | Var | Unset | None = UNSET
+    no_op: bool | Var | Unset | None = UNSET
+    rounding: Literal["none", "evaluation"] | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FeedForwardDefaults(RecipeObject):
+    """The defaults of every `feed_forward`."""
+    hidden: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GridDefaults(RecipeObject):
+    """The defaults of every `grid`."""
+    columns: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    room: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearDefaults(RecipeObject):
+    """The defaults of every `linear`."""
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    bias: bool | Var | Unset | None = UNSET
+    weight_norm: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MaxoutDefaults(RecipeObject):
+    """The defaults of every `maxout`."""
+    pieces: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    width: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MemoryNetworkDefaults(RecipeObject):
+    """The defaults of every `memory_network`."""
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    query: str | Var | Unset | None = UNSET
+    hops: int | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+    tying: Literal["adjacent", "layer_wise"] | Var | Unset | None = UNSET
+    encoding: Literal["position", "bag"] | Var | Unset | None = UNSET
+    time: int | Var | Unset | None = UNSET
+    noise: float | Var | Unset | None = UNSET
+    linear_start: float | Var | Unset | None = UNSET
+    slots: int | Var | Unset | None = UNSET
+    answer: Literal["state", "words"] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NormDefaults(RecipeObject):
+    """The defaults of every `norm`."""
+    kind: Literal["layer", "rms"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NramDefaults(RecipeObject):
+    """The defaults of every `nram`."""
+    steps: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    registers: int | Var | Unset | None = UNSET
+    hidden: int | Var | Unset | None = UNSET
+    layers: int | Var | Unset | None = UNSET
+    entropy: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NtmDefaults(RecipeObject):
+    """The defaults of every `ntm`."""
+    slots: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    slot_width: int | Var | Unset | None = UNSET
+    read_heads: int | Var | Unset | None = UNSET
+    write_heads: int | Var | Unset | None = UNSET
+    shift: int | Var | Unset | None = UNSET
+    memory: Literal["constant", "learned", "random"] | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ParallelDefaults(RecipeObject):
+    """The defaults of every `parallel`."""
+    merge: Literal["sum", "mean", "concat", "gate", "max", "attention"] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PoolDefaults(RecipeObject):
+    """The defaults of every `pool`."""
+    how: Literal["last", "mean", "max", "attention"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PositionsDefaults(RecipeObject):
+    """The defaults of every `positions`."""
+    kind: Literal["sinusoidal", "learned"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset | None = UNSET
+    per_iteration: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class QueueMemoryDefaults(RecipeObject):
+    """The defaults of every `queue_memory`."""
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RepeatDefaults(RecipeObject):
+    """The defaults of every `repeat`."""
+    share: bool | Var | Unset | None = UNSET
+    sets: int | Var | Unset | None = UNSET
+    pull: float | Var | Unset | None = UNSET
+    join: float | Var | Unset | None = UNSET
+    recompute: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ResidualDefaults(RecipeObject):
+    """The defaults of every `residual`."""
+    norm: Literal["none", "pre", "post"] | Var | Unset | None = UNSET
+    scale: float | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RnnDefaults(RecipeObject):
+    """The defaults of every `rnn`."""
+    cell: Literal["lstm", "gru", "tanh"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    width: int | Var | Unset | None = UNSET
+    layers: int | Var | Unset | None = UNSET
+    bidirectional: bool | Var | Unset | None = UNSET
+    reset: Literal["before", "after"] | Var | Unset | None = UNSET
+    projection: int | Var | Unset | None = UNSET
+    norm: Literal["none", "gates"] | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ScaleDefaults(RecipeObject):
+    """The defaults of every `scale`."""
+    factor: float | Var | Unset | None = field(default=UNSET, kw_only=False)
+    gradient: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SelfAttentionDefaults(RecipeObject):
+    """The defaults of every `self_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    dropout: float | Var | Unset | None = UNSET
+    window: int | Var | Unset | None = UNSET
+    positions: Literal["none", "relative", "rotary"] | Var | Unset | None = UNSET
+    max_distance: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StackMemoryDefaults(RecipeObject):
+    """The defaults of every `stack_memory`."""
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SupportingFactsDefaults(RecipeObject):
+    """The defaults of every `supporting_facts`."""
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    query: str | Var | Unset | None = UNSET
+    hops: int | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+    encoding: Literal["position", "bag"] | Var | Unset | None = UNSET
+    margin: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class UseDefaults(RecipeObject):
+    """The defaults of every `use`."""
+    copy: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EarlyStopping(RecipeObject):
+    """Ends the training when a metric has stopped getting better, or is good enough.
+
+    patience: How many validations without a better value are waited for; `null` waits until the budget is spent;
+        default 5.
+    metric: What is watched; a loss or a perplexity gets better by falling, everything else by rising; default
+        'val/loss'.
+    min_delta: A change of no more than this does not count as better; default 0.0.
+    goal: The training ends as soon as the metric is at least as good as this.
+    """
+    patience: int | Var | Unset | None = UNSET
+    metric: Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf", "val/bits_per_sequence"] | Var | Unset = UNSET
+    min_delta: float | Var | Unset = UNSET
+    goal: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GradientNoise(RecipeObject):
+    """Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
+
+    scale: Its variance in the first step; the paper tries 0.01, 0.3 and 1; default 1.0.
+    decay: In step t, from 0, the variance is scale / (1 + t)^decay; default 0.55.
+    """
+    scale: float | Var | Unset = UNSET
+    decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HubData(RecipeObject, others="encoders"):
+    """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
+
+    id: The data set's id, such as `bentrevett/multi30k`.
+    config: The configuration of a data set that has several.
+    train: The split to train on; default 'train'.
+    val: The split to watch the training with; default 'validation'.
+    test: The split that `evaluate` measures; default 'test'.
+    source: The column with the source text. With several encoders, one key per encoder in its place.
+    target: The column with the target text.
+    encoders: With several encoders, the text of each by its name, in place of `source`.
+    """
+    id: str | Var
+    config: str | Var | Unset | None = UNSET
+    train: str | Var | Unset = UNSET
+    val: str | Var | Unset | None = UNSET
+    test: str | Var | Unset | None = UNSET
+    source: str | Var | Unset | None = UNSET
+    target: str | Var
+    encoders: Mapping[str, str] | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DefaultInitialization(Initialization, word="default"):
+    """What each block makes of its own: Glorot's, from one step of an rnn to the next orthogonal, or its paper's."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OrthogonalInitialization(Initialization, word="orthogonal"):
+    """Orthogonal rows of norm `gain`, convolution kernels flattened (Saxe et al. 2014, section 3).
+
+    gain: the norm of each row; 1.44 in Kaiser & Bengio's code; default 1.0.
+    """
+    gain: float | Var | Unset = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class UniformScalingInitialization(Initialization, word="uniform_scaling"):
+    """Uniform, of variance gain^2 / inputs, so that a layer keeps its input's size (Sussillo & Abbott 2014).
+
+    gain: what the size is multiplied by; 1.8 in Kaiser & Sutskever's code; default 1.8.
+    """
+    gain: float | Var | Unset = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Logging(RecipeObject):
+    """Where metrics go besides `metrics.jsonl`; without it, W&B offline inside the run folder.
+
+    wandb: Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
+    """
+    wandb: WandB | Mapping[str, Any] | Literal[False] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Model(RecipeObject):
+    """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its
+    defaults.
+
+    width: The width of the stream; token embeddings have it, and blocks with a `width` default to it.
+    embedding: learned | linear | one_hot: a learned vector for each token, a linear map of its bits (tokenizer
+        `bits`), or a unit vector for each token, as wide as there are tokens; default 'learned'.
+    dropout: The default of every setting called `dropout`, and of the block `dropout`; default 0.0.
+    encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
+    encoders: Several encoders by name, each a stack; the data then has one key per encoder.
+    decoder: The stack that writes the target, one position after another.
+    output: What maps the decoder's last output to the vocabulary.
+    stacks: Named stacks for the block `use`; a second use shares the parameters.
+    active_memory: active_memory.
+    add: add.
+    aligned: aligned.
+    blank: blank.
+    cgru: cgru.
+    column: column.
+    condense: condense.
+    conv: conv.
+    conv2d: conv2d.
+    cross_attention: cross_attention.
+    deque_memory: deque_memory.
+    discrete_stacks: discrete_stacks.
+    feed_forward: feed_forward.
+    grid: grid.
+    linear: linear.
+    maxout: maxout.
+    memory_network: memory_network.
+    norm: norm.
+    nram: nram.
+    ntm: ntm.
+    parallel: parallel.
+    pool: pool.
+    positions: positions.
+    queue_memory: queue_memory.
+    repeat: repeat.
+    residual: residual.
+    rnn: rnn.
+    scale: scale.
+    self_attention: self_attention.
+    stack_memory: stack_memory.
+    supporting_facts: supporting_facts.
+    use: use.
+    """
+    width: int | Var | Unset | None = UNSET
+    embedding: Literal["learned", "linear", "one_hot"] | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+    encoder: Stack | Unset | None = UNSET
+    encoders: Mapping[str, Stack] | Unset | None = UNSET
+    decoder: Stack | Unset | None = UNSET
+    output: Output | Mapping[str, Any] | Unset | None = UNSET
+    stacks: Mapping[str, Stack] | Unset | None = UNSET
+    active_memory: ActiveMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
+    add: AddDefaults | Mapping[str, Any] | Unset | None = UNSET
+    aligned: AlignedDefaults | Mapping[str, Any] | Unset | None = UNSET
+    blank: BlankDefaults | Mapping[str, Any] | Unset | None = UNSET
+    cgru: CgruDefaults | Mapping[str, Any] | Unset | None = UNSET
+    column: ColumnDefaults | Mapping[str, Any] | Unset | None = UNSET
+    condense: CondenseDefaults | Mapping[str, Any] | Unset | None = UNSET
+    conv: ConvDefaults | Mapping[str, Any] | Unset | None = UNSET
+    conv2d: Conv2dDefaults | Mapping[str, Any] | Unset | None = UNSET
+    cross_attention: CrossAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    deque_memory: DequeMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
+    discrete_stacks: DiscreteStacksDefaults | Mapping[str, Any] | Unset | None = UNSET
+    feed_forward: FeedForwardDefaults | Mapping[str, Any] | Unset | None = UNSET
+    grid: GridDefaults | Mapping[str, Any] | Unset | None = UNSET
+    linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
+    maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
+    memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
+    norm: NormDefaults | Mapping[str, Any] | Unset | None = UNSET
+    nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
+    ntm: NtmDefaults | Mapping[str, Any] | Unset | None = UNSET
+    parallel: ParallelDefaults | Mapping[str, Any] | Unset | None = UNSET
+    pool: PoolDefaults | Mapping[str, Any] | Unset | None = UNSET
+    positions: PositionsDefaults | Mapping[str, Any] | Unset | None = UNSET
+    queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
+    repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
+    residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
+    rnn: RnnDefaults | Mapping[str, Any] | Unset | None = UNSET
+    scale: ScaleDefaults | Mapping[str, Any] | Unset | None = UNSET
+    self_attention: SelfAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    stack_memory: StackMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
+    supporting_facts: SupportingFactsDefaults | Mapping[str, Any] | Unset | None = UNSET
+    use: UseDefaults | Mapping[str, Any] | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Adadelta(Optimizer, word="adadelta"):
+    """Adadelta (Zeiler 2012), with the constants of Bahdanau et al. 2015.
+
+    learning_rate: factor of the step that the rule finds by itself; default 1.0.
+    decay: decay of the two running means; default 0.95.
+    eps: added under both roots; default 1e-06.
+    weight_decay: L2 penalty added to the gradient; default 0.0.
+    """
+    learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    decay: float | Var | Unset = UNSET
+    eps: float | Var | Unset = UNSET
+    weight_decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Adagrad(Optimizer, word="adagrad"):
+    """Adagrad (Duchi et al. 2011).
+
+    learning_rate: the step size before the schedule's factor; default 0.01.
+    initial: what the sum of squared gradients starts from; default 0.0.
+    eps: added to the denominator; default 1e-10.
+    weight_decay: L2 penalty added to the gradient; default 0.0.
+    """
+    learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    initial: float | Var | Unset = UNSET
+    eps: float | Var | Unset = UNSET
+    weight_decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Adam(Optimizer, word="adam"):
+    """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3.
+
+    learning_rate: the step size before the schedule's factor; default 0.001.
+    beta1: decay of the mean of the gradients; default 0.9.
+    beta2: decay of the mean of their squares; default 0.98.
+    eps: added to the denominator; default 1e-09.
+    weight_decay: L2 penalty added to the gradient; default 0.0.
+    """
+    learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    beta1: float | Var | Unset = UNSET
+    beta2: float | Var | Unset = UNSET
+    eps: float | Var | Unset = UNSET
+    weight_decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AdamW(Optimizer, word="adamw"):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+
+    learning_rate: the step size before the schedule's factor; default 0.001.
+    beta1: decay of the mean of the gradients; default 0.9.
+    beta2: decay of the mean of their squares; default 0.98.
+    eps: added to the denominator; default 1e-09.
+    weight_decay: share of each weight taken away per unit of learning rate; default 0.01.
+    """
+    learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    beta1: float | Var | Unset = UNSET
+    beta2: float | Var | Unset = UNSET
+    eps: float | Var | Unset = UNSET
+    weight_decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RMSprop(Optimizer, word="rmsprop"):
+    """RMSProp; with `centered` and momentum the form of Graves 2013, equations 38 to 45.
+
+    learning_rate: the step size before the schedule's factor; default 0.001.
+    decay: decay of the mean of the squared gradients; default 0.99.
+    momentum: share of the last step that is kept; default 0.0.
+    eps: added to the denominator; default 1e-08.
+    centered: divide by the gradients' deviation in place of their size; default False.
+    weight_decay: L2 penalty added to the gradient; default 0.0.
+    """
+    learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    decay: float | Var | Unset = UNSET
+    momentum: float | Var | Unset = UNSET
+    eps: float | Var | Unset = UNSET
+    centered: bool | Var | Unset = UNSET
+    weight_decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SGD(Optimizer, word="sgd"):
+    """Stochastic gradient descent.
+
+    learning_rate: the step size before the schedule's factor; default 0.1.
+    momentum: share of the last step that is kept; default 0.0.
+    weight_decay: L2 penalty added to the gradient; default 0.0.
+    """
+    learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    momentum: float | Var | Unset = UNSET
+    weight_decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Output(RecipeObject):
+    """From the decoder's last output to the vocabulary.
+
+    tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
+    kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
+        tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones;
+        default 'linear'.
+    length: How many tokens every answer has, where all have as many; its end then costs nothing.
+    """
+    tie: Sequence[str | Var] | Var | Unset | None = UNSET
+    kind: Literal["linear", "sigmoid", "identity"] | Var | Unset | None = UNSET
+    length: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ParallelData(RecipeObject):
+    """Pairs of texts from files, looked up under `--data`, then beside the recipe.
+
+    train: What is trained on.
+    val: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
+        Parquet).
+    test: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
+        Parquet).
+    """
+    train: Split | Mapping[str, Any]
+    val: Split | Mapping[str, Any] | int | Var | Unset | None = UNSET
+    test: Split | Mapping[str, Any] | int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ScheduledSampling(RecipeObject):
+    """Some tokens of the answer so far are the model's own, as they are when it translates (Bengio et al. 2015).
+
+    rate: Probability at the end that a token which the decoder reads is replaced; the first one, bos, never is;
+        default 0.1.
+    warmup: The share of the budget over which the probability rises from 0 to `rate`; default 0.5.
+    choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable as it is; default
+        'argmax'.
+    """
+    rate: float | Var | Unset = UNSET
+    warmup: float | Var | Unset = UNSET
+    choose: Literal["argmax", "sample"] | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConstantSchedule(Schedule, word="constant"):
+    """The learning rate as it is, after a linear warm-up.
+
+    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    """
+    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CosineSchedule(Schedule, word="cosine"):
+    """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
+
+    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    final: factor at the end of the budget; default 0.0.
+    """
+    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    final: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class InverseSqrtSchedule(Schedule, word="inverse_sqrt"):
+    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
+
+    warmup_steps: optimizer steps until the learning rate is reached; default 400.
+    """
+    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearSchedule(Schedule, word="linear"):
+    """A straight line from 1 to `final` over the budget, after a linear warm-up.
+
+    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    final: factor at the end of the budget; default 0.0.
+    """
+    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    final: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlateauSchedule(Schedule, word="plateau"):
+    """Made smaller each time that `patience` validations in a row bring no better loss.
+
+    factor: what the learning rate is multiplied with; default 0.5.
+    patience: validations without a better loss before that; default 2.
+    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    """
+    factor: float | Var | Unset = field(default=UNSET, kw_only=False)
+    patience: int | Var | Unset = UNSET
+    warmup_steps: int | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StaircaseSchedule(Schedule, word="staircase"):
+    """Made smaller at given shares of the budget.
+
+    shares: where, as shares of the budget; one that stands there twice counts twice; default [0.5, 0.75].
+    factor: what the learning rate is multiplied with at each; default 0.5.
+    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    """
+    shares: Sequence[float | Var] | Var | Unset = field(default=UNSET, kw_only=False)
+    factor: float | Var | Unset = UNSET
+    warmup_steps: int | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Split(RecipeObject, others="encoders"):
+    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
+
+    file: A file with columns; `source` and `target` then name its columns.
+    source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+    target: The file, or the column, with the target text.
+    encoders: With several encoders, the text of each by its name, in place of `source`.
+    """
+    file: str | Var | Unset | None = UNSET
+    source: str | Var | Unset | None = UNSET
+    target: str | Var
+    encoders: Mapping[str, str] | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AssociativeRecallTask(Task, word="associative_recall"):
+    """Items of a few vectors, and one of them asked for: the answer is the one after it. "; 01 11 ; 10 00 ? 01 11" is
+    "10 00".
+
+    bits: digits of a vector, 1 to 12; default 6.
+    vectors: vectors of an item; default 3.
+    min_length: items of the shortest line, 2 or more; default 2.
+    max_length: items of the longest training and validation line; default 6.
+    test_lengths: items of the test lines, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    bits: int | Var | Unset = field(default=UNSET, kw_only=False)
+    vectors: int | Var | Unset = UNSET
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BigramFlipTask(Task, word="bigram_flip"):
+    """A sequence of symbols with each two exchanged: "d a c b" is "a d b c"; one that is over stays. (Grefenstette et
+    al. 2015, section 4.1.)
+
+    symbols: different symbols, 2 to 702; default 26.
+    min_length: symbols of the shortest sequence; default 1.
+    max_length: symbols of the longest training and validation sequence; default 20.
+    test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    symbols: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BinaryAdditionTask(Task, word="binary_addition"):
+    """Two binary numbers of k digits, the least significant first, and their sum of k + 1 digits: "1 1 + 1 0" is "0 0
+    1".
+
+    min_length: digits of the shortest number; default 1.
+    max_length: digits of the longest training and validation number; default 20.
+    test_lengths: digits of the test numbers, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    min_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BinaryMultiplicationTask(Task, word="binary_multiplication"):
+    """Two binary numbers of k digits, the least significant first, and their product of 2k digits: "1 1 * 1 1" is "1 0
+    0 1".
+
+    min_length: digits of the shortest number; default 1.
+    max_length: digits of the longest training and validation number; default 20.
+    test_lengths: digits of the test numbers, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    min_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CopyTask(Task, word="copy"):
+    """A sequence of symbols, given back as it is: "d a c" is "d a c".
+
+    symbols: different symbols, 2 to 702; default 26.
+    min_length: symbols of the shortest sequence; default 1.
+    max_length: symbols of the longest training and validation sequence; default 20.
+    test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    symbols: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CountingTask(Task, word="counting"):
+    """Strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
+
+    pattern: anbn | anbncn | anbncndn | anb2n | anbmcnm: how often each letter comes; of the last, c comes n times,
+        and a and b together as often; default 'anbn'.
+    strings: strings of a line; default 10.
+    min_length: the least n; 2 or more for anbmcnm; default 2.
+    max_length: the largest n in training and validation; default 15.
+    test_lengths: the n of the last string of each test line; null: as in training.
+    train: training lines of an epoch; default 20000.
+    val: validation lines; default 500.
+    test: test lines, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training lines; default True.
+    """
+    pattern: Literal["anbn", "anbncn", "anbncndn", "anb2n", "anbmcnm"] | Var | Unset = field(default=UNSET, kw_only=False)
+    strings: int | Var | Unset = UNSET
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DialectTask(Task, word="dialect"):
+    """Symbols, given back with the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
+
+    symbols: different symbols, 2 to 702; default 10.
+    dialects: different dialects, 2 to 100; default 4.
+    every: how many symbols after one another have one marked among them; 1: each is; default 3.
+    min_length: symbols of the shortest sequence; default 1.
+    max_length: symbols of the longest training and validation sequence; default 20.
+    test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    symbols: int | Var | Unset = field(default=UNSET, kw_only=False)
+    dialects: int | Var | Unset = UNSET
+    every: int | Var | Unset = UNSET
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DuplicateTask(Task, word="duplicate"):
+    """A sequence of symbols, given back twice: "d a c" is "d a c d a c".
+
+    symbols: different symbols, 2 to 702; default 26.
+    min_length: symbols of the shortest sequence; default 1.
+    max_length: symbols of the longest training and validation sequence; default 20.
+    test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    symbols: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DynamicNgramsTask(Task, word="dynamic_ngrams"):
+    """Bits, each drawn by the few before it, from a table that is drawn anew for each line: "0 1 1 0 1". No source.
+
+    context: how many bits decide about the next, 0 to 16; default 5.
+    min_length: bits of the shortest line; default 200.
+    max_length: bits of the longest training and validation line; default 200.
+    test_lengths: bits of the test lines, to ask for longer ones than were trained; null: as in training.
+    train: training lines of an epoch; default 20000.
+    val: validation lines; default 500.
+    test: test lines, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training lines; default True.
+    """
+    context: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IncrementTask(Task, word="increment"):
+    """A binary number of k digits, the least significant first, and the one after it in k + 1 digits: "1 1 0" is "0 0
+    1 0". The answer is longer than the question.
+
+    min_length: digits of the shortest number; default 1.
+    max_length: digits of the longest training and validation number; default 20.
+    test_lengths: digits of the test numbers, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    min_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NumberWordsTask(Task, word="number_words"):
+    """Number words, from English to German if not said: "four hundred and twenty-one", "vierhunderteinundzwanzig".
+
+    maximum: the largest number, 99 to 999999; default 999999.
+    source: the language that is read: da, de, en, es, fi, fr, hu, it, nl, pl, pt, sv or tr; default 'en'.
+    target: the language that is written, one of the same; default 'de'.
+    train: training pairs of an epoch; default 30000.
+    val: validation pairs; default 500.
+    test: test pairs; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default False.
+    """
+    maximum: int | Var | Unset = field(default=UNSET, kw_only=False)
+    source: Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"] | Var | Unset = UNSET
+    target: Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"] | Var | Unset = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ParenthesesTask(Task, word="parentheses"):
+    """Brackets, and after each of them the one that must close next: "( [ ] )" is ") ] ) .".
+
+    kinds: kinds of brackets, 1 to 4: ( ), [ ], { }, < >; default 2.
+    min_length: brackets of the shortest sequence; default 1.
+    max_length: brackets of the longest training and validation sequence; default 20.
+    test_lengths: brackets of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    kinds: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PrioritySortTask(Task, word="priority_sort"):
+    """Vectors with priorities, and those of the highest priority in order: "01@-0.20 11@0.90 10@0.00" is "11 10".
+
+    bits: digits of a vector, 1 to 12; default 8.
+    share: the part of the vectors that is given back, 0 < share <= 1, rounded, and at least one; default 0.8.
+    min_length: vectors of the shortest sequence; default 20.
+    max_length: vectors of the longest training and validation sequence, at most 201; default 20.
+    test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    bits: int | Var | Unset = field(default=UNSET, kw_only=False)
+    share: float | Var | Unset = UNSET
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RamAccessTask(Task, word="ram_access"):
+    """An index k and an array that ends with 0: cell 0 becomes the array's element k, from 0. "1 7 9 4 0" becomes "9 7
+    9 4 0".
+
+    cells: cells of a tape, and integers that there are; default 20.
+    min_length: integers of the shortest array; default 1.
+    max_length: integers of the longest training and validation array; default 8.
+    test_lengths: integers of the test arrays, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    cells: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RamCopyTask(Task, word="ram_copy"):
+    """The number of the first cell behind the array, and the array, which is written there once more: "3 5 2 0 0"
+    becomes "3 5 2 5 2".
+
+    cells: cells of a tape, and integers that there are; default 20.
+    min_length: integers of the shortest array; default 1.
+    max_length: integers of the longest training and validation array; default 8.
+    test_lengths: integers of the test arrays, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    cells: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RamIncrementTask(Task, word="ram_increment"):
+    """An array that ends with 0: each element becomes one more. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
+
+    cells: cells of a tape, and integers that there are; default 20.
+    min_length: integers of the shortest array; default 1.
+    max_length: integers of the longest training and validation array; default 8.
+    test_lengths: integers of the test arrays, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    cells: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RepeatCopyTask(Task, word="repeat_copy"):
+    """Vectors, given back as often as is said behind them: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
+
+    bits: digits of a vector, 1 to 12; default 8.
+    min_length: vectors of the shortest sequence; default 1.
+    max_length: vectors of the longest training and validation sequence; default 10.
+    min_repeats: the least repetitions; default 1.
+    max_repeats: the most repetitions in training and validation, 1 to 100; default 10.
+    test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training.
+    test_repeats: repetitions in the test, with each of the lengths, at most twice the most; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length and number of repetitions; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    bits: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    min_repeats: int | Var | Unset = UNSET
+    max_repeats: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    test_repeats: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ReverseTask(Task, word="reverse"):
+    """A sequence of symbols, given back from its end: "d a c" is "c a d".
+
+    symbols: different symbols, 2 to 702; default 26.
+    min_length: symbols of the shortest sequence; default 1.
+    max_length: symbols of the longest training and validation sequence; default 20.
+    test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    symbols: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SortTask(Task, word="sort"):
+    """A sequence of symbols, in alphabetical order: "d a c" is "a c d".
+
+    symbols: different symbols, 2 to 702; default 26.
+    min_length: symbols of the shortest sequence; default 1.
+    max_length: symbols of the longest training and validation sequence; default 20.
+    test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    symbols: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class VectorCopyTask(Task, word="vector_copy"):
+    """Vectors of binary digits, given back as they are: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
+
+    bits: digits of a vector, 1 to 12; default 8.
+    min_length: vectors of the shortest sequence; default 1.
+    max_length: vectors of the longest training and validation sequence; default 20.
+    test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    bits: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BitsTokenizer(Tokenizer, word="bits"):
+    """Vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+
+    size: digits of a vector, 1 to 12; default 8.
+    marks: what else can stand in a source, a list of some of ; ? : , ! | / #; default [';'].
+    numbers: whether a source's vectors can have numbers; default False.
+    """
+    size: int | Var | Unset = field(default=UNSET, kw_only=False)
+    marks: Sequence[Literal[";", "?", ":", ",", "!", "|", "/", "#"] | Var] | Var | Unset = UNSET
+    numbers: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BPETokenizer(Tokenizer, word="bpe"):
+    """Byte pair encoding (Sennrich et al. 2016) on bytes: frequent words whole, rare ones in pieces, never `unk`.
+
+    size: ids at most, the four special ones and 256 bytes included; 300 or more; default 8000.
+    joint: whether all sides share one vocabulary; default True.
+    """
+    size: int | Var | Unset = field(default=UNSET, kw_only=False)
+    joint: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CharTokenizer(Tokenizer, word="char"):
+    """Single characters, spaces included; the most frequent ones have ids, the others are `unk`.
+
+    size: ids at most, the four special ones included; default 10000.
+    joint: whether all sides share one vocabulary; default False.
+    """
+    size: int | Var | Unset = field(default=UNSET, kw_only=False)
+    joint: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IntegersTokenizer(Tokenizer, word="integers"):
+    """Whole numbers from 0 in decimal digits, each a word, all of which have ids: nothing is learned. Others are
+    `unk`.
+
+    below: how many integers there are: 0 to one less; default 10.
+    """
+    below: int | Var | Unset = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class UnigramTokenizer(Tokenizer, word="unigram"):
+    """The pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ a little.
+
+    size: ids at most, the four special ones and 256 bytes included; 300 or more; default 8000.
+    joint: whether all sides share one vocabulary; default True.
+    """
+    size: int | Var | Unset = field(default=UNSET, kw_only=False)
+    joint: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WordTokenizer(Tokenizer, word="word"):
+    """Words, and punctuation marks one by one; the most frequent ones have ids, the others are `unk`.
+
+    size: ids at most, the four special ones included; default 10000.
+    joint: whether all sides share one vocabulary; default False.
+    min_count: a rarer word is `unk`; default 1.
+    split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces;
+        default 'marks'.
+    """
+    size: int | Var | Unset = field(default=UNSET, kw_only=False)
+    joint: bool | Var | Unset = UNSET
+    min_count: int | Var | Unset = UNSET
+    split: Literal["marks", "spaces"] | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Trainer(RecipeObject):
+    """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
+    `limit_val_batches`, which has a say in the weights that are kept.
+
+    accelerator: auto, cpu, gpu, mps, tpu; default 'auto'.
+    devices: How many devices of each machine, a list of their numbers, or auto: all; of a launcher's, as many as it
+        has started; of CPUs, one, whose threads use the whole machine; default 'auto'.
+    num_nodes: How many machines, or auto: as many as the launcher says, else one; default 'auto'.
+    strategy: How several devices work together: ddp, each with the whole model; fsdp, each with a part of it; auto
+        is ddp where there are several; default 'auto'.
+    timeout_minutes: How long a process waits for another before all end, in minutes; default 10.0.
+    deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
+    benchmark: Whether cuDNN looks for the fastest algorithms.
+    limit_val_batches: The share of the validation batches that is used (0.5), or their number (3); default 1.0.
+    log_every_n_steps: Steps between two rows of the metrics; 10 at most; default 10.
+    inference_mode: Whether validation runs in inference mode; default True.
+    detect_anomaly: Whether autograd looks for the origin of a NaN; slow; default False.
+    profiler: simple, advanced or pytorch.
+    enable_progress_bar: Whether progress is shown; default True.
+    enable_model_summary: Whether Lightning prints a summary of the model; default False.
+    """
+    accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] | Var | Unset | None = UNSET
+    devices: Literal["auto"] | int | Sequence[int | Var] | Var | Unset | None = UNSET
+    num_nodes: Literal["auto"] | int | Var | Unset | None = UNSET
+    strategy: Literal["auto", "ddp", "fsdp"] | Var | Unset | None = UNSET
+    timeout_minutes: float | Var | Unset | None = UNSET
+    deterministic: bool | Literal["warn"] | Var | Unset | None = UNSET
+    benchmark: bool | Var | Unset | None = UNSET
+    limit_val_batches: int | float | Var | Unset | None = UNSET
+    log_every_n_steps: int | Var | Unset | None = UNSET
+    inference_mode: bool | Var | Unset | None = UNSET
+    detect_anomaly: bool | Var | Unset | None = UNSET
+    profiler: Literal["simple", "advanced", "pytorch"] | Var | Unset | None = UNSET
+    enable_progress_bar: bool | Var | Unset | None = UNSET
+    enable_model_summary: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Training(RecipeObject):
+    """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
+
+    optimizer: What follows the gradient; default 'adam'.
+    schedule: How the learning rate changes over the budget; default 'constant'.
+    max_steps: Updates of the weights.
+    max_epochs: Passes over the training data.
+    max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
+    tokens_per_batch: Padded target positions of one update, over all devices and accumulation; default 4096.
+    label_smoothing: The share of the probability that is spread over the whole vocabulary; default 0.0.
+    clip_norm: The gradient is scaled down to this norm if it is larger.
+    gradient_noise: Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
+    scheduled_sampling: Some tokens of the answer so far are the model's own, as they are when it translates (Bengio
+        et al. 2015).
+    initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights;
+        default 'default'.
+    accumulate: Into how many parts a batch is cut to save memory; the update is the same; default 1.
+    validate_every: Steps between validations; once an epoch without it.
+    early_stopping: Ends the training when a metric has stopped getting better, or is good enough.
+    curriculum: Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are
+        mastered.
+    average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one; default 1.
+    precision: Of the arithmetic, in bits; default 32.
+    compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
+        loops over positions (rnn, recurrent, ...), of which each length is compiled anew; default False.
+    workers: Processes that prepare batches beside the training; the result is the same; default 0.
+    seed: Of everything random; default 1.
+    """
+    optimizer: AnyOptimizer | Unset | None = UNSET
+    schedule: AnySchedule | Unset | None = UNSET
+    max_steps: int | Var | Unset | None = UNSET
+    max_epochs: int | Var | Unset | None = UNSET
+    max_minutes: float | Var | Unset | None = UNSET
+    tokens_per_batch: int | Var | Unset | None = UNSET
+    label_smoothing: float | Var | Unset | None = UNSET
+    clip_norm: float | Var | Unset | None = UNSET
+    gradient_noise: GradientNoise | Mapping[str, Any] | Unset | None = UNSET
+    scheduled_sampling: ScheduledSampling | Mapping[str, Any] | Unset | None = UNSET
+    initialization: AnyInitialization | Unset | None = UNSET
+    accumulate: int | Var | Unset | None = UNSET
+    validate_every: int | Var | Unset | None = UNSET
+    early_stopping: EarlyStopping | Mapping[str, Any] | Unset | None = UNSET
+    curriculum: Curriculum | Mapping[str, Any] | Unset | None = UNSET
+    average_checkpoints: int | Var | Unset | None = UNSET
+    precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] | Var | Unset | None = UNSET
+    compile: bool | Var | Unset | None = UNSET
+    workers: int | Var | Unset | None = UNSET
+    seed: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WandB(RecipeObject):
+    """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
+
+    project: The project; `seqcomposer` without it.
+    name: The run's name; the recipe's without it.
+    entity: The user or team; the default one of the login without it.
+    group: What the run belongs to.
+    tags: Words to find it by.
+    mode: online, offline or disabled; by the login without it.
+    """
+    project: str | Var | Unset | None = UNSET
+    name: str | Var | Unset | None = UNSET
+    entity: str | Var | Unset | None = UNSET
+    group: str | Var | Unset | None = UNSET
+    tags: Sequence[str | Var] | Var | Unset | None = UNSET
+    mode: Literal["online", "offline", "disabled"] | Var | Unset | None = UNSET
+
+
+def read(path: str | Path) -> Recipe:
+    """The objects of a recipe's file, as it is written: with `vars` and `extends`, without comments.
+
+    What fits no class stays plain data, and `.recipe()` says what is wrong with it. Raises RecipeError where the file
+    is no recipe at all.
+    """
+    found: Recipe = read_recipe(path, Recipe)
+    return found
+
+
+__all__ = [
+    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "Add", "AddDefaults", "Aligned",
+    "AlignedDefaults", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
+    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Blank", "BlankDefaults", "Block", "Cgru",
+    "CgruDefaults", "CharTokenizer", "Column", "ColumnDefaults", "Concat", "Condense", "CondenseDefaults",
+    "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
+    "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
+    "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "FeedForward",
+    "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData",
+    "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
+    "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "MemoryNetwork", "MemoryNetworkDefaults",
+    "Model", "Multiply", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
+    "Optimizer", "OrthogonalInitialization", "Output", "Parallel", "ParallelData", "ParallelDefaults",
+    "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "Positions", "PositionsDefaults", "PrioritySortTask",
+    "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Recipe",
+    "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask",
+    "Rnn", "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelfAttention",
+    "SelfAttentionDefaults", "SortTask", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "Sum",
+    "SupportingFacts", "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET",
+    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Var", "VectorCopyTask",
+    "Viterbi", "WandB", "WordTokenizer", "read",
+]

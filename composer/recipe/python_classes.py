@@ -1,0 +1,258 @@
+"""Generate `composer.recipe.classes`: the recipe language as Python classes."""
+
+from __future__ import annotations
+
+import keyword
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from composer.recipe import schema
+from composer.recipe.describe import allowed
+from composer.recipe.json_schema import VARIABLE, Schema, referred
+from composer.recipe.schema import ENCODER_KEYS
+
+WIDTH = 116
+BLOCK = "block"
+SUFFIXES = {"schedules": "Schedule", "tasks": "Task", "tokenizers": "Tokenizer", "initializations": "Initialization"}
+"""What is written behind the words of a table, which are adjectives, or words of blocks too."""
+BASES = {BLOCK: "Block", "optimizers": "Optimizer", "decoders": "Decoder", **SUFFIXES}
+"""The class of everything among which a table's word chooses."""
+SOURCES = {"parallel": "ParallelData", "hub": "HubData", "babi": "BabiData"}
+SPELT = {"earlystopping": "EarlyStopping", "gradientnoise": "GradientNoise", "scheduledsampling": "ScheduledSampling",
+         "wandb": "WandB", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop", "bpe": "BPE", **SOURCES}  # fmt: skip
+"""Sections and words whose class is not simply their words put together."""
+MERGED = ("recipe", "data", "model", "training", "trainer", "logging", "output", "wandb")
+"""Sections that lie over an inherited one: nothing in them is required, and `None` removes."""
+OTHERS = "encoders"
+TAKEN = ("plain", "yaml", "save", "recipe", "word", "others")
+"""What the classes have beside settings."""
+SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
+
+HEAD = '''\
+"""The recipe language as Python classes: `Residual([Norm("rms")])` is `residual: [{norm: rms}]`.
+
+    from composer.recipe.classes import CrossAttention, Data, FeedForward, Model, NumberWordsTask, Recipe
+    from composer.recipe.classes import Residual, SelfAttention
+
+    small = Recipe(
+        data=Data(generate=NumberWordsTask()),
+        model=Model(
+            width=64,
+            encoder=[Residual([SelfAttention(heads=4)])],
+            decoder=[Residual([SelfAttention(heads=4)]), CrossAttention(), Residual([FeedForward(hidden=128)])],
+        ),
+    )
+    small.save("small.yaml")
+    small.recipe().plan()
+
+Only what is given is written. A name that Python keeps for itself has a `_` behind it: `from_`, `as_`. `Var("width")`
+is `${width}`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
+of a file. Generated from the schema by `seqcomposer schema --write`; do not edit.
+"""
+
+# fmt: off
+# ruff: noqa: E501, RUF022
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from composer.recipe.deserialization import read_recipe
+from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot, Unset, Var
+'''
+READ = '''\
+def read(path: str | Path) -> Recipe:
+    """The objects of a recipe's file, as it is written: with `vars` and `extends`, without comments.
+
+    What fits no class stays plain data, and `.recipe()` says what is wrong with it. Raises RecipeError where the file
+    is no recipe at all.
+    """
+    found: Recipe = read_recipe(path, Recipe)
+    return found
+'''
+
+
+def home() -> Path:
+    """Where the classes' file is."""
+    return Path(__file__).with_name("classes.py")
+
+
+def text(rules: Schema) -> str:
+    """The file, for a schema. Raises ValueError where two words would be one class."""
+    writer = _Writer(rules)
+    parts = [HEAD, *writer.bases(), *writer.aliases(), *writer.classes(), READ]
+    names = [*BASES.values(), *writer.names.values()]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"two words would be the class {sorted(twice)}")
+    exported = ", ".join(f'"{name}"' for name in sorted([*names, "UNSET", "Unset", "Var", "read"]))
+    return "\n\n".join([*parts, f"__all__ = [\n{textwrap.indent(textwrap.fill(exported, WIDTH), '    ')},\n]\n"])
+
+
+def class_name(entry: str) -> str:
+    """The class of a definition of the schema: `schedules.linear` is LinearSchedule."""
+    table, _, word = entry.rpartition(".")
+    if table == "defaults":
+        return f"{_camel(word)}Defaults"
+    if not table:
+        return SPELT.get(word, _camel(word))
+    return (_camel(word) if table == BLOCK else SPELT.get(word, _camel(word))) + SUFFIXES.get(table, "")
+
+
+def field_name(key: str) -> str:
+    """What a key is called in Python: `from` is `from_`."""
+    return f"{key}_" if keyword.iskeyword(key) or key in TAKEN else key
+
+
+def _camel(word: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in word.replace("-", "_").split("_"))
+
+
+class _Field(NamedTuple):
+    """A setting of a class."""
+
+    name: str
+    type: str
+    default: str  # "" of one that is required
+    first: bool
+
+    def __str__(self) -> str:
+        if not self.first:
+            return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default else "")
+        told = ["default=UNSET"] if self.default else []
+        return f"{self.name}: {self.type} = field({', '.join([*told, 'kw_only=False'])})"
+
+
+class _Writer:
+    """The parts of the file, from a schema."""
+
+    def __init__(self, rules: Schema) -> None:
+        self.rules, self.defs = rules, rules["$defs"]
+        entries = [name for name, each in self.defs.items() if "x-choice" not in each and name != "variable"]
+        self.names = {"recipe": "Recipe", **{entry: class_name(entry) for entry in entries}}
+        self.sections = {entry: self.defs[entry]["properties"] for entry in entries if "." not in entry}
+
+    def bases(self) -> Iterator[str]:
+        """One class for all blocks, one for all optimizers, ..."""
+        for table, name in BASES.items():
+            yield f'class {name}(RecipeObject):\n    """{self.defs[table]["description"]}"""\n'
+
+    def aliases(self) -> Iterator[str]:
+        """What may stand for a block, an optimizer, ...: an object, a bare word, or plain data."""
+        lines = []
+        for table, name in BASES.items():
+            bare = ", ".join(f'"{word}"' for word in allowed(self.defs[table]))
+            lines.append(f"Any{name} = {name} | Literal[{bare}] | Var | Mapping[str, Any]")
+        yield "\n".join([*lines, "Stack = Sequence[AnyBlock]", '"""Blocks, the first one first."""\n'])
+
+    def classes(self) -> Iterator[str]:
+        """A class for every word and every section."""
+        for entry in self.names:
+            yield self._class(entry, self.rules if entry == "recipe" else self.defs[entry])
+
+    def _class(self, entry: str, described: Schema) -> str:
+        table, _, word = entry.rpartition(".")
+        base = "RecipeObjectRoot" if entry == "recipe" else BASES.get(table, "RecipeObject")
+        extra = f', word="{word}"' if table in BASES else ""
+        is_open = entry in map(str.lower, ENCODER_KEYS)
+        extra += f', others="{OTHERS}"' if is_open else ""
+        fields = [self._field(entry, described, key) for key in described["properties"]]
+        fields.sort(key=lambda each: not each.first)
+        lines = [str(each) for each in fields]
+        lines += [f"{OTHERS}: Mapping[str, str] | Unset = UNSET"] if is_open else []
+        body = "\n".join(f"    {line}" for line in lines)
+        head = f"@dataclass(frozen=True, kw_only=True, repr=False)\nclass {self.names[entry]}({base}{extra}):"
+        return f"{head}\n{_docstring(described, is_open)}\n{body}" + ("\n" if body else "")
+
+    def _field(self, entry: str, described: Schema, key: str) -> _Field:
+        setting = described["properties"][key]
+        merged = entry in MERGED or entry.startswith("defaults.")
+        needed = key in described.get("required", ()) and not merged
+        types = dict.fromkeys(self._types(setting))
+        types |= {"None": None} if merged else {}
+        types |= {} if needed else {"Unset": None}
+        default = "" if needed else "1" if (entry, key) == ("recipe", "recipe") else "UNSET"
+        return _Field(field_name(key), _union(types), default, key == described.get("x-first"))
+
+    def _types(self, setting: Schema) -> Iterator[str]:
+        """The types of a setting, as Python writes them."""
+        reference = referred(setting)
+        if reference in BASES:
+            yield f"Any{BASES[reference]}"
+            return
+        found = setting.get("anyOf", [setting])
+        if setting.get("x-open") and "anyOf" not in setting:
+            yield "Any"
+            return
+        for part in found:
+            yield from self._part(part, setting)
+        if any(part == VARIABLE or part.get("type") == "string" for part in found):
+            yield "Var"
+
+    def _part(self, part: Schema, setting: Schema) -> Iterator[str]:
+        if part == VARIABLE:
+            return
+        if "enum" in part:
+            yield f"Literal[{', '.join(map(_quoted, part['enum']))}]"
+        elif part.get("type") == "array":
+            yield self._list(setting)
+        elif part.get("type") == "object" or "$ref" in part:
+            yield from self._mapping(setting)
+        else:
+            yield SCALARS[part["type"]]
+
+    def _list(self, setting: Schema) -> str:
+        items = setting["items"]
+        if referred(items) == BLOCK:
+            return "Stack"
+        return f"Sequence[{_union(dict.fromkeys(self._types(items)))}]"
+
+    def _mapping(self, setting: Schema) -> Iterator[str]:
+        section = referred(setting) or next(
+            (name for name, known in self.sections.items() if known == setting.get("properties")), ""
+        )
+        if section:
+            yield self.names[section]
+        values = setting.get("additionalProperties")
+        if not section and isinstance(values, dict) and not values.get("x-open"):
+            yield f"Mapping[str, {_union(dict.fromkeys(self._types(values)))}]"
+        else:
+            yield "Mapping[str, Any]"
+
+
+def _union(types: Iterable[str]) -> str:
+    found = sorted(types, key=lambda each: each == "None")
+    return "Any" if "Any" in found else " | ".join(found)
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _docstring(described: Schema, is_open: bool) -> str:
+    what = described["description"]
+    if what.startswith("The defaults of"):  # the block's own class tells the settings
+        return f'    """{what.partition(". ")[0]}."""'
+    lines = textwrap.wrap(what, WIDTH - 4)
+    keys = [_told(field_name(key), each) for key, each in described["properties"].items()]
+    keys += [f"{OTHERS}: With several encoders, the text of each by its name, in place of `source`."] if is_open else []
+    told = [line for each in keys for line in textwrap.wrap(each, WIDTH - 4, subsequent_indent="    ")]
+    body = "\n".join(["", "", *told, ""]) if told else ""
+    whole = ('"""' + "\n".join(lines) + body).replace("\\", "\\\\") + '"""'
+    return "\n".join(f"    {line}".rstrip() for line in whole.splitlines())
+
+
+def _told(name: str, setting: Schema) -> str:
+    """A setting in a line: what it means, and its default."""
+    parts = [setting.get("description", "").rstrip(".") or name]
+    default = setting.get("default")
+    parts += [f"default {default!r}"] if default not in (None, {}, []) else []
+    return f"{name}: {'; '.join(parts)}."
+
+
+if __name__ == "__main__":
+    home().write_text(text(schema.load()), encoding="utf-8")

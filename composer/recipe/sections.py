@@ -1,0 +1,344 @@
+"""The recipe language, except its blocks: every key, its type, bounds, default and meaning, said once.
+
+The classes are descriptions: no recipe becomes an instance of them. The schema is generated from their constructors
+and from the sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports
+torch (the kinds of setting stand in the contract), so only the generator does; everybody else reads the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from blocks.core.contract import Blocks, Bounds, Count, Kind, Positive, Rate
+from composer.recipe.data_sections import Data, Text
+
+Whole = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
+Workers = Annotated[int, Bounds(minimum=0, maximum=256)]
+Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
+Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
+Minutes = Annotated[float, Bounds(above=0.0, maximum=100_000.0)]
+Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
+NotNegative = Annotated[float, Bounds(minimum=0.0)]
+Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
+PositiveShare = Annotated[float, Bounds(above=0.0, maximum=1.0)]
+RecipeName = Annotated[str, Kind("recipe_name")]
+Identifier = Annotated[str, Kind("identifier")]
+Bases = Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")]
+Optimizer = Annotated[Any, Kind("choice:optimizers")]
+Schedule = Annotated[Any, Kind("choice:schedules")]
+Initialization = Annotated[Any, Kind("choice:initializations")]
+Decoder = Annotated[Any, Kind("choice:decoders")]
+Names = Annotated[Sequence[str], Kind("texts")]
+Open = Annotated[Any, Kind("any")]
+
+EMPTY: Any = ()
+"""The default of a list or mapping: empty, and nobody can fill it."""
+
+Metric = Literal[
+    "val/loss",
+    "val/perplexity",
+    "val/token_accuracy",
+    "val/exact_match",
+    "val/bleu",
+    "val/chrf",
+    "val/bits_per_sequence",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """From the decoder's last output to the vocabulary.
+
+    Settings:
+        tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
+        kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
+            tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones.
+        length: How many tokens every answer has, where all have as many; its end then costs nothing.
+    """
+
+    tie: Names = EMPTY
+    kind: Literal["linear", "sigmoid", "identity"] = "linear"
+    length: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its defaults.
+
+    Settings:
+        width: The width of the stream; token embeddings have it, and blocks with a `width` default to it.
+        embedding: learned | linear | one_hot: a learned vector for each token, a linear map of its bits (tokenizer
+            `bits`), or a unit vector for each token, as wide as there are tokens.
+        dropout: The default of every setting called `dropout`, and of the block `dropout`.
+        encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
+        encoders: Several encoders by name, each a stack; the data then has one key per encoder.
+        decoder: The stack that writes the target, one position after another.
+        output: What maps the decoder's last output to the vocabulary.
+        stacks: Named stacks for the block `use`; a second use shares the parameters.
+    """
+
+    width: Count
+    embedding: Literal["learned", "linear", "one_hot"] = "learned"
+    dropout: Rate = 0.0
+    encoder: Blocks | None = None
+    encoders: dict[Identifier, Blocks] | None = None
+    decoder: Blocks
+    output: Output = Output()
+    stacks: dict[Identifier, Blocks] = EMPTY
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """Ends the training when a metric has stopped getting better, or is good enough.
+
+    Settings:
+        patience: How many validations without a better value are waited for; `null` waits until the budget is spent.
+        metric: What is watched; a loss or a perplexity gets better by falling, everything else by rising.
+        min_delta: A change of no more than this does not count as better.
+        goal: The training ends as soon as the metric is at least as good as this.
+    """
+
+    patience: Count | None = 5
+    metric: Metric = "val/loss"
+    min_delta: NotNegative = 0.0
+    goal: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientNoise:
+    """Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
+
+    Settings:
+        scale: Its variance in the first step; the paper tries 0.01, 0.3 and 1.
+        decay: In step t, from 0, the variance is scale / (1 + t)^decay.
+    """
+
+    scale: Positive = 1.0
+    decay: NotNegative = 0.55
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledSampling:
+    """Some tokens of the answer so far are the model's own, as they are when it translates (Bengio et al. 2015).
+
+    The parallel form of Mihaylova & Martins 2019: a first pass over the true answer says what the model would write at
+    each position, and the second pass, which learns, reads some of that. A step costs one more forward pass.
+
+    Settings:
+        rate: Probability at the end that a token which the decoder reads is replaced; the first one, bos, never is.
+        warmup: The share of the budget over which the probability rises from 0 to `rate`.
+        choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable as it is.
+    """
+
+    rate: Share = 0.1
+    warmup: Share = 0.5
+    choose: Literal["argmax", "sample"] = "argmax"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curriculum:
+    """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
+
+    Settings:
+        start: The level of the first two epochs; tokens of a pair, eos not counted.
+        step: How much the level rises after an epoch that was mastered; each level lasts two epochs or more.
+        error: An epoch was mastered where a smaller share than this of its longest pairs within the level (of its last
+            `step` lengths) had any wrong token while it was trained on; above 0, at most 1.
+        beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its level.
+        by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a pair's sources.
+    """
+
+    start: Count = 6
+    step: Count = 1
+    error: PositiveShare = 0.15
+    beyond: Share = 0.2
+    by: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
+
+    Settings:
+        optimizer: What follows the gradient.
+        schedule: How the learning rate changes over the budget.
+        max_steps: Updates of the weights.
+        max_epochs: Passes over the training data.
+        max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
+        tokens_per_batch: Padded target positions of one update, over all devices and accumulation.
+        label_smoothing: The share of the probability that is spread over the whole vocabulary.
+        clip_norm: The gradient is scaled down to this norm if it is larger.
+        gradient_noise: Normal noise that is added to the gradient, ever less of it.
+        scheduled_sampling: How often the decoder reads its own tokens in place of the true ones.
+        initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights.
+        accumulate: Into how many parts a batch is cut to save memory; the update is the same.
+        validate_every: Steps between validations; once an epoch without it.
+        early_stopping: When to end before the budget.
+        curriculum: Which pairs an epoch has, by their length; all of them without it.
+        average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
+        precision: Of the arithmetic, in bits.
+        compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
+            loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
+        workers: Processes that prepare batches beside the training; the result is the same.
+        seed: Of everything random.
+    """
+
+    optimizer: Optimizer = "adam"
+    schedule: Schedule = "constant"
+    max_steps: Whole | None = None
+    max_epochs: Count | None = None
+    max_minutes: Positive | None = None
+    tokens_per_batch: Whole = 4096
+    label_smoothing: Rate = 0.0
+    clip_norm: Positive | None = None
+    gradient_noise: GradientNoise | None = None
+    scheduled_sampling: ScheduledSampling | None = None
+    initialization: Initialization = "default"
+    accumulate: Count = 1
+    validate_every: Whole | None = None
+    early_stopping: EarlyStopping | None = None
+    curriculum: Curriculum | None = None
+    average_checkpoints: Count = 1
+    precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
+    compile: bool = False
+    workers: Workers = 0
+    seed: Seed = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
+    `limit_val_batches`, which has a say in the weights that are kept.
+
+    Settings:
+        accelerator: auto, cpu, gpu, mps, tpu.
+        devices: How many devices of each machine, a list of their numbers, or auto: all; of a launcher's, as many as it
+            has started; of CPUs, one, whose threads use the whole machine.
+        num_nodes: How many machines, or auto: as many as the launcher says, else one.
+        strategy: How several devices work together: ddp, each with the whole model; fsdp, each with a part of it; auto
+            is ddp where there are several.
+        timeout_minutes: How long a process waits for another before all end, in minutes.
+        deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
+        benchmark: Whether cuDNN looks for the fastest algorithms.
+        limit_val_batches: The share of the validation batches that is used (0.5), or their number (3).
+        log_every_n_steps: Steps between two rows of the metrics; 10 at most.
+        inference_mode: Whether validation runs in inference mode.
+        detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
+        profiler: simple, advanced or pytorch.
+        enable_progress_bar: Whether progress is shown.
+        enable_model_summary: Whether Lightning prints a summary of the model.
+    """
+
+    accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
+    devices: Literal["auto"] | Machines | list[Number] = "auto"
+    num_nodes: Literal["auto"] | Machines = "auto"
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    timeout_minutes: Minutes = 10.0
+    deterministic: bool | Literal["warn"] | None = None
+    benchmark: bool | None = None
+    limit_val_batches: Number | Share = 1.0
+    log_every_n_steps: Count = 10
+    inference_mode: bool = True
+    detect_anomaly: bool = False
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    enable_progress_bar: bool = True
+    enable_model_summary: bool = False
+
+
+TRAINER_REFUSES = {
+    "max_steps": "write `training.max_steps`",
+    "max_epochs": "write `training.max_epochs`",
+    "max_time": "write `training.max_minutes`",
+    "min_steps": "write `training.max_steps`, and no `early_stopping`",
+    "min_epochs": "write `training.max_epochs`, and no `early_stopping`",
+    "precision": "write `training.precision`",
+    "accumulate_grad_batches": "write `training.accumulate`",
+    "gradient_clip_val": "write `training.clip_norm`",
+    "gradient_clip_algorithm": "write `training.clip_norm`",
+    "val_check_interval": "write `training.validate_every`",
+    "check_val_every_n_epoch": "write `training.validate_every`",
+    "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
+    "logger": "write `logging`",
+    "enable_checkpointing": "remove it; checkpoints are written at every validation",
+    "plugins": "remove it",
+    "sync_batchnorm": "remove it; no block has a batch norm",
+    "default_root_dir": "say `--run DIR` on the command line",
+    "use_distributed_sampler": "remove it; the batches know the devices",
+    "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
+    "fast_dev_run": "say `training.max_steps=1` on the command line",
+    "overfit_batches": "remove it; a split of the data with few lines does the same",
+    "limit_train_batches": "write `training.max_steps`",
+    "num_sanity_val_steps": "remove it; say `training.validate_every=1` on the command line to try a validation",
+    "limit_test_batches": "remove it; `evaluate` measures all lines",
+    "limit_predict_batches": "remove it; `translate` translates all lines",
+    "barebones": "remove it",
+    "enable_autolog_hparams": "remove it; the whole recipe is logged",
+    "model_registry": "remove it",
+}
+"""Lightning's arguments that a recipe cannot hand on, and what to write instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandB:
+    """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
+
+    Settings:
+        project: The project; `seqcomposer` without it.
+        name: The run's name; the recipe's without it.
+        entity: The user or team; the default one of the login without it.
+        group: What the run belongs to.
+        tags: Words to find it by.
+        mode: online, offline or disabled; by the login without it.
+    """
+
+    project: Text | None = None
+    name: Text | None = None
+    entity: Text | None = None
+    group: Text | None = None
+    tags: Names | None = None
+    mode: Literal["online", "offline", "disabled"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging:
+    """Where metrics go besides `metrics.jsonl`; without it, W&B offline inside the run folder.
+
+    Settings:
+        wandb: Weights & Biases; `false` is without.
+    """
+
+    wandb: WandB | Literal[False] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A seqcomposer recipe: what to train, on what, and how.
+
+    Settings:
+        recipe: The version of the recipe language.
+        name: The name of the recipe and of its runs; the file's name without it.
+        description: What it is for, in a sentence.
+        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
+            is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the store.
+        vars: Values with names; `${name}` stands for one anywhere in the recipe.
+        data: What is trained on.
+        model: What is trained.
+        training: How it is trained.
+        decoding: How the target is searched.
+        trainer: Lightning's own arguments.
+        logging: Where metrics go.
+    """
+
+    recipe: Literal[1]
+    name: RecipeName | None = None
+    description: Text | None = None
+    extends: Bases | None = None
+    vars: dict[Identifier, Open] | None = None
+    data: Data
+    model: Model
+    training: Training = Training()
+    decoding: Decoder = "greedy"
+    trainer: Trainer = Trainer()
+    logging: Logging = Logging()

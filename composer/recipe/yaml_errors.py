@@ -1,0 +1,81 @@
+"""What the YAML parser complains of, in a reader's words and at the right place."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from composer.errors import Fault
+from composer.recipe.node import Mark, fault_at
+
+UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
+
+
+class Places(NamedTuple):
+    """The lines of a text, and where its first column stands in them."""
+
+    file: str
+    lines: list[str]
+    start: int = 0
+
+    def mark(self, begin: Any, end: Any | None = None) -> Mark:
+        """The place between two marks of the parser; a part that runs over a line's end ends there."""
+        line = min(begin.line, len(self.lines) - 1)
+        text = self.lines[line]
+        column = begin.column + self.start
+        one_line = end is not None and end.line == begin.line
+        length = end.column - begin.column if end is not None and one_line else len(text) - column
+        return Mark(self.file, line + 1, column + 1, max(1, length), text)
+
+
+# what libyaml and PyYAML's own parser say, in a reader's words: pattern, message, fix
+COMPLAINTS = (
+    (r"tab character", "a tab cannot indent", "indent with spaces"),
+    (r"mapping values are not allowed", "a `:` cannot stand here",
+     "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and in the line before"),
+    (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
+    (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
+    (r"expected '-' indicator", "this line is indented like a list and is no item of it",
+     "begin it with `- `, or indent it like the key it belongs to"),
+    (r"expected key|expected <block end>", "this does not fit the lines above it",
+     "check the indentation; inside [...] and {...} a comma parts the items"),
+    (r"document start", "something follows the recipe's end", "check the indentation and the brackets"),
+    (r"node content", "a value is missing here", "check the commas and the brackets"),
+    (r"cannot start any token", "a plain text cannot begin with this character", "put quotes around the text"),
+    (r"escape", "this is no escape of a text in double quotes", "use single quotes, or double the backslash"),
+    (r"expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
+    (r"incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
+)  # fmt: skip
+
+
+def syntax_fault(error: Any, text: str, places: Places, opened: Any) -> Fault:
+    """The fault for what the parser raised; `opened` is its mark of the list or mapping that it was in, or None."""
+    problem = error.problem or error.context or "this is not YAML"
+    at = error.problem_mark or error.context_mark
+    if at is None:
+        return fault_at(Mark(places.file, 1, 1, 1, places.lines[0]), "syntax", "", f"this is not YAML: {problem}")
+    index = min(at.index, len(text))
+    variable = UNQUOTED.match(text, max(0, index - 1))
+    if variable:
+        mark = places.mark(at)
+        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
+        message = f"`{variable.group()}` must stand in quotes inside [...] and {{...}}"
+        return fault_at(mark, "syntax", "", message, f'write "{variable.group()}"')
+    if not text[index:].strip(" \t\r\n'\"") and (error.context_mark or opened is not None):
+        return _never_closed(error.context_mark, text, places, opened)
+    message, hint = _in_plain_words("tab character" if text[index : index + 1] == "\t" else problem)
+    return fault_at(places.mark(at)._replace(length=1), "syntax", "", message, hint)
+
+
+def _in_plain_words(problem: str) -> tuple[str, str]:
+    for pattern, message, hint in COMPLAINTS:
+        if re.search(pattern, problem):
+            return message, hint
+    return f"this is not YAML: {problem}", ""
+
+
+def _never_closed(begin: Any, text: str, places: Places, opened: Any) -> Fault:
+    if opened is not None and (begin is None or not text[begin.index : begin.index + 1].strip()):
+        begin = opened
+    shown = text[begin.index : begin.index + 1]
+    return fault_at(places.mark(begin)._replace(length=1), "syntax", "", f"this `{shown}` is never closed", "close it")

@@ -1,0 +1,348 @@
+"""A bench for one block: a place to stand, a batch to read, and what the block makes of it.
+
+Every size differs from every other one, so that an axis taken for another is found out.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple, NoReturn, cast
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
+from blocks.core.scope import Scope
+from composer.model.builder import Builder, output_names, python_name
+from composer.recipe.recipe import Recipe
+
+Place = Literal["decoder", "encoder"]
+
+WIDTH, NARROW, READ = 12, 4, 6
+"""Widths of the stream (and of the model), of the output named `narrow`, and of the memories."""
+LENGTHS = (7, 3, 5, 1, 0)
+"""Real positions of each row; the batch is as long as the longest."""
+SOURCES = (4, 9, 1, 6, 3)
+"""Real positions of each row of a memory."""
+COLUMNS = 3
+"""Columns of a grid."""
+HOLES = ((1, 1), (3, 0), (3, 2))
+"""Cells of a grid, position and column, that are not real in any row; each position keeps one."""
+STACKS = {"shelf": [{"linear": {"activation": "tanh"}}], "other_shelf": [{"rnn": {"cell": "tanh"}}]}
+MEMORIES = ("encoder", "encoder.input", "encoder.earlier")
+GRIDS = ("encoder.grid", "encoder.earlier_grid")
+
+
+class LawError(AssertionError):
+    """A block breaks a law of the contract. `law` is its name, `block`, `place` and `settings` say of what."""
+
+    def __init__(self, law: str, block: str, place: str, settings: Mapping[str, Any], detail: str) -> None:
+        self.law, self.block, self.place, self.settings, self.detail = law, block, place, dict(settings), detail
+        where = f" in {'an' if place.startswith('encoder') else 'a'} {place}" if place else ""
+        told = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        super().__init__(f"law `{law}`: {block}({told}){where}: {detail}")
+
+
+class Given(NamedTuple):
+    """What a block reads: one batch. The board and the memories as in `Context`."""
+
+    x: Tensor  # (B, T, D), of a grid (B, T, W, D)
+    mask: Tensor  # (B, T), of a grid (B, T, W)
+    board: dict[str, Output]
+    memories: dict[str, Output]
+
+
+class Made(NamedTuple):
+    """What a block makes of it."""
+
+    y: Tensor  # (B, T', D'), of a grid (B, T', W', D')
+    mask: Tensor  # (B, T'), of a grid (B, T', W')
+    state: State
+
+    @property
+    def real(self) -> Tensor:
+        """The output with zeros where nothing is real: what laws compare."""
+        return self.y.masked_fill(~self.mask[..., None], 0.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One block with its settings in one place: what a law is tried on.
+
+    `arriving` is the stream's width, and `columns` its columns: 0 where a sequence arrives.
+    """
+
+    kind: type[Block]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    place: Place = "decoder"
+    arriving: int = WIDTH
+    columns: int = 0
+
+    @property
+    def stream(self) -> Stream:
+        """What arrives."""
+        return Stream(self.arriving, grid=self.columns > 0, columns=self.columns)
+
+    @property
+    def causal(self) -> bool:
+        return self.place == "decoder"
+
+    def changed(self, **settings: Any) -> Case:
+        """The same case with other settings."""
+        return replace(self, settings={**self.settings, **settings})
+
+    def broken(self, law: str, detail: str) -> NoReturn:
+        """Raises LawError."""
+        place = f"{self.place} where a grid arrives" if self.columns else self.place
+        raise LawError(law, self.kind.__name__, place, self.settings, detail)
+
+    def build(self, seed: int = 1, *, noise: float = 0.2) -> Block:
+        """The block, in evaluation mode. Noise on every parameter, so that no zero hides what it multiplies.
+
+        Raises BlockError where it cannot stand here.
+        """
+        chosen = {python_name(key): value for key, value in self.settings.items()}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            block = self.kind(site(self), **chosen)
+            for parameter in block.parameters() if noise else ():
+                if parameter.dtype.is_floating_point and not parameter.is_meta:
+                    parameter.data += noise * torch.randn_like(parameter)
+        return block.eval()
+
+    def exact(self, seed: int = 1) -> Block:
+        """The block in double precision: what is compared then differs by rounding, or it differs."""
+        return self.build(seed).double()
+
+    def refusal(self) -> BlockError | None:
+        """Why the block cannot stand here with these settings; None where it can."""
+        try:
+            self.build()
+        except BlockError as error:
+            return error
+        return None
+
+
+# ------------------------------------------------------------------------------------------- where the block stands
+
+
+class BenchBuilder(Builder):
+    """The builder of the stacks inside the block; the first fault is raised, since there is no recipe to point into."""
+
+    def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
+        raise BlockError("stack", message, code=code, fix=hint)
+
+    def elsewhere(self, site: Site, message: str) -> str:
+        return ""
+
+
+def site(case: Case) -> Site:
+    """Where the block stands: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
+    stream, same = case.stream, like_itself(case)
+    names = Scope.of_input(stream, declared=set(output_names(list(case.settings.values()))))
+    names.give("earlier", Named(stream))
+    names.give("narrow", Named(stream._replace(width=NARROW)))
+    memories = {name: Named(Stream(READ)) for name in MEMORIES}
+    memories["encoder.summary"] = Named(Stream(case.arriving, pace=Fraction(0)))
+    memories |= {name: Named(Stream(READ, grid=True, columns=COLUMNS)) for name in GRIDS}
+    if same is not None:
+        memories["encoder.same"] = Named(same.out, same.state_kind)
+    recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, joint=False)
+    builder = BenchBuilder(cast(Recipe, recipe))
+    causal = "a decoder" if case.causal else ""
+    return Site(
+        stream, WIDTH, names, memories, ["encoder"], causal, ("block",), builder.stack, builder.rehearse, builder.shelf
+    )
+
+
+def like_itself(case: Case) -> Block | None:
+    """The block as it may stand in an encoder for `{copy: encoder.same}` to continue it, if the case says so."""
+    copied = {key: value for key, value in case.settings.items() if value == {"copy": "encoder.same"}}
+    if not copied:
+        return None
+    others = {key: value for key, value in case.settings.items() if key not in copied}
+    return replace(case, settings=others, place="encoder").build()
+
+
+# ------------------------------------------------------------------------------------------- what it reads
+
+
+def draw(
+    case: Case,
+    lengths: Sequence[int] = LENGTHS,
+    *,
+    longest: int | None = None,
+    seed: int = 2,
+    dtype: torch.dtype = torch.float64,
+) -> Given:
+    """A random batch with the given number of real positions in each row, padded to `longest`."""
+    made = torch.Generator().manual_seed(seed)
+    total = max(lengths) if longest is None else longest
+
+    def random(*size: int) -> Tensor:
+        return torch.randn(len(lengths), *size, generator=made, dtype=torch.float64).to(dtype)
+
+    mask, cells = real_positions(lengths, total), (total, case.columns) if case.columns else (total,)
+    if case.columns:
+        mask = real_cells(mask, case.columns)
+    x = random(*cells, case.arriving)
+    board = {
+        name: Output(random(*cells, width), mask) for name, width in (("earlier", case.arriving), ("narrow", NARROW))
+    }
+    there = real_positions([SOURCES[row % len(SOURCES)] for row in range(len(lengths))], max(SOURCES))
+    memories = {name: Output(random(max(SOURCES), READ), there) for name in MEMORIES}
+    memories["encoder.summary"] = Output(random(1, case.arriving), there[:, :1])
+    cells_there = real_cells(there, COLUMNS)
+    memories |= {name: Output(random(max(SOURCES), COLUMNS, READ), cells_there) for name in GRIDS}
+    given = Given(x, mask, {"input": Output(x, mask), **board}, memories)
+    return given if (same := like_itself(case)) is None else _with_itself(given, case, same.to(dtype))
+
+
+def real_positions(lengths: Sequence[int], total: int) -> Tensor:
+    """The mask of rows of these lengths: (B, total)"""
+    return torch.arange(total) < torch.tensor(lengths)[:, None]
+
+
+def real_cells(mask: Tensor, columns: int) -> Tensor:
+    """The mask of a grid with these positions, less the holes: (B, T) -> (B, T, W)"""
+    there = torch.ones(mask.shape[1], columns, dtype=torch.bool)
+    for position, column in HOLES:
+        there[position : position + 1, column : column + 1] = False
+    return mask[..., None] & there
+
+
+def reached(mask: Tensor) -> Tensor:
+    """The positions of which anything is real: (B, T) or (B, T, W) -> (B, T)"""
+    return mask.flatten(2).any(-1) if mask.ndim > 2 else mask
+
+
+def over_cells(which: Tensor, states: Tensor) -> Tensor:
+    """What is said of rows (B,) or positions (B, T), in the shape of their states, for `where` and products."""
+    return which.view(*which.shape, *[1] * (states.ndim - which.ndim))
+
+
+def _with_itself(given: Given, case: Case, same: Block) -> Given:
+    """Adds what the same block has left in the encoder, with its last state."""
+    there = given.memories["encoder"]
+    x = torch.cat([there.states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
+    with torch.no_grad():
+        made = run(same, given._replace(x=x, mask=there.mask))
+    return given._replace(memories={**given.memories, "encoder.same": Output(made.y, made.mask, made.state)})
+
+
+def each_output(given: Given, change: Callable[[Output], Output], memories: bool = False) -> Given:
+    """The batch with every named output (and every memory) changed, `input` together with x."""
+    x, mask, _ = change(Output(given.x, given.mask))
+    board = {name: change(output) for name, output in given.board.items()}
+    board["input"] = Output(x, mask)
+    read = {name: change(output) for name, output in given.memories.items()} if memories else given.memories
+    return Given(x, mask, board, read)
+
+
+def positions(given: Given, start: int, stop: int | None = None) -> Given:
+    """The positions from `start` to before `stop`, of the stream and of all that runs beside it."""
+    return each_output(given, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
+
+
+def rows(given: Given, index: Sequence[int] | Tensor) -> Given:
+    """The rows of `index`, in its order, of everything."""
+    where = torch.as_tensor(index)
+    return each_output(given, lambda o: Output(o.states[where], o.mask[where], reorder(o.last, where)), memories=True)
+
+
+def gather(given: Given, where: Tensor, mask: Tensor) -> Given:
+    """In each row the positions of `where` (B, T), of which those of `mask` are real."""
+    each = torch.arange(len(where))[:, None]
+
+    def taken(output: Output) -> Output:
+        there = output.mask[each, where]  # (B, T), of a grid (B, T, W)
+        return Output(output.states[each, where], there & over_cells(mask, there))
+
+    return each_output(given, taken)
+
+
+def alone(given: Given, row: int) -> Given:
+    """One row cut to its length."""
+    return positions(rows(given, [row]), 0, max(int(reached(given.mask)[row].sum()), 1))
+
+
+def cut_memories(given: Given) -> Given:
+    """A batch of one row, its memories cut to their lengths."""
+    return given._replace(memories={name: _cut(output) for name, output in given.memories.items()})
+
+
+def _cut(output: Output) -> Output:
+    length = int(reached(output.mask).sum())
+    return Output(output.states[:, :length], output.mask[:, :length], output.last)
+
+
+def cast_all(given: Given, dtype: torch.dtype) -> Given:
+    """The batch in another precision."""
+    return each_output(given, lambda o: Output(o.states.to(dtype), o.mask, as_dtype(o.last, dtype)), memories=True)
+
+
+# ------------------------------------------------------------------------------------------- what it makes of it
+
+
+def context_of(given: Given) -> Context:
+    """The context of a batch; a board of its own, since a stack writes on it."""
+    return Context(given.mask, dict(given.board), given.memories)
+
+
+def start(block: Block, given: Given) -> State:
+    """The state before the first position, made as the model makes it: of nothing but the memories and the batch."""
+    x = given.x.new_zeros(given.x.shape[0], 1, given.x.shape[-1])
+    return block.start(x, Context(given.mask.new_ones(x.shape[:2]), {}, given.memories))
+
+
+def run(block: Block, given: Given, state: State = None) -> Made:
+    """What the block makes of a batch, from `state` or from its start."""
+    state = start(block, given) if state is None else state
+    y, after = block(given.x, state, context_of(given))
+    return Made(y, block.mask(given.mask), after)
+
+
+# ------------------------------------------------------------------------------------------- states
+
+
+def leaves(state: State) -> Iterator[Any]:
+    """The leaves of a state, in order."""
+    if isinstance(state, tuple):
+        for part in state:
+            yield from leaves(part)
+    else:
+        yield state
+
+
+def each_leaf(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """The state with every leaf changed."""
+    return tuple(each_leaf(part, change) for part in state) if isinstance(state, tuple) else change(state)
+
+
+def reorder(state: State, index: Tensor) -> State:
+    """The rows of `index` of every leaf: what a beam search does to a state."""
+    return each_leaf(state, lambda leaf: leaf.index_select(0, index))
+
+
+def as_dtype(state: State, dtype: torch.dtype) -> State:
+    """The state with its floating leaves in another precision."""
+    return each_leaf(state, lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """The largest difference of two tensors of one shape; infinite where either is not finite, or shapes differ."""
+    if one.shape != other.shape:
+        return float("inf")
+    if one.numel() == 0:
+        return 0.0
+    gap = (one.double() - other.double()).abs().max().item()
+    return gap if gap == gap else float("inf")
+
+
+def copied(thing: Any) -> Any:
+    """A deep copy that is not part of any graph."""
+    return copy.deepcopy(each_leaf(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)

@@ -1,0 +1,214 @@
+"""The same recipe with several seeds: one run after another, and a table in which no seed is left out.
+
+Each seed's training is a command of its own, so that its folder is a run like any other, and nothing is left in this
+process of one that failed. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from composer import run_dir
+from composer.atomic_io import atomic_write
+from composer.errors import RunError
+from composer.evaluation.metrics import as_maximised
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir
+from composer.training.metrics_logger import read_rows
+
+INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
+ENDS_ALL = (2, *INTERRUPTED.values())
+"""The exit statuses after which no other seed is begun: what is refused for one is for the next."""
+MOST = 1000
+"""Seeds at once; who writes a larger number means the seed itself."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SeedRequest:
+    """What `train` was asked: a recipe, what is laid over it, and where its data and its runs are."""
+
+    recipe: Path
+    overrides: Sequence[str]
+    data: Path | None
+    folder: Path
+    resume: bool
+    start_from: Path | None
+
+    def command(self, seed: int) -> list[str]:
+        """The command that trains one seed."""
+        told: list[str | Path] = ["train", self.recipe, *self.overrides, f"training.seed={seed}"]
+        told += ["--run", self.folder_of(seed)]
+        told += ["--data", self.data] if self.data is not None else []
+        told += ["--resume"] if self.resume else []
+        told += ["--from", self.start_from] if self.start_from is not None else []
+        return [sys.executable, "-m", "composer.cli.main", *map(str, told)]
+
+    def folder_of(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}"
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """What came of one seed. The scores of a run that did not finish are those of its last validation."""
+
+    seed: int
+    folder: str
+    status: str
+    steps: int
+    minutes: float
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SeedRuns:
+    """All seeds in a folder, in order; `best` has the best `metric` of those that finished, then the lowest loss."""
+
+    metric: str
+    best: int | None
+    seeds: Sequence[SeedRun]
+
+
+def train_seeds(asked: SeedRequest, seeds: str, say: Say) -> tuple[SeedRuns, int]:
+    """Trains one seed after another; what came of all, and the exit status: 0 where any has finished.
+
+    Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder are not fit.
+    """
+    must_be_alone()
+    recipe = load(asked.recipe, asked.overrides, asked.data)
+    wanted = seeds_of(seeds, recipe.training["seed"])
+    for seed in wanted:
+        load(asked.recipe, [*asked.overrides, f"training.seed={seed}"], asked.data)
+    must_be_fit(asked.folder, asked.resume)
+    found = SeedRuns(metric_of(recipe), None, ())
+    for seed in wanted:
+        status = train_one(asked, seed, say)
+        found = keep(asked.folder, found.metric)
+        if status in ENDS_ALL:
+            return found, status
+    return found, int(all(each.status != "finished" for each in found.seeds))
+
+
+def train_one(asked: SeedRequest, seed: int, say: Say) -> int:
+    """Trains one seed, as far as it has not been; the exit status of its command."""
+    folder = RunDir(asked.folder_of(seed))
+    if asked.resume and status_of(folder) == "finished":
+        say(f"seed {seed}: finished already")
+        return 0
+    say(f"seed {seed}: {folder.path}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
+    status = wait(subprocess.Popen(asked.command(seed), process_group=0))
+    if status_of(folder) == "running":  # it was killed, and could not say so itself
+        folder.update(status="failed")
+    return status
+
+
+def wait(child: subprocess.Popen[bytes]) -> int:
+    """Waits for a training, and hands it the signals that come meanwhile; 130 or 143 where it has ended by one."""
+    passed: signal.Signals | None = None
+    while True:
+        try:
+            status = child.wait()
+            return status if passed is None else INTERRUPTED[passed]
+        except KeyboardInterrupt:
+            passed = signal.SIGINT
+        except SystemExit:
+            passed = signal.SIGTERM
+        child.send_signal(passed)
+
+
+# ------------------------------------------------------------------------------------------- before
+
+
+def seeds_of(text: str, first: int) -> list[int]:
+    """`3` are three seeds from `first` on; `1,2,5` are these. Raises RunError."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    found = list(range(first, first + min(numbers[0], MOST + 1))) if len(numbers) == 1 else numbers
+    if not 0 < len(found) <= MOST or len(set(found)) < len(found):
+        raise RunError.of(
+            f"`--seeds {text}` names no seeds",
+            "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`",
+        )
+    return found
+
+
+def must_be_alone() -> None:
+    """Raises RunError in one of several processes that a launcher has started."""
+    one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
+    if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
+        raise RunError.of(
+            "`--seeds` starts each training itself, and this process is one of several that a launcher has started",
+            "leave the launcher away and write `trainer: {devices: N}`, or train each seed with `training.seed=N`",
+        )
+
+
+def must_be_fit(folder: Path, resume: bool) -> None:
+    """Raises RunError where seeds may not be trained into `folder`."""
+    if not resume or folder.is_file():
+        run_dir.check_writable(RunDir(folder), resume=False)
+    if RunDir(folder).record.exists():
+        raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
+
+
+def status_of(folder: RunDir) -> str:
+    """What run.json says of a run; "" where there is none."""
+    return str(folder.read().get("status", "")) if folder.record.exists() else ""
+
+
+# ------------------------------------------------------------------------------------------- afterwards
+
+
+def keep(folder: Path, metric: str) -> SeedRuns:
+    """What came of every seed in `folder`, written there as seeds.json; nothing is written where nothing has begun."""
+    found = seed_runs(folder, metric)
+    if not found.seeds:
+        return found
+    atomic_write(folder / "seeds.json", (json.dumps(asdict(found), indent=2) + "\n").encode())
+    return found
+
+
+def seed_runs(folder: Path, metric: str) -> SeedRuns:
+    """What came of every seed in `folder`."""
+    numbered = {path.name.removeprefix("seed-"): path for path in folder.glob("seed-*") if path.is_dir()}
+    seeds = [seed_run(int(number), numbered[number]) for number in sorted(filter(str.isdecimal, numbered), key=int)]
+    ended = [each for each in seeds if each.status == "finished" and metric in each.scores]
+    best = max(
+        ended, key=lambda each: (as_maximised(metric, each.scores), as_maximised("val/loss", each.scores)), default=None
+    )
+    return SeedRuns(metric, best.seed if best is not None else None, seeds)
+
+
+def seed_run(seed: int, folder: Path) -> SeedRun:
+    """What came of one seed."""
+    run = RunDir(folder)
+    record: dict[str, Any] = run.read() if run.record.exists() else {}
+    rows = read_rows(run.metrics) if run.metrics.exists() else []
+    last = rows[-1] if rows else {}
+    validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
+    scores: Mapping[str, float] = record.get("scores") or next(filter(None, reversed(validated)), {})
+    return SeedRun(
+        seed,
+        folder.name,
+        record.get("status", "failed"),
+        record.get("steps", last.get("step", 0)),
+        record.get("minutes", last.get("minutes", 0.0)),
+        scores,
+    )
+
+
+def metric_of(recipe: Recipe) -> str:
+    """What the best seed is told by: what early stopping watches, else the validation loss."""
+    early = recipe.training["early_stopping"]
+    return early["metric"] if early else "val/loss"

@@ -1,0 +1,57 @@
+"""HTML and SVG as text. What is not markup already is escaped wherever it is put, so that no text can become markup."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+CLOSED = frozenset({"circle", "image", "line", "meta", "path", "rect", "use"})
+"""Elements that have nothing inside. All others are written with an end tag, which HTML asks of them."""
+KEPT = "\t\n"
+STRANGE = frozenset({"Cc", "Cs"})
+"""Control characters and halves of characters: no page may hold them, nor what is NO_CHARACTER."""
+NO_CHARACTER = "\ufffe\uffff"
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def escaped(text: str) -> Markup:
+    """A text as markup; markup as it is."""
+    return text if isinstance(text, Markup) else Markup(html.escape(strip_control_characters(text), quote=True))
+
+
+def strip_control_characters(text: str) -> str:
+    """A text with a mark in place of every character that a page may not hold."""
+    return "".join(each if each in KEPT or not is_strange(each) else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def is_strange(character: str) -> bool:
+    """Whether no page may hold a character."""
+    return unicodedata.category(character) in STRANGE or character in NO_CHARACTER
+
+
+def tag(name: str, attributes: Mapping[str, object], *inner: str) -> Markup:
+    """An element. An attribute that is None is left out; numbers are written short."""
+    told = "".join(
+        f' {key}="{escaped(short_number(value) if isinstance(value, float) else str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in CLOSED and not inner:
+        return Markup(f"<{name}{told}/>")
+    return Markup(f"<{name}{told}>{join(inner)}</{name}>")
+
+
+def join(parts: Iterable[str]) -> Markup:
+    """Several parts, one after another."""
+    return Markup("".join(map(escaped, parts)))
+
+
+def short_number(value: float) -> str:
+    """A number for a place in a picture: 12.5, 3."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

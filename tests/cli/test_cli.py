@@ -1,0 +1,379 @@
+"""The command line: exit statuses, what goes to stdout and to stderr, and how little is imported for an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.main import get_command
+
+from composer.cli import main
+from composer.recipe import schema
+
+COMMANDS = sorted(get_command(main.app).commands)  # type: ignore[attr-defined]
+
+RECIPE = """\
+recipe: 1
+data:
+  generate: {copy: {}}
+  tokenizer: word
+model:
+  width: 8
+  encoder: [{rnn: {cell: gru}}]
+  decoder:
+    - rnn: {cell: gru}
+    - cross_attention: {heads: 2}
+"""
+
+
+class Answer(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Runner = Callable[..., Answer]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Runs a command in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def running(*arguments: str) -> Answer:
+        with pytest.raises(SystemExit) as left:
+            main.main(arguments)
+        out, err = capsys.readouterr()
+        status = left.value.code
+        return Answer(status if isinstance(status, int) else 0, out, err)
+
+    return running
+
+
+def written(name: str, text: str) -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def files() -> set[str]:
+    return {str(path) for path in Path().rglob("*")}
+
+
+# ------------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(command: str, run: Runner) -> None:
+    answer = run(command, "--help")
+    assert answer.status == 0
+    assert f"Examples:\n    seqcomposer {command}" in answer.out or f"| seqcomposer {command}" in answer.out
+
+
+def test_help_names_every_command(run: Runner) -> None:
+    answer = run("--help")
+    assert answer.status == 0
+    assert all(re.search(rf"^  {command} +[A-Z].*\.$", answer.out, re.MULTILINE) for command in COMMANDS), answer.out
+
+
+@pytest.mark.parametrize("arguments", [("chekc",), ("check",), ("check", "--jsno", "a.yaml"), ("translate", "a=b")])
+def test_a_slip_of_the_pen_is_refused(arguments: tuple[str, ...], run: Runner) -> None:
+    answer = run(*arguments)
+    assert answer.status == 2
+    assert "Traceback" not in answer.err
+
+
+# ------------------------------------------------------------------------------------------- check
+
+
+def test_check_accepts(run: Runner) -> None:
+    answer = run("check", written("good.yaml", RECIPE))
+    assert answer == (0, answer.out, "")
+    assert answer.out.startswith("good.yaml: no faults")
+
+
+def test_check_tells_a_typo_in_the_fixed_form(run: Runner) -> None:
+    answer = run("check", written("bad.yaml", RECIPE.replace("heads", "heds")))
+    assert (answer.status, answer.out) == (2, "")
+    lines = answer.err.splitlines()
+    assert re.fullmatch(r"bad\.yaml:10:25: error\[[a-z-]+\]: .*`heds`.*`heads`.*", lines[0])
+    assert lines[1].startswith("   at model.decoder[1].cross_attention")
+    assert lines[2] == "   10 |     - cross_attention: {heds: 2}"
+    assert lines[3] == "      |                         ^^^^"
+    assert lines[4].startswith("   fix: ")
+    assert lines[-1] == "1 error"
+
+
+def test_check_tells_the_faults_of_all_recipes(run: Runner) -> None:
+    one = written("one.yaml", RECIPE.replace("heads", "heds"))
+    two = written("two.yaml", RECIPE.replace("width: 8", "width: wide").replace("gru", "gur"))
+    answer = run("check", one, written("good.yaml", RECIPE), two)
+    assert answer.status == 2
+    assert {line.split(":")[0] for line in answer.err.splitlines() if "error[" in line} == {one, two}
+    assert answer.err.endswith("4 errors\n")
+
+
+def test_check_tells_model_and_files_together(run: Runner) -> None:
+    files = "parallel: {train: {source: no.en, target: no.de}}"
+    text = RECIPE.replace("generate: {copy: {}}", files).replace("heads: 2", "heads: 3")
+    answer = run("check", written("bad.yaml", text))
+    assert answer.status == 2
+    assert [int(line.split(":")[1]) for line in answer.err.splitlines() if "error[" in line] == [3, 3, 10]
+
+
+def test_check_as_json(run: Runner) -> None:
+    assert run("check", "--json", written("good.yaml", RECIPE)) == (0, "[]\n", "")
+    answer = run("check", "--json", written("bad.yaml", RECIPE.replace("heads", "heds")), "good.yaml")
+    (fault,) = json.loads(answer.out)
+    assert (answer.status, answer.err) == (2, "")
+    assert list(fault) == ["file", "line", "column", "code", "path", "message", "hint"]
+    assert (fault["file"], fault["line"], fault["column"]) == ("bad.yaml", 10, 25)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "- a\n", "a: [\n", "a: 1\na: 2\n", "\t", "x: &a [*a]\n", "!!python/object:os.x {}\n", "\0"]
+)
+def test_bad_text_is_refused_with_a_place(text: str, run: Runner) -> None:
+    for command in ("check", "plan", "train"):
+        answer = run(command, written("bad.yaml", text))
+        assert answer.status == 2
+        assert re.match(r"bad\.yaml:\d+:\d+: error\[", answer.err)
+        assert "Traceback" not in answer.err
+    assert files() == {"bad.yaml"}
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "train"])
+def test_a_recipe_that_is_not_there(command: str, run: Runner) -> None:
+    answer = run(command, "none.yaml")
+    assert answer.status == 2
+    assert answer.err.startswith("none.yaml:1:1: error[file]: ")
+
+
+def test_nothing_is_written_on_refusal(run: Runner) -> None:
+    bad = written("bad.yaml", RECIPE.replace("heads: 2", "heads: 3"))
+    assert run("train", bad).status == 2
+    assert run("train", written("good.yaml", RECIPE), "training.no_such=1").status == 2
+    assert files() == {"bad.yaml", "good.yaml"}
+
+
+def test_an_override_is_told_as_such(run: Runner) -> None:
+    answer = run("train", written("good.yaml", RECIPE), "model.width=wide")
+    assert answer.status == 2
+    assert answer.err.startswith("<command line>:1:")
+
+
+# ------------------------------------------------------------------------------------------- looking things up
+
+
+def test_plan_as_json(run: Runner) -> None:
+    answer = run("plan", "--json", written("good.yaml", RECIPE))
+    plan = json.loads(answer.out)
+    assert answer.status == 0
+    assert {"path", "width", "parameters", "flops", "state_bytes"} <= set(plan["blocks"][0])
+    assert plan["parameters"] > 0
+    assert plan["flops"] > 0
+
+
+def test_plan_as_a_table(run: Runner) -> None:
+    answer = run("plan", written("good.yaml", RECIPE))
+    assert answer.status == 0
+    assert "cross_attention" in answer.out
+    assert "…" not in answer.out
+
+
+def test_blocks(run: Runner) -> None:
+    known = [key.removeprefix("block.") for key in schema.load()["$defs"] if key.startswith("block.")]
+    listed = run("blocks")
+    assert listed.status == 0
+    for name in known:
+        assert re.search(rf"^ ?{name} ", listed.out, re.MULTILINE)
+        assert run("blocks", name).status == 0
+
+
+def test_a_block_that_is_not_there(run: Runner) -> None:
+    answer = run("blocks", "self_atention")
+    assert answer.status == 2
+    assert "did you mean `self_attention`?" in answer.err
+
+
+def test_schema_is_json(run: Runner) -> None:
+    assert json.loads(run("schema").out)["title"].startswith("seqcomposer recipe")
+
+
+# ------------------------------------------------------------------------------------------- new
+
+
+def lines_of(*texts: str) -> str:
+    return "".join(f"{text} {number}\n" for number in range(20) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "recipe", "joint"),
+    [
+        ("train.en", "train.de", "en-de.yaml", "true"),
+        ("english.txt", "greek.txt", "english-greek.yaml", "false"),
+        ("data/my text.en", "data/my text.fr", "en-fr.yaml", "true"),
+    ],
+)
+def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe: str, joint: str, run: Runner) -> None:
+    Path("data").mkdir()
+    written(source, lines_of("a man sleeps"))
+    written(target, lines_of("ένας άντρας κοιμάται" if joint == "false" else "un homme sleeps man"))
+    answer = run("new", "--source", source, "--target", target)
+    assert (answer.status, answer.err) == (0, "")
+    text = Path(recipe).read_text(encoding="utf-8")
+    assert text.startswith("# yaml-language-server: $schema=")
+    assert f"joint: {joint}" in text
+    told = f"{recipe}: no faults; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
+    assert run("check", recipe) == (0, f"{told}next: seqcomposer train {recipe}\n", "")
+    assert run("check", recipe, recipe) == (0, told * 2, "")
+    *_, line = run("check", recipe, "--data", "my data").out.splitlines()
+    assert line == f"next: seqcomposer train {recipe} --data 'my data'"
+
+
+def parameters(run: Runner, recipe: str) -> int:
+    return json.loads(run("plan", "--json", recipe).out)["parameters"]
+
+
+def test_new_never_overwrites(run: Runner) -> None:
+    arguments = ("new", "--source", written("a.en", lines_of("a")), "--target", written("a.de", lines_of("b")))
+    assert run(*arguments).status == 0
+    before = Path("en-de.yaml").read_bytes()
+    assert run(*arguments).status == 2
+    assert Path("en-de.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("target", "code"), [(b"", "empty"), (b"a\n", "lines"), (b"\xff\n", "encoding"), (None, "file")]
+)
+def test_new_refuses_text_that_cannot_be_used(target: bytes | None, code: str, run: Runner) -> None:
+    written("a.en", "a\nb\n")
+    if target is not None:
+        Path("a.de").write_bytes(target)
+    answer = run("new", "--source", "a.en", "--target", "a.de")
+    assert answer.status == 2
+    assert answer.err.startswith(f"a.de:1:1: error[{code}]: ")
+    assert "en-de.yaml" not in files()
+
+
+# ------------------------------------------------------------------------------------------- a whole run
+
+
+TRAINING = """\
+training: {max_steps: 3, tokens_per_batch: 64, validate_every: 3}
+logging: {wandb: false}
+"""
+
+
+def test_from_a_recipe_to_translations(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = written("small.yaml", RECIPE.replace("{copy: {}}", "{copy: {train: 50, val: 4, test: 4}}") + TRAINING)
+    assert run("train", recipe, "model.width=4").status == 0
+    assert {"recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "model.safetensors"} <= {
+        path.name for path in Path("runs/small").iterdir()
+    }
+    assert run("train", recipe, "model.width=4").status == 2  # there is a run already
+    assert run("train", recipe, "model.width=4", "--resume").status == 0  # and it has finished
+
+    text = written("text", "a b\n\nb\n")
+    answer = run("translate", "runs/small", "decoding.greedy.max_length=5", "--input", text, "--output", "out")
+    assert (answer.status, answer.out) == (0, "")
+    lines = Path("out").read_text(encoding="utf-8").split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+
+    answer = run("evaluate", "runs/small", "--json")
+    scores = json.loads(answer.out)
+    assert answer.status == 0
+    assert {"test/loss", "test/perplexity", "test/token_accuracy", "test/exact_match", "test/bleu", "test/chrf"} <= set(
+        scores
+    )
+    assert "test/bleu" in run("evaluate", "runs/small", "--split", "test").out
+    assert run("evaluate", "runs/small", "--split", "tset").status == 2
+    assert run("evaluate", "runs/none").status == 2
+
+
+# ------------------------------------------------------------------------------------------- the process
+
+
+def process(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+HEAVY = """
+import sys
+from composer.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    heavy = {"torch", "pytorch_lightning", "datasets", "wandb", "numpy"} & set(sys.modules)
+    sys.stderr.write(f"heavy: {sorted(heavy)}")
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("train", "--help"), ("blocks",), ("blocks", "rnn"), ("schema",), ("check", "bad.yaml")]
+)
+def test_quick_answers_import_nothing_heavy(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written("bad.yaml", RECIPE.replace("heads", "heds"))
+    answer = process(HEAVY, *arguments)
+    assert answer.returncode == (2 if "bad.yaml" in arguments else 0)
+    assert answer.stderr.endswith("heavy: []")
+
+
+SIGNALLED = """
+import os, signal, sys, time
+from composer import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and all they start
+@cli.app.command("wait")
+def wait():
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    time.sleep(5)
+cli.main(["wait"])
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signals(name: str, status: int) -> None:
+    answer = process(SIGNALLED, name)
+    assert (answer.returncode, answer.stderr) == (status, "")
+
+
+def test_a_reader_that_leaves(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "composer.cli.main", "schema"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout
+        assert writer.stderr
+        writer.stdout.close()
+        assert writer.stderr.read() == ""
+        assert writer.wait() == 1
+
+
+# ------------------------------------------------------------------------------------------- the first five minutes
+
+
+def test_help_begins_with_ones_own_text(run: Runner) -> None:
+    told = run("--help").out
+    first = [line.split()[0] for line in told.partition("Commands:")[2].splitlines() if line.strip()]
+    assert first[:5] == ["new", "check", "plan", "train", "translate"]
+
+
+def test_text_in_the_place_of_a_run_is_told_where_it_goes(run: Runner) -> None:
+    Path("runs/mine").mkdir(parents=True)
+    answer = run("translate", "runs/mine", "it's a man")
+    assert answer.status == 2
+    assert """printf '%s\\n' 'it'"'"'s a man' | seqcomposer translate runs/mine""" in answer.err
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "report"])
+def test_a_recipe_in_the_place_of_a_run_is_told(command: str, run: Runner) -> None:
+    answer = run(command, written("mine.yaml", RECIPE))
+    assert answer.status == 2
+    assert "mine.yaml: error[run]: this is a file, and a run is a folder\n" in answer.err

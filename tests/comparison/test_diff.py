@@ -1,0 +1,349 @@
+"""What differs is told, and nothing else: hand-made pairs, and a single edit of every recipe."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.comparison import tree_match
+from composer.comparison.changes import Change
+from composer.comparison.model_changes import model_changes
+from composer.comparison.settings import setting_changes
+from composer.comparison.tree import TreeNode, parts
+from composer.comparison.tree_match import GONE, aligned, cost
+from composer.recipe.defaults import fill_defaults
+from composer.recipe.recipe import Recipe, load
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(path for path in ROOT.glob("recipes/**/*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+OTHER = {"linear": {"width": 77, "activation": "none"}}
+
+
+def recipe(folder: Path, model: str, rest: str = "", name: str = "r.yaml") -> Recipe:
+    inner = model.strip().replace("\n", "\n  ")
+    (folder / name).write_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 16\n  {inner}\n{rest}", "utf-8")
+    return load(folder / name)
+
+
+def told(folder: Path, one: str, other: str) -> list[str]:
+    """The texts of what differs between two models."""
+    pair = recipe(folder, one, name="one.yaml"), recipe(folder, other, name="other.yaml")
+    return [change.text() for change in model_changes(*pair)]
+
+
+# ------------------------------------------------------------------------------------------- by hand
+
+PAIRS = {
+    "another block": (
+        "decoder: [positions, {repeat: {times: 2, stack: [{residual: [{self_attention: 4}]}]}}]",
+        "decoder: [positions, {repeat: {times: 2, stack: [{residual: [rnn]}]}}]",
+        ["decoder[1].repeat.stack[0].residual[0]: self_attention(heads=4) -> rnn(lstm)"],
+    ),
+    "a setting": (
+        "decoder: [{repeat: {times: 3, stack: [rnn]}}]",
+        "decoder: [{repeat: {times: 6, stack: [rnn]}}]",
+        ["decoder[0].repeat.times: 3 -> 6"],
+    ),
+    "what is inserted changes nothing after it": (
+        "decoder: [rnn, {linear: 8}, norm]",
+        "decoder: [{dropout: 0.5}, rnn, {linear: 8}, norm]",
+        ["decoder[0]: inserted dropout(0.5)"],
+    ),
+    "a stack that goes": (
+        "decoder: [rnn, {residual: [{linear: 16}, norm]}, norm]",
+        "decoder: [rnn, norm]",
+        ["decoder[1]: removed residual[linear(width=16), norm(layer)]"],
+    ),
+    "moved": (
+        "decoder: [norm, rnn, {linear: 8}]",
+        "decoder: [rnn, {linear: 8}, norm]",
+        ["decoder[0]: norm(layer) moved to decoder[2]"],
+    ),
+    "wrapped": (
+        "decoder: [rnn, norm]",
+        "decoder: [{residual: {stack: [rnn], norm: pre}}, norm]",
+        ["decoder[0]: rnn now inside residual(norm=pre)"],
+    ),
+    "unwrapped": (
+        "decoder: [{residual: {stack: [rnn, {linear: 16}], norm: pre}}, norm]",
+        "decoder: [rnn, {linear: 16}, norm]",
+        ["decoder[0]: rnn, linear no longer inside residual(norm=pre)"],
+    ),
+    "another wrapper": (
+        "decoder: [{residual: [rnn]}, norm]",
+        "decoder: [{highway: [rnn]}, norm]",
+        ["decoder[0]: residual -> highway"],
+    ),
+    "into the loop": (
+        "decoder: [{repeat: {times: 2, stack: [rnn]}}, {linear: 16}, norm]",
+        "decoder: [{repeat: {times: 2, stack: [rnn, {linear: 16}]}}, norm]",
+        ["decoder[1]: linear(width=16) moved to decoder[0].repeat.stack[1]"],
+    ),
+    "a branch": (
+        "decoder: [{parallel: {branches: {a: [rnn], b: [norm]}}}]",
+        "decoder: [{parallel: {branches: {a: [rnn], b: [norm], c: [identity]}}}]",
+        ["decoder[0].parallel.branches.c: inserted c: [identity]"],
+    ),
+    "a name": ("decoder: [rnn]", "decoder: [{rnn: {as: top}}]", ["decoder[0].rnn: now named top"]),
+    "no name": ("decoder: [{rnn: {as: top}}]", "decoder: [rnn]", ["decoder[0].rnn: no longer named top"]),
+    "another name": (
+        "decoder: [{rnn: {as: top}}]",
+        "decoder: [{rnn: {as: end}}]",
+        ["decoder[0].rnn: named end, was top"],
+    ),
+    "several blocks in another": (
+        "decoder: [{residual: [rnn]}, {residual: [{linear: 16}]}, norm]",
+        "decoder: [{repeat: {times: 2, stack: [{residual: [rnn]}, {residual: [{linear: 16}]}, norm]}}]",
+        ["decoder[0]: 2 x residual, norm now inside repeat(times=2)"],
+    ),
+    "a number with many digits": (
+        "decoder: [{dropout: 0.1234567}]",
+        "decoder: [{dropout: 0.1234568901}]",
+        ["decoder[0].dropout.rate: 0.1234567 -> 0.1234568901"],
+    ),
+    "an encoder": (
+        "decoder: [rnn]",
+        "encoder: [rnn]\ndecoder: [rnn]",
+        ["encoder: inserted [rnn(lstm)]"],
+    ),
+    "an encoder by another name": (
+        "encoders: {left: [rnn], right: [norm]}\ndecoder: [rnn]",
+        "encoders: {west: [norm], left: [rnn]}\ndecoder: [rnn]",
+        ["encoders.right: now called encoders.west"],
+    ),
+    "shelved stacks": (
+        "stacks: {s: [rnn]}\ndecoder: [{use: s}]",
+        "stacks: {s: [rnn, norm]}\ndecoder: [{use: s}]",
+        ["stacks.s[1]: inserted norm(layer)"],
+    ),
+    "nothing": (
+        "residual: {norm: pre}\ndecoder: [{residual: [rnn]}]",
+        "decoder: [{residual: {stack: [{rnn: {cell: lstm}}], norm: pre}}]",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_a_reader_would_say(name: str, tmp_path: Path) -> None:
+    one, other, wanted = PAIRS[name]
+    assert told(tmp_path, one, other) == wanted
+
+
+def test_models_with_little_in_common_stand_side_by_side(tmp_path: Path) -> None:
+    one = "decoder: [rnn, {residual: [rnn]}, {repeat: {times: 2, stack: [rnn, norm]}}, {linear: 3}, norm]"
+    other = "decoder: [{dropout: 0.5}, positions, {highway: [self_attention, feed_forward]}, self_attention, reverse]"
+    (change,) = model_changes(recipe(tmp_path, one, name="a.yaml"), recipe(tmp_path, other, name="b.yaml"))
+    assert (change.kind, change.path) == ("replaced", "decoder")
+    assert [each.split("(")[0] for each in change.after] == [
+        "dropout",
+        "positions",
+        "highway[self_attention",
+        "self_attention",
+        "reverse",
+    ]
+
+
+def test_settings_of_the_other_sections_are_told(tmp_path: Path) -> None:
+    one = recipe(tmp_path, "decoder: [rnn]", "training: {optimizer: {adam: {learning_rate: 0.001}}, max_steps: 5}\n")
+    other = recipe(
+        tmp_path,
+        "decoder: [rnn]",
+        "training: {optimizer: {sgd: 0.1}, max_steps: 5, schedule: cosine}\n"
+        "decoding: {beam: 4}\ntrainer: {devices: 2}\n",
+    )
+    found = {change.text(): change.section for change in setting_changes(one, other)}
+    assert found["optimizer: adam(learning_rate=0.001) -> sgd(learning_rate=0.1)"] == "training"
+    assert "decoding" in found.values()
+    assert found["devices: auto -> 2"] == "trainer"
+    assert len(found) == 4
+
+
+# ------------------------------------------------------------------------------------------- the alignment
+
+
+def random_forest(dice: random.Random, depth: int = 2) -> tuple[TreeNode, ...]:
+    words = ["rnn", "norm", "residual"]
+    return tuple(
+        TreeNode(
+            "block", dice.choice(words), (), {"x": dice.choice([1, 2])}, random_forest(dice, depth - 1) if depth else ()
+        )
+        for _ in range(dice.randint(0, 2))
+    )
+
+
+def least(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> int:
+    """The edit distance of two forests by its definition: the last tree's root goes, comes, or becomes the other's."""
+    if not one or not other:
+        return GONE * sum(1 + sum(1 for _ in each.below()) for each in one + other)
+    a, b = one[-1], other[-1]
+    return min(
+        least(one[:-1] + a.inner, other) + GONE,
+        least(one, other[:-1] + b.inner) + GONE,
+        least(one[:-1], other[:-1]) + least(a.inner, b.inner) + cost(a, b),
+    )
+
+
+def test_the_alignment_costs_least() -> None:
+    dice = random.Random(3)
+    for _ in range(150):
+        one, other = random_forest(dice), random_forest(dice)
+        pairs = aligned(TreeNode("root", "", (), {}, one), TreeNode("root", "", (), {}, other))
+        nodes = sum(1 + sum(1 for _ in each.below()) for each in one + other)
+        assert sum(cost(*pair) for pair in pairs) + GONE * (nodes - 2 * len(pairs)) == least(one, other)
+
+
+# ------------------------------------------------------------------------------------------- any single edit
+
+
+def stacks(value: Any, blocks: set[str]) -> Iterator[list[Any]]:
+    """Every list of blocks inside a frozen model."""
+    if isinstance(value, list):
+        if value and all(isinstance(each, dict) and len(each) == 1 and set(each) <= blocks for each in value):
+            yield value
+        for each in value:
+            yield from stacks(each, blocks)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from stacks(each, blocks)
+
+
+def edited(dice: random.Random, here: list[Any], kind: str) -> bool:
+    """One edit of a stack; whether it could be made."""
+    at = dice.randrange(len(here))
+    if kind == "inserted":
+        here.insert(at, copy.deepcopy(OTHER))
+    elif kind == "removed" and len(here) > 1:
+        del here[at]
+    elif kind == "replaced" and "linear" not in here[at]:
+        here[at] = copy.deepcopy(OTHER)
+    elif kind == "wrapped":
+        here[at] = {"residual": {"stack": [here[at]], "scale": 0.123}}
+    elif kind == "set":
+        ((_, settings),) = here[at].items()
+        settings["as"] = "another_name"
+    elif kind == "moved" and len(here) > 2 and here[at] != here[(at + 1) % len(here)]:
+        here.insert(at + 1 if at == 0 else 0, here.pop(at))
+    else:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", ["inserted", "removed", "replaced", "wrapped", "set", "moved"])
+def test_a_single_edit_is_told_and_no_other(kind: str) -> None:
+    """The edits are made in the frozen recipes, whose defaults all stand there."""
+    dice, tried = random.Random(kind), 0
+    for path in dice.sample(RECIPES, 25):
+        one = load(path)
+        blocks = {key.removeprefix("block.") for key in one.rules["$defs"] if key.startswith("block.")}
+        other = replace(one, frozen=copy.deepcopy(one.frozen))
+        if not edited(dice, dice.choice(list(stacks(other.frozen["model"], blocks))), kind):
+            continue
+        tried += 1
+        found = model_changes(one, other)
+        assert [change.kind for change in found] == [kind], f"{path}: {[change.text() for change in found]}"
+        assert setting_changes(one, other) == []
+        check(found[0], kind)
+    assert tried > 5
+
+
+def check(change: Change, kind: str) -> None:
+    wanted = {
+        "inserted": ("after", "linear(width=77)"),
+        "replaced": ("after", "linear(width=77)"),
+        "wrapped": ("after", "residual(scale=0.123)"),
+        "set": ("after", "another_name"),
+    }
+    if kind in wanted:
+        field, text = wanted[kind]
+        assert getattr(change, field) == text
+
+
+@pytest.mark.parametrize("section", ["training", "data", "decoding", "trainer"])
+def test_a_single_setting_is_told_and_no_other(section: str) -> None:
+    one = load(ROOT / "recipes" / "quickstart.yaml")
+    places = list(scalars(one.frozen[section]))
+    assert places
+    for path in places:
+        frozen = copy.deepcopy(one.frozen)
+        inner = frozen[section]
+        for step in path[:-1]:
+            inner = inner[step]
+        inner[path[-1]] = "another"
+        (change,) = setting_changes(one, replace(one, frozen=frozen))
+        assert (change.section, change.after) == (section, "another")
+        assert change.setting.endswith(str(path[-1]))
+
+
+def scalars(value: Any) -> Iterator[tuple[str, ...]]:
+    """The paths of all that is no mapping."""
+    for key, each in value.items():
+        if isinstance(each, dict) and each:
+            yield from ((key, *path) for path in scalars(each))
+        else:
+            yield (key,)
+
+
+def test_a_recipe_differs_in_nothing_from_itself_or_from_how_else_it_is_written() -> None:
+    for path in RECIPES[::4]:
+        one = load(path)
+        name = one.name
+        other = replace(one, frozen=fill_defaults(copy.deepcopy(one.written), one.rules, name))
+        assert (setting_changes(one, other), model_changes(one, other)) == ([], [])
+
+
+def test_there_and_back_is_as_much() -> None:
+    """What is inserted one way is removed the other; the same settings change."""
+    turned = {"inserted": "removed", "removed": "inserted", "wrapped": "unwrapped", "unwrapped": "wrapped"}
+    names = ["table5_self_attention_to_none", "table5_self_attention_to_self_attention", "table4_cnn_glu_norm"]
+    loaded = [load(ROOT / "recipes" / "domhan" / f"{name}.yaml") for name in names]
+    for one, other in product(loaded, loaded):
+        there = sorted(change.kind for change in model_changes(one, other))
+        back = sorted(turned.get(change.kind, change.kind) for change in model_changes(other, one))
+        assert there == back
+
+
+def test_every_block_of_a_recipe_is_a_node_of_its_tree() -> None:
+    one = load(ROOT / "recipes" / "papers" / "vaswani2017_base.yaml")
+    words = [node.word for node in parts(one)["decoder"].below()]
+    assert words == [
+        "positions",
+        "dropout",
+        "repeat",
+        "residual",
+        "self_attention",
+        "residual",
+        "cross_attention",
+        "residual",
+        "feed_forward",
+    ]
+
+
+def test_huge_models_are_aligned_level_by_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the least edit would take long, what is the same in both is still each other's."""
+    blocks = ["rnn", "{linear: 16}", "{residual: [rnn, {dropout: 0.5}]}", "norm", "{residual: [{linear: 16}]}"]
+    others = ["rnn", "norm", "{linear: 16}", "{residual: [norm, {dropout: 0.25}]}", "norm", "positions"]
+    one, other = (f"decoder: [{', '.join(each)}]" for each in (blocks, others))
+    monkeypatch.setattr(tree_match, "MOST", -1)
+    assert told(tmp_path, one, other) == [
+        "decoder[1]: inserted norm(layer)",
+        "decoder[3].residual[0]: inserted norm(layer)",
+        "decoder[2].residual[0]: removed rnn(lstm)",
+        "decoder[2].residual[1].dropout.rate: 0.5 -> 0.25",
+        "decoder[5]: inserted positions(sinusoidal)",
+        "decoder[4]: removed residual[linear(width=16)]",
+    ]
+
+
+def test_huge_models_are_not_edited_at_the_least_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_match, "_edited", lambda *_: pytest.fail("this would take minutes"))
+    texts = [f"decoder: [{', '.join(f'{{dropout: 0.{at:03}{end}}}, rnn' for at in range(300))}]" for end in (1, 2)]
+    pair = [parts(recipe(tmp_path, text))["decoder"] for text in texts]
+    assert len(aligned(*pair)) == 600

@@ -1,0 +1,239 @@
+"""`diff` as its users meet it: recipes, runs, points of sweeps, in words and as JSON; what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from composer.cli.main import app
+from composer.comparison.costs import cost_of
+from composer.comparison.diff import diff
+from composer.comparison.diff_text import WIDE
+from composer.comparison.tables import apart, percent
+from composer.errors import ComposerError
+from composer.run_dir import RunDir
+from composer.sweeps.significance import Comparison, compare_trials
+from tests.inference.untrained import GRU, made
+
+ROOT = Path(__file__).parents[2]
+LADDER = ROOT / "recipes" / "ladder"
+SMALL = """recipe: 1
+data: {generate: copy, tokenizer: word}
+model: {width: 16, decoder: [rnn, {residual: {stack: [{self_attention: {heads: 4, dropout: DROPOUT}}]}}, norm]}
+"""
+
+
+def written(folder: Path, name: str, text: str = SMALL, dropout: str = "0.1") -> Path:
+    (folder / name).write_text(text.replace("DROPOUT", dropout), encoding="utf-8")
+    return folder / name
+
+
+def test_the_same_is_the_same(tmp_path: Path) -> None:
+    one = written(tmp_path, "a.yaml")
+    other = written(
+        tmp_path,
+        "b.yaml",
+        f"# {SMALL.splitlines()[0]}\nvars: {{h: 4}}\n"
+        + SMALL.replace("heads: 4", 'heads: "${h}"').replace("- rnn", "- rnn: lstm"),
+    )
+    found = diff(one, other)
+    assert found.same
+    assert found.sentence() == "They are the same: model, data and run."
+    assert "fingerprints: model, data and run the same" in found.text()
+    assert not diff(one, written(tmp_path, "c.yaml", dropout="0.2")).same
+
+
+def test_what_a_researcher_would_write() -> None:
+    domhan = ROOT / "recipes" / "domhan"
+    found = diff(domhan / "table5_self_attention_to_self_attention.yaml", domhan / "table5_self_attention_to_none.yaml")
+    one, other = (cost_of(each.recipe, {}) for each in (found.one, found.other))
+    gone = "decoder[1].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
+    assert found.sentence() == (
+        f"{gone}; parameters {apart(one.parameters, other.parameters)}; FLOPs {percent(one.flops, other.flops)}."
+    )
+    assert other.parameters == one.parameters - (one.parts["decoder"] - other.parts["decoder"])
+    assert one.parts["encoder"] == other.parts["encoder"]
+    assert sum(one.parts.values()) == one.parameters
+
+
+def test_what_many_blocks_do_alike_is_told_once() -> None:
+    papers = ROOT / "recipes" / "papers"
+    text = diff(papers / "vaswani2017_base.yaml", papers / "vaswani2017_big.yaml").text()
+    model = text.partition("\nmodel\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.strip() for line in model] == [
+        "width: 512 -> 1024",
+        "model.dropout: 0.1 -> 0.3, and so in 7 blocks",
+        "every self_attention: heads 8 -> 16",
+        "every feed_forward: hidden 2048 -> 4096",
+        "decoder[2].repeat.stack[1].residual[0].cross_attention.heads: 8 -> 16",
+    ]
+    assert "optimizer.adam.learning_rate: 0.0007 -> 0.00049" in text
+
+
+def test_files_of_one_name_with_other_lines_differ(tmp_path: Path) -> None:
+    text = SMALL.replace("generate: copy", "parallel: {train: {target: t}}").replace("DROPOUT", "0.0")
+    for name, line in (("a", "eins zwei"), ("b", "eins drei"), ("c", "eins zwei")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t").write_text(f"{line}\n" * 3, encoding="utf-8")
+        (tmp_path / name / "r.yaml").write_text(text, encoding="utf-8")
+    one, other, third = (tmp_path / name / "r.yaml" for name in "abc")
+    found = diff(one, other)
+    assert not found.same
+    assert "the lines in the files: " in found.text()
+    assert diff(one, third).same
+    (tmp_path / "c" / "t").write_bytes(b"\xff\n")
+    assert "names of their files, which cannot be read: " in diff(one, third).text()
+    (tmp_path / "c" / "t").unlink()
+    assert "by the names of their files" in diff(one, third).text()
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    home = tmp_path_factory.mktemp("two")
+    one = made(home / "one", GRU, decoding="greedy")
+    other = made(home / "other", GRU.replace("heads: 2", "heads: 4"), decoding="greedy", seed=1, like=one)
+    for run, bleu in ((one, 12.5), (other, 14.0)):
+        record = {
+            "scores": {"test/bleu": bleu, "test/loss": 2.0},
+            "vocabularies": {"source": 13, "target": 14},
+            "versions": {"torch": str(bleu)},
+        }
+        RunDir(run).update(**record)
+    return one, other
+
+
+def test_two_runs_are_compared_by_scores_and_by_chance(two: tuple[Path, Path]) -> None:
+    heard: list[str] = []
+    found = diff(*two, say=heard.append)
+    assert isinstance(found.tested, Comparison)
+    assert found.tested == compare_trials(*two)
+    assert len(heard) == 1
+    assert [change.text() for change in found.changes] == [
+        "decoder[1].residual[0].cross_attention.heads: 2 -> 4",
+        "versions.torch: 12.5 -> 14.0",
+    ]
+    assert found.costs[0].vocabularies == {"source": 13, "target": 14}
+    assert found.costs[0].parameters == cost_of(found.one.recipe, {"source": 13, "target": 14}).parameters
+    row = next(line for line in found.text().splitlines() if "test/bleu" in line)
+    assert row.split()[:5] == ["test/bleu", "12.50", "14.00", "+1.50", "p"]
+    assert found.sentence().endswith(f"test/bleu 12.50 -> 14.00 (p = {found.tested.p_value:.2g}).")
+
+
+def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("composer.comparison.runs.compare", lambda *_: pytest.fail("translated"))
+    assert diff(*two, quick=True).tested == ""
+    assert diff(two[0], two[0]).tested == "the weights of both are the same, to the last bit"
+
+
+def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = Path(shutil.copytree(two[0], tmp_path / "other"))
+    assert "the same" in str(diff(two[0], other).tested)
+    RunDir(other).update(tokenizer="0" * 64)
+    assert isinstance(diff(two[0], other).tested, Comparison)
+
+
+def test_scores_on_other_lines_say_nothing_of_each_other(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = Path(shutil.copytree(two[0], tmp_path / "other"))
+    prints = {key: key[0] * 64 for key in ("model", "data", "run", "says")}
+    record = RunDir(two[0]).read()
+    for run, data, bleu in ((two[0], "1" * 64, 12.5), (other, "2" * 64, 14.0)):
+        RunDir(run).update(fingerprints={**prints, "data": data}, scores={"test/bleu": bleu})
+    try:
+        assert "bleu" not in diff(two[0], other, quick=True).sentence()
+        RunDir(other).update(fingerprints={**prints, "data": "1" * 64}, scores={"test/bleu": 12.5012})
+        assert "test/bleu 12.5 -> 12.5012" in diff(two[0], other, quick=True).sentence()
+    finally:
+        RunDir(two[0]).write(record)
+
+
+def test_a_long_line_is_folded_and_the_sentence_is_short(tmp_path: Path) -> None:
+    tower = "{residual: [{self_attention: {heads: 4, dropout: 0.1}}, {feed_forward: {hidden: 64, dropout: 0.1}}]}"
+    one = written(tmp_path, "a.yaml", SMALL)
+    other = written(tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]"))
+    found = diff(one, other)
+    change = next(change for change in found.changes if change.kind == "inserted")
+    told = found.text().partition("\nmodel\n")[2].partition("\n\n")[0]
+    assert max(map(len, told.splitlines())) <= WIDE
+    assert change.text() in " ".join(told.split())
+    assert found.sentence().startswith(f"{change.where}: inserted residual; ")
+
+
+def test_what_cannot_be_tested_says_why(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = made(tmp_path / "run", GRU, decoding="greedy", seed=1)
+    file = tmp_path / "data" / "test.1"
+    file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
+    assert "different test lines" in str(diff(two[0], other).tested)
+    RunDir(other).update(status="running")
+    assert "not finished" in str(diff(two[0], other).tested)
+
+
+def test_a_recipe_has_the_vocabulary_of_a_run_on_the_same_data(two: tuple[Path, Path], tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes((two[0] / "recipe.yaml").read_bytes())
+    found = diff(file, two[0])
+    assert found.costs[0] == found.costs[1]
+    assert found.tested == ""
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+def test_json_says_all_of_it(two: tuple[Path, Path]) -> None:
+    done = CliRunner().invoke(app, ["diff", *map(str, two), "--json", "--quick"])
+    assert done.exit_code == 0
+    read = json.loads(done.stdout)
+    assert (read["a"], read["same"], read["fingerprints"]["same"]["model"]) == (str(two[0]), False, False)
+    assert read["changes"][0] | {"text": ""} == {
+        "kind": "set",
+        "section": "model",
+        "path": "decoder[1].residual[0]",
+        "other_path": "decoder[1].residual[0]",
+        "word": "cross_attention",
+        "setting": "heads",
+        "before": 2,
+        "after": 4,
+        "text": "",
+    }
+    assert read["costs"]["a"]["parameters"] == read["costs"]["b"]["parameters"]
+    assert read["scores"]["b"]["test/bleu"] == 14.0
+
+
+def test_faults_of_both_are_told(tmp_path: Path) -> None:
+    one = written(tmp_path, "a.yaml", SMALL.replace("heads", "haeds"))
+    other = written(tmp_path, "b.yaml", SMALL.replace("heads: 4", "heads: 3"))
+    with pytest.raises(ComposerError) as raised:
+        diff(one, tmp_path / "nothing.yaml")
+    assert {Path(fault.file).name for fault in raised.value.faults} == {"a.yaml", "nothing.yaml"}
+    with pytest.raises(ComposerError, match="3 does not divide"):
+        diff(other, other)
+
+
+def test_a_point_of_a_sweep_is_named_by_its_axes() -> None:
+    sweep = ROOT / "recipes" / "sweeps" / "attention_scores.yaml"
+    found = diff(f"{sweep}#score=dot", f"{sweep}#score=general")
+    (change,) = found.changes
+    assert (change.setting, change.before, change.after) == ("score", "dot", "general")
+
+
+def test_what_names_several_is_refused_in_words(tmp_path: Path) -> None:
+    sweep = ROOT / "recipes" / "sweeps" / "attention_scores.yaml"
+    one = written(tmp_path, "a.yaml")
+    seeds = tmp_path / "seeds"
+    made(seeds / "seed-1", GRU)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for named, message in (
+        (sweep, "many recipes"),
+        (seeds, "several runs"),
+        (empty, "no run folder"),
+        (f"{sweep}#score=dit", "never"),
+    ):
+        with pytest.raises(ComposerError, match=message):
+            diff(one, named)

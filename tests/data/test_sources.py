@@ -1,0 +1,228 @@
+"""Pairs from every kind of source, and every fault a data file can have, told at its place in the recipe."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+
+from composer.data.load import load_data
+from composer.data.sources import check_files, open_pairs
+from composer.errors import DataError
+
+ROWS = [("a man", "ein Mann"), ('say "hi"', "2020-01-01"), ("NA", "null"), ("1.0", "007"), ("x\u2028y", "ü\x85z")]
+TWO = {"encoders": {"left": ["rnn"], "right": ["rnn"]}, "decoder": ["rnn"]}
+LANGUAGE_MODEL = {"decoder": ["rnn"]}
+
+
+def write(path: Path, kind: str, rows) -> None:
+    table = {"en": [en for en, _ in rows], "de": [de for _, de in rows]}
+    if kind == "parquet":
+        parquet.write_table(arrow.table(table), path)
+    elif kind == "tsv":
+        path.write_text("".join(f"{en}\t{de}\n" for en, de in [("en", "de"), *rows]), encoding="utf-8")
+    elif kind == "csv":
+        quoted = (",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in [("en", "de"), *rows])
+        path.write_text("\n".join(quoted), encoding="utf-8")
+    else:
+        path.write_text("".join(json.dumps({"en": en, "t": {"de": de}}) + "\n" for en, de in rows), encoding="utf-8")
+
+
+def told(faults) -> list[tuple[str, str]]:
+    return [(fault.code, fault.path) for fault in faults]
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json", "parquet"])
+def test_tables_give_every_text_as_it_stands(kind, make, tmp_path):
+    write(tmp_path / f"rows.{kind}", kind, ROWS)
+    target = "t.de" if kind.startswith("json") else "de"
+    recipe = make({"parallel": {"train": {"file": f"rows.{kind}", "source": "en", "target": target}}})
+    assert check_files(recipe, recipe.folders()) == []
+    pairs = open_pairs(recipe, "train", recipe.folders())
+    assert [(pair["source"], pair["target"]) for pair in (pairs[at] for at in range(len(pairs)))] == ROWS
+    assert list(pairs.sides["source"]) == [en for en, _ in ROWS]
+    assert pairs.sides["target"][1:3] == [de for _, de in ROWS[1:3]]
+
+
+def test_only_a_line_feed_ends_a_line(make, tmp_path):
+    (tmp_path / "a").write_bytes("\ufeffone\u2028still\x0cone\r\n\r\nthree\rstill three".encode())
+    (tmp_path / "b").write_bytes(b"1\n2\n3\n")
+    recipe = make({"parallel": {"train": {"source": "a", "target": "b"}}})
+    pairs = open_pairs(recipe, "train", recipe.folders())
+    assert check_files(recipe, recipe.folders()) == []
+    assert pairs.sides["source"][:] == ["one\u2028still\x0cone", "", "three\rstill three"]
+    assert pairs.sides["source"][-1] == "three\rstill three"
+    assert [pairs[at]["target"] for at in range(len(pairs))] == ["1", "2", "3"]
+
+
+def test_files_are_looked_up_in_every_folder_in_order(make, tmp_path, texts):
+    split = texts(source=["beside"], target=["beside"])
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "train.source").write_text("first\n")
+    recipe = make({"parallel": {"train": split}})
+    assert open_pairs(recipe, "train", recipe.folders(other))[0] == {"source": "first", "target": "beside"}
+
+
+def test_several_encoders_and_none(make, texts):
+    split = texts(left=["l"], right=["r"], target=["t"])
+    recipe = make({"parallel": {"train": split}}, TWO)
+    assert open_pairs(recipe, "train", recipe.folders())[0] == {"left": "l", "right": "r", "target": "t"}
+    recipe = make({"parallel": {"train": {"target": split["target"]}}}, LANGUAGE_MODEL)
+    assert open_pairs(recipe, "train", recipe.folders())[0] == {"target": "t"}
+    assert load_data(recipe, recipe.folders()).train.sources == {}
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_hub_id_that_is_a_local_folder(make, tmp_path):
+    (tmp_path / "set").mkdir()
+    for split, rows in (("train", ROWS), ("validation", ROWS[:2])):
+        pairs = [{"translation": {"en": en, "de": de}} for en, de in rows]
+        parquet.write_table(arrow.table({"row": pairs}), tmp_path / "set" / f"{split}.parquet")
+    hub = {"id": "set", "source": "row.translation.en", "target": "row.translation.de", "test": None}
+    recipe = make({"hub": hub, "tokenizer": "char"})
+    assert check_files(recipe, recipe.folders()) == []
+    data = load_data(recipe, recipe.folders())
+    assert (len(data.train), len(data.val), data.test) == (5, 2, None)
+    assert data.tokenizers.decode("target", [data.train.target[4]]) == [ROWS[4][1]]
+    recipe = make({"hub": {**hub, "target": "row.translation.dee"}})
+    with pytest.raises(DataError, match=r"did you mean `row\.translation\.de`"):
+        open_pairs(recipe, "train", recipe.folders())
+    recipe = make({"hub": {**hub, "train": "trein"}})
+    with pytest.raises(DataError, match="trein"):
+        open_pairs(recipe, "train", recipe.folders())
+
+
+def test_hub_that_cannot_be_reached(make, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    recipe = make({"hub": {"id": "./nowhere", "source": "en", "target": "de"}})
+    with pytest.raises(DataError) as caught:
+        load_data(recipe, recipe.folders())
+    assert told(caught.value.faults) == [("hub", "data.hub.id")]
+
+
+FILES = {
+    "good.en": b"a\nb\nc\n",
+    "good.de": b"A\nB\nC",
+    "short.de": b"A\nB\n",
+    "empty.de": b"",
+    "latin.de": "A\nBü\n".encode("latin-1"),
+    "wide.de": "A\nB\nC\n".encode("utf-16"),
+    "packed.de": b"\x1f\x8b\x08\x00",
+    "cut.de": b"A\nB\n\xc3",
+    "folder": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "code", "key", "words"),
+    [
+        ("good.en", "god.de", "file", "target", ["no file `god.de` in `", "did you mean `good.de`?"]),
+        ("GOOD.EN", "good.de", "file", "source", ["did you mean `good.en`?"]),
+        ("good.en", "quite/other", "file", "target", ["no file `quite/other`"]),
+        ("good.en", "short.de", "lines", "target", ["`good.en` has 3 lines", "`short.de` has 2"]),
+        ("empty.de", "good.de", "empty", "source", ["is empty"]),
+        ("good.en", "latin.de", "encoding", "target", ["line 2, byte 2 of the line (offset 3): 0xfc"]),
+        ("good.en", "wide.de", "encoding", "target", ["line 1, byte 1", "UTF-16"]),
+        ("good.en", "packed.de", "encoding", "target", ["gzip"]),
+        ("good.en", "cut.de", "encoding", "target", ["line 3, byte 1 of the line (offset 4)"]),
+        ("good.en", "folder", "file", "target", ["is a directory"]),
+        ("good.en", "pipe", "file", "target", ["not an ordinary file"]),
+        ("good.en", "x" * 5000, "file", "target", ["no file"]),
+    ],
+)
+def test_faults_of_text_files(source, target, code, key, words, make, tmp_path):
+    for name, content in FILES.items():
+        (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "pipe")
+    recipe = make({"parallel": {"train": {"source": source, "target": target}}})
+    faults = check_files(recipe, recipe.folders())
+    assert told(faults) == [(code, f"data.parallel.train.{key}")]
+    assert all(word in faults[0].message for word in words), faults[0].message
+    assert faults[0].hint
+    assert faults[0].line > 1
+    with pytest.raises(DataError):
+        load_data(recipe, recipe.folders())
+
+
+def test_all_faults_are_told_together(make, tmp_path):
+    (tmp_path / "empty").touch()
+    splits = {"train": {"source": "no", "target": "empty"}, "test": {"source": "none", "target": "empty"}}
+    recipe = make({"parallel": splits})
+    assert sorted(told(check_files(recipe, recipe.folders()))) == [
+        ("empty", "data.parallel.test.target"),
+        ("empty", "data.parallel.train.target"),
+        ("file", "data.parallel.test.source"),
+        ("file", "data.parallel.train.source"),
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(make, texts, tmp_path):
+    split = texts(source=["a"], target=["b"])
+    (tmp_path / split["target"]).chmod(0)
+    recipe = make({"parallel": {"train": split}})
+    assert told(check_files(recipe, recipe.folders())) == [("file", "data.parallel.train.target")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "key", "words"),
+    [
+        ("t.tsv", b"en\tde-DE\na\tb\n", "column", "target", "no column `de`"),
+        ("t.tsv", b"en\tde\na\tb\nc\n", "table", "file", "row 3 has 1 field"),
+        ("t.tsv", b"en\tde\n", "empty", "file", "has no rows"),
+        ("t.tsv", b"en\tde\na\t\xff\n", "encoding", "file", "line 2, byte 3"),
+        ("t.tsv", b"en\tdee\na\tb\n", "column", "target", "did you mean `dee`"),
+        ("t.csv", b'en,de\n"a\nb,c"\n', "table", "file", "row 2 has 1 field"),
+        ("t.csv", b'en,de\n"a,b', "table", "file", "row 2 has 1 field"),
+        ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "column", "target", "line 2 has no key `de`"),
+        ("t.json", b'{"en": "a", "de": 3}\n', "column", "target", "is not a text"),
+        ("t.json", b'[{"en": "a", "de": "b"}]', "table", "file", "not a JSON object"),
+        ("t.jsonl", b'{"en": "a", "de": "b"\n', "table", "file", "line 1 is not JSON"),
+        ("t.jsonl", b"[" * 100_000, "table", "file", "line 1 is not JSON"),
+        ("t.parquet", b"PAR0", "table", "file", "not a Parquet file"),
+        ("t.txt", b"a\tb\n", "file", "file", "ends in none of"),
+        ("s.tsv", b"a\tb\n", "file", "file", "did you mean `s.tsv`"),
+        ("t.tsv", b"", "empty", "file", "is empty"),
+    ],
+)
+def test_faults_of_tables(name, content, code, key, words, make, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    asked = "ss.tsv" if name == "s.tsv" else name
+    recipe = make({"parallel": {"train": {"file": asked, "source": "en", "target": "de"}}})
+    faults = check_files(recipe, recipe.folders())
+    assert told(faults) == [(code, f"data.parallel.train.{key}")]
+    assert words in faults[0].message
+
+
+def test_parquet_columns(make, tmp_path):
+    parquet.write_table(arrow.table({"en": ["a"], "de": [1]}), tmp_path / "t.parquet")
+    recipe = make({"parallel": {"train": {"file": "t.parquet", "source": "eng", "target": "de"}}})
+    assert sorted(told(check_files(recipe, recipe.folders()))) == [
+        ("column", "data.parallel.train.source"),
+        ("column", "data.parallel.train.target"),
+    ]
+
+
+def test_line_breaks_and_nothing_inside_a_table_are_one_line(make, tmp_path):
+    rows = [{"en": "a\nb", "de": None}, {"en": "c\r\nd", "de": "e"}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = make({"parallel": {"train": {"file": "t.jsonl", "source": "en", "target": "de"}}})
+    pairs = open_pairs(recipe, "train", recipe.folders())
+    assert [pairs[0], pairs[1]] == [{"source": "a b", "target": ""}, {"source": "c d", "target": "e"}]
+
+
+def test_a_big_file_is_checked_in_blocks(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("composer.data.text_files.BLOCK", 3)
+    monkeypatch.setattr("composer.data.columns.BLOCK", 3)
+    lines = ["ä€😀" * 3, "b", "", "c"]
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    recipe = make({"parallel": {"train": {"source": "a", "target": "b"}}})
+    assert check_files(recipe, recipe.folders()) == []
+    assert open_pairs(recipe, "train", recipe.folders()).sides["source"][:] == lines

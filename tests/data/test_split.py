@@ -1,0 +1,85 @@
+"""Validation and test pairs that are taken from the training files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from composer.checking import check_file
+from composer.data.load import load_data
+from composer.data.split import RowSubset, split_rows
+from composer.errors import ComposerError
+from composer.recipe.recipe import load
+
+RECIPE = """\
+recipe: 1
+data:
+  parallel:
+    train: {train}
+    val: {val}
+    test: {test}
+  tokenizer: word
+model: {{width: 4, encoder: [rnn], decoder: [rnn, cross_attention]}}
+"""
+TEXTS = "{source: a.txt, target: b.txt}"
+
+
+def written(folder: Path, lines: int, train: str = TEXTS, val: object = 4, test: object = 3) -> Path:
+    (folder / "a.txt").write_text("".join(f"a{at}\n" for at in range(lines)), encoding="utf-8")
+    (folder / "b.txt").write_text("".join(f"b{at}\n" for at in range(lines)), encoding="utf-8")
+    (folder / "both.tsv").write_text("x\ty\n" + "".join(f"a{at}\tb{at}\n" for at in range(lines)), encoding="utf-8")
+    recipe = folder / "mine.yaml"
+    recipe.write_text(RECIPE.format(train=train, val=val, test=test), encoding="utf-8")
+    return recipe
+
+
+@pytest.mark.parametrize("sizes", [{"val": 4, "test": 3}, {"val": 1}, {"test": 1}, {"val": 9, "test": 90}, {}])
+@pytest.mark.parametrize("count", [100, 101, 1009])
+def test_every_pair_is_in_one_part(count: int, sizes: dict[str, int]) -> None:
+    rows = split_rows(count, sizes)
+    assert sorted(np.concatenate(list(rows.values())).tolist()) == list(range(count))
+    assert {split: len(rows[split]) for split in ("val", "test")} == {"val": 0, "test": 0} | sizes
+    gaps = np.diff(np.sort(np.concatenate([rows["val"], rows["test"]])))
+    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+
+
+def test_some_lines_of_a_column() -> None:
+    lines = [f"line {at}" for at in range(50)]
+    near, far = RowSubset(lines, np.array([3, 4, 6])), RowSubset(lines, np.array([0, 20, 49]))
+    assert list(near) == ["line 3", "line 4", "line 6"]
+    assert far[1:] == ["line 20", "line 49"]
+    assert (far[-1], far[5:], len(near)) == ("line 49", [], 3)
+
+
+@pytest.mark.parametrize("train", [TEXTS, "{file: both.tsv, source: x, target: y}"])
+def test_the_parts_of_one_text(train: str, tmp_path: Path) -> None:
+    data = load_data(load(written(tmp_path, 40, train)), [tmp_path])
+    sides = {split: list(zip(*pairs.sides.values(), strict=True)) for split, pairs in data.pairs.items()}
+    assert {split: len(pairs) for split, pairs in sides.items()} == {"train": 33, "val": 4, "test": 3}
+    assert all(one[1:] == other[1:] for pairs in sides.values() for one, other in pairs)
+    assert sorted(int(one[1:]) for pairs in sides.values() for one, _ in pairs) == list(range(40))
+    assert all(data.tokenizers.encode("source", [one])[0] == [3] for one, _ in sides["val"])  # never seen: unk
+
+
+def test_files_and_a_number(tmp_path: Path) -> None:
+    data = load_data(load(written(tmp_path, 40, test=TEXTS)), [tmp_path])
+    assert {split: len(pairs) for split, pairs in data.pairs.items()} == {"train": 36, "val": 4, "test": 40}
+
+
+def test_more_than_there_is(tmp_path: Path) -> None:
+    recipe = written(tmp_path, 7)
+    with pytest.raises(ComposerError) as raised:
+        check_file(recipe)
+    (fault,) = raised.value.faults
+    assert (fault.line, fault.code) == (5, "empty")
+    assert fault.message == "val and test take 7 pairs, and the training files have 7"
+
+
+@pytest.mark.parametrize(("val", "told"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")])
+def test_what_is_no_number(val: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ComposerError) as raised:
+        load(written(tmp_path, 40, val=val))
+    assert [fault.path for fault in raised.value.faults] == ["data.parallel.val"]
+    assert told in raised.value.faults[0].message

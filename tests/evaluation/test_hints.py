@@ -1,0 +1,66 @@
+"""What is said of a finished training, from the course of its validations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from composer.evaluation.hints import training_hints
+from composer.evaluation.metrics import MEANINGS, text_scores
+from composer.training.finalize import weights_told
+from composer.viz.report_sections import SCORES
+
+
+def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
+    return [{"step": 100 * at, "val/loss": loss} for at, loss in enumerate(losses, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([5.0, 4.0, 3.0, 2.0], "still falling"),
+        ([5.0, 3.0, 2.0, 3.0, 4.0], "lowest after step 300 of 500"),
+        ([5.0, 3.0, 3.0, 2.99, 2.99], "come to rest"),
+        ([5.0, None, math.nan, 4.0, 3.0], "still falling"),
+    ],
+)
+def test_the_course_of_the_loss_is_put_into_words(losses: list[float | None], said: str) -> None:
+    (line,) = training_hints(rows(losses), {"train": 1000, "val": 100, "test": 100}, 10.0)
+    assert said in line
+
+
+@pytest.mark.parametrize("losses", [[], [5.0, 4.0], [1.0, 0.01, 0.02, 0.03]])
+def test_nothing_is_concluded_from_little(losses: list[float]) -> None:
+    assert training_hints(rows(losses), {}, 10.0) == []
+
+
+def test_who_has_hardly_seen_its_text_is_told_so_first() -> None:
+    (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35)
+    assert line.startswith("it saw every pair 0.35 times")
+    assert "by heart" not in line
+
+
+def test_few_pairs_to_measure_with_are_told() -> None:
+    assert training_hints([], {"train": 20, "val": 1, "test": 99}, 10.0) == [
+        "val has 1 pair and test has 99 pairs: so few that scores rise and fall by chance"
+    ]
+    assert training_hints([], {"train": 20, "val": 5, "test": 100}, 10.0)[0].startswith("val has 5 pairs: ")
+
+
+def test_every_score_of_a_report_has_a_meaning() -> None:
+    assert set(SCORES) == set(MEANINGS)
+    assert set(text_scores(["a"], ["a"])) < set(MEANINGS)
+
+
+@pytest.mark.parametrize(
+    ("how", "names", "said"),
+    [
+        ("best", ["step-00000748.ckpt"], "of step 748, the best by val/bleu"),
+        ("last", ["step-00001000.ckpt"], "of step 1,000, the last"),
+        ("average", ["step-00000001.ckpt", "step-00000002.ckpt"], "the average of steps 1, 2"),
+    ],
+)
+def test_which_weights_were_kept_is_said_in_words(how: str, names: list[str], said: str) -> None:
+    assert weights_told({"how": how, "checkpoints": names}, "val/bleu") == said

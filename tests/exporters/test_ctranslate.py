@@ -1,0 +1,138 @@
+"""CTranslate2 says the same as we do, and is refused what it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ctranslate2
+import pytest
+import torch
+
+from composer.cli import main
+from composer.data.sources import TARGET
+from composer.errors import RunError
+from composer.exporters.ctranslate2 import export_ctranslate2
+from composer.inference.run import Run, open_run, translations
+from composer.model.vocabulary import BOS, EOS, PAD
+from tests.inference.untrained import GRU, made
+
+LINES = ["one two three", "seven", "ten nine eight one two"]
+
+
+def transformer(
+    norm: str = "pre",
+    last: str = "norm",
+    positions: str = "sinusoidal",
+    more: str = "",
+    forward: str = "feed_forward",
+    scale: float = 1.0,
+) -> str:
+    """A Transformer of two layers."""
+    layer = f"{{residual: [self_attention]}}, {{residual: [{forward}]}}"
+    asking = layer.replace("},", "}, {residual: [{cross_attention: {heads: 2}}]},", 1)
+    end = f"  - {last}" if last else ""
+    return f"""
+residual: {{norm: {norm}, scale: {scale}}}
+self_attention: {{heads: 2{more}}}
+encoder:
+  - positions: {positions}
+  - repeat: {{times: 2, stack: [{layer}]}}
+{end}
+decoder:
+  - positions: {positions}
+  - repeat: {{times: 2, stack: [{asking}]}}
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        transformer(),
+        transformer(last=""),
+        transformer(norm="post", last="", forward="{feed_forward: {activation: gelu}}"),
+        transformer(positions="learned", forward="{feed_forward: {activation: swiglu}}"),
+        transformer(forward="{feed_forward: {activation: glu, hidden: 24}}"),
+        transformer(forward="{feed_forward: {activation: silu}}").replace("times: 2", "times: 2, share: true"),
+        transformer() + "output: {tie: [target]}",
+    ],
+)
+def test_it_says_the_same(model: str, tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", model))
+    translator = ctranslate2.Translator(str(export_ctranslate2(run, tmp_path / "exported")), intra_threads=1)
+    names = {side: run.tokenizers.vocabulary(side) for side in ("source", TARGET)}
+    asked = [[names["source"][index] for index in row] for row in run.tokenizers.encode("source", LINES)]
+    found = translator.translate_batch(asked, beam_size=1, max_decoding_length=12, min_decoding_length=0)
+    known = {name: index for index, name in enumerate(names[TARGET])}
+    written = run.tokenizers.decode(TARGET, [[known[each] for each in one.hypotheses[0]] for one in found])
+    ours = translations([run], LINES, {"greedy": {"max_length": 12, "max_ratio": 99.0}})
+    assert written == [row[0].text for row in ours]
+    answers = [[names[TARGET][index] for index in (5, 6, 4)] for _ in LINES]
+    scored = translator.score_batch(asked, answers)
+    for line, each in zip(LINES, scored, strict=True):
+        assert each.log_probs == pytest.approx(log_probabilities(run, line, [5, 6, 4]), abs=2e-3)
+
+
+def log_probabilities(run: Run, line: str, answer: list[int]) -> list[float]:
+    """Of each token of an answer and of its end."""
+    source = torch.tensor([[*run.tokenizers.encode("source", [line])[0], EOS]])
+    with torch.no_grad():
+        logits = run.model({"source": source}, torch.tensor([[BOS, *answer]]))
+    logits[..., [PAD, BOS]] = -torch.inf
+    found = logits.log_softmax(-1)[0].gather(-1, torch.tensor([*answer, EOS])[:, None])
+    return found[:, 0].tolist()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", transformer())
+    for words, status in (([], 0), (["decoding.beam.size=3"], 2)):
+        with pytest.raises(SystemExit) as left:
+            main.main(["export", str(run), *words, "--ctranslate2", str(tmp_path / f"out-{status}")])
+        assert left.value.code == status
+    assert (tmp_path / "out-0" / "model.bin").exists()
+    assert not (tmp_path / "out-2").exists()
+    assert "told how to search when it is called" in capsys.readouterr().err
+
+
+def test_a_recipe_has_no_weights(tmp_path: Path) -> None:
+    recipe = made(tmp_path / "run", transformer()) / "recipe.yaml"
+    with pytest.raises(RunError, match="this is a file, and a run is a folder"):
+        export_ctranslate2(recipe, tmp_path / "exported")
+
+
+def test_the_folder_has_the_tokenizer(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", transformer())
+    folder = export_ctranslate2(run, tmp_path / "exported")
+    assert (folder / "tokenizer.json").read_bytes() == (run / "tokenizer.json").read_bytes()
+    with pytest.raises(RunError, match="there already"):
+        export_ctranslate2(run, folder)
+
+
+CROSS = "[{cross_attention: {heads: 2"
+NAMED = transformer().replace("- norm", "- norm: {as: x}", 1)
+FORWARD = ", {residual: [feed_forward]}"
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (GRU, "`positions` should"),
+        (transformer(norm="none"), "residuals have no norm"),
+        (transformer(norm="post"), "a norm comes after"),
+        (transformer(more=", window: 4"), "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0."),
+        (transformer(more=", positions: rotary"), "`positions` of"),
+        (transformer(scale=0.7), "`scale` of"),
+        (transformer(last="norm: rms"), "`kind` of"),
+        (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),
+        (NAMED.replace(CROSS, f"{CROSS}, from: encoder.x"), "reads something else"),
+        (transformer().replace(CROSS, CROSS.replace("2", "4")), "differ in `heads`: 2, 4"),
+        (transformer().replace(FORWARD, ""), "`feed_forward` should"),
+        (transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1), "no layers of 2"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(model: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError) as raised:
+        export_ctranslate2(made(tmp_path / "run", model), tmp_path / "exported")
+    assert told in raised.value.faults[0].message
+    assert "--script" in raised.value.faults[0].hint
+    assert [each.name for each in tmp_path.iterdir() if "exported" in each.name] == []

@@ -1,0 +1,104 @@
+"""The model card, as the hub's own library reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub.repocard_data import eval_results_to_model_index
+
+from composer.hub.model_card import card, fenced, languages, table
+from composer.recipe.recipe import Recipe, load
+
+ROOT = Path(__file__).parents[2]
+FULL = {
+    "parameters": 1000,
+    "scores": {"test/bleu": 30.5, "test/loss": 1e-5, "test/perplexity": float("inf"), "val/bleu": 31.0},
+    "versions": {"sacrebleu": "0.0.1"},
+    "git": {"commit": "abc", "dirty": True},
+    "start_from": "/home/ann/base",
+    "data": {"pairs": {"train": 5}, "sha256": "ef" * 32},
+    "minutes": 1.5,
+}
+
+
+def recipe(name: str) -> Recipe:
+    return load(ROOT / "recipes" / name)
+
+
+def head(text: str) -> ModelCardData:
+    data = ModelCard(text).data
+    assert isinstance(data, ModelCardData)
+    return data
+
+
+def test_the_hub_reads_it(folder: Path) -> None:
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    data = head(text)
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert data.license == "mit"
+    assert data.library_name == "seqcomposer"
+    assert data.model_name == "untrained"
+    results = data.eval_results
+    assert results
+    told = {f"test/{each.metric_type}": each.metric_value for each in results}
+    assert told == {name: value for name, value in record["scores"].items() if name.startswith("test")}
+    index = eval_results_to_model_index("untrained", results)
+    assert len(index) == 1
+
+
+def test_scores_are_numbers_to_the_hub() -> None:
+    results = head(card(recipe("quickstart.yaml"), FULL)).eval_results
+    assert results
+    assert {each.metric_type: each.metric_value for each in results} == {"bleu": 30.5, "loss": 1e-5}
+    assert {each.dataset_split for each in results} == {"test"}
+
+
+def test_without_a_test_part_it_tells_the_validation_part_and_says_so() -> None:
+    text = card(recipe("quickstart.yaml"), {"scores": {"val/bleu": 31.0}})
+    results = head(text).eval_results
+    assert results
+    assert [each.dataset_split for each in results] == ["validation"]
+    assert "too good" in text
+    assert "too good" not in card(recipe("quickstart.yaml"), FULL)
+
+
+def test_what_nobody_said_is_not_there() -> None:
+    text = card(recipe("quickstart.yaml"), {})
+    data = head(text)
+    assert data.license is None
+    assert not data.eval_results
+    assert data.datasets is None
+    assert "Nothing was measured" in text
+
+
+def test_signatures_only_of_the_version_that_measured() -> None:
+    from importlib.metadata import version
+
+    same = card(recipe("quickstart.yaml"), {**FULL, "versions": {"sacrebleu": version("sacrebleu")}})
+    assert "nrefs:1|case:mixed" in same
+    assert "nrefs:1" not in card(recipe("quickstart.yaml"), FULL)
+
+
+def test_languages_are_those_that_the_data_name() -> None:
+    assert languages(recipe("quickstart.yaml")) == ["en", "de"]
+    assert head(card(recipe("quickstart.yaml"), {})).to_dict()["pipeline_tag"] == "translation"
+
+
+RECIPES = [path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.parent.name != "sweeps"]
+
+
+@pytest.mark.parametrize("path", RECIPES[::25], ids=lambda path: path.stem)
+def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
+    text = card(load(path), FULL)
+    assert head(text).model_name == load(path).name
+    assert "/home/ann" not in text
+    assert "abc, with changes" in text
+    assert "```mermaid\n" in text
+
+
+def test_text_stays_in_its_place() -> None:
+    assert fenced("a\n```\nb", "yaml") == "````yaml\na\n```\nb\n````\n"
+    assert table(("x",), [("a|b\nc",)]) == "| x |\n| --- |\n| a\\|b c |\n"

@@ -1,0 +1,114 @@
+"""`pack`: what is in it, what is not, and that the same run gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from composer.errors import RunError
+from composer.hub.pack import fingerprint, pack
+from composer.hub.pack_contents import FILES, MANIFEST
+from composer.hub.redact import portable_record
+from composer.inference.run import open_run
+from tests.hub.packs import contents, left, opened
+
+
+def test_a_pack_is_seven_files_with_their_hashes(folder: Path, run: Path) -> None:
+    found = contents(folder)
+    told = json.loads(found.pop(MANIFEST))
+    assert sorted(found) == sorted(FILES)
+    assert {name: each["sha256"] for name, each in told["files"].items()} == {
+        name: hashlib.sha256(data).hexdigest() for name, data in found.items()
+    }
+    assert {name: each["size"] for name, each in told["files"].items()} == {name: len(d) for name, d in found.items()}
+    same = ("recipe.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl")
+    assert all(found[name] == (run / name).read_bytes() for name in same)
+
+
+def test_an_archive_has_the_same_files_in_one_folder(archive: Path, folder: Path) -> None:
+    assert opened(archive.read_bytes()) == [f"untrained/{name}" for name in (MANIFEST, *FILES)]
+    assert fingerprint(archive) == fingerprint(folder) == hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+
+
+def test_the_same_run_elsewhere_gives_the_same_bytes(run: Path, archive: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(run, tmp_path / "another name")
+    os.utime(moved / "recipe.yaml", (0, 0))
+    (moved / "report.html").write_text("not of the pack", encoding="utf-8")
+    assert pack(moved, tmp_path / "again.tar.gz", "mit").read_bytes() == archive.read_bytes()
+
+
+def test_the_record_goes_without_this_machine(folder: Path, run: Path) -> None:
+    text = (folder / "run.json").read_text(encoding="utf-8")
+    assert str(run.parent) not in text
+    assert str(Path.home()) + "/" not in text
+    assert "ann" not in text
+    told = json.loads(text)
+    assert told["data"]["folders"] == []
+    assert told["start_from"] == "base"
+    assert told["scores"] == json.loads((run / "run.json").read_text(encoding="utf-8"))["scores"]
+    assert portable_record(told).decode() == text
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("/a/b", "b"),
+        ("C:\\Users\\ann\\x", "x"),
+        ("~/x", "x"),
+        ("../up/x", "x"),
+        ("\\\\host\\share\\x", "x"),
+        ("a/b", "a/b"),
+        ("2.6.0", "2.6.0"),
+        ("/", ""),
+    ],
+)
+def test_of_a_path_the_last_name_is_told(path: str, kept: str) -> None:
+    assert json.loads(portable_record({"x": [{"y": path}]})) == {"x": [{"y": kept}]}
+
+
+def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there.tar.gz").symlink_to("nowhere")
+    for name in ("there", "there.tar.gz"):
+        with pytest.raises(RunError, match="is there already"):
+            pack(run, tmp_path / name)
+    assert left(tmp_path) == ["there", "there.tar.gz"]
+    assert not any((tmp_path / "there").iterdir())
+
+
+@pytest.mark.parametrize("missing", ["recipe.yaml", "tokenizer.json", "model.safetensors", "run.json"])
+def test_a_run_that_is_not_whole_is_not_packed(missing: str, run: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(run, tmp_path / "broken")
+    (broken / missing).unlink()
+    for output in ("x", "x.tar.gz"):
+        with pytest.raises((RunError, Exception)) as error:
+            pack(broken, tmp_path / output)
+        assert hasattr(error.value, "faults")
+    assert left(tmp_path) == ["broken"]
+
+
+def test_a_link_is_not_packed(run: Path, tmp_path: Path) -> None:
+    linked = shutil.copytree(run, tmp_path / "linked")
+    (linked / "model.safetensors").rename(tmp_path / "elsewhere")
+    (linked / "model.safetensors").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="is a link"):
+        pack(linked, tmp_path / "x")
+    assert left(tmp_path) == ["elsewhere", "linked"]
+
+
+def test_a_card_of_the_user_is_taken(run: Path, tmp_path: Path) -> None:
+    mine = shutil.copytree(run, tmp_path / "mine")
+    (mine / "README.md").write_text("# Mine\n", encoding="utf-8")
+    assert (pack(mine, tmp_path / "x") / "README.md").read_text(encoding="utf-8") == "# Mine\n"
+    with pytest.raises(RunError, match="model card"):
+        pack(mine, tmp_path / "y", "mit")
+
+
+def test_a_pack_is_a_run(folder: Path, run: Path) -> None:
+    lines = ["eins zwei", "", "drei vier fünf"]
+    assert open_run(folder).translate(lines) == open_run(run).translate(lines)

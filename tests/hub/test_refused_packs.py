@@ -1,0 +1,355 @@
+"""Packs that mean harm, or are damaged: each is refused in words, and nothing of it is left anywhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import shutil
+import socket
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from composer.errors import ComposerError, RunError
+from composer.hub.archive import opened_archive
+from composer.hub.pack_contents import FILES, MANIFEST, complaint
+from composer.hub.pull import pull
+from tests.hub.packs import Member, contents, described_again, info, left, members, squeezed
+
+PLACES = 60
+"""Places at which an archive is damaged."""
+
+
+def refused(path: Path, target: Path, told: str, max_gib: float = 1.0) -> None:
+    """Nothing but the error comes of pulling it."""
+    before = left(target.parent)
+    with pytest.raises(RunError) as error:
+        pull(str(path), target, max_gib=max_gib)
+    assert told in error.value.render()
+    assert left(target.parent) == before
+
+
+def with_member(folder: Path, head: tarfile.TarInfo, data: bytes = b"", at: int = 1) -> bytes:
+    found = members(folder)
+    return squeezed([*found[:at], (head, data), *found[at:]])
+
+
+NAMES = {
+    "../recipe.yaml": "leads to another folder",
+    "untrained/../x": "leads to another folder",
+    "/etc/passwd": "leads to another folder",
+    "untrained//recipe.yaml": "leads to another folder",
+    "untrained/a/recipe.yaml": "leads to another folder",
+    "untrained/C:x": "leads to another folder",
+    "untrained/..\\x": "leads to another folder",
+    "untrained/..": "leads to another folder",
+    "untrained/RECIPE.YAML": "looks like",
+    "untrained/recipe.yaml.": "looks like",
+    "untrained/recipe.yaml ": "looks like",
+    "untrained/\uff52ecipe.yaml": "looks like",
+    "untrained/r\u0435cipe.yaml": "look like others",
+    "untrained/recipe.yaml\u200b": "cannot be seen",
+    "untrained/a\u202eb": "cannot be seen",
+    "untrained/a\nb": "cannot be seen",
+    "untrained/\udcff": "leads to another folder",
+    "untrained/.bashrc": "is hidden",
+    "untrained/nul": "is a device",
+    "untrained/COM1.txt": "is a device",
+    "untrained/x.": "leave away",
+    "untrained/model.pkl": "no code",
+    "untrained/setup.py": "no code",
+    "untrained/inner.tar": "no part of a pack",
+    "recipe.yaml": "is there twice",
+}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_a_name_that_is_none_of_a_pack(name: str, folder: Path, tmp_path: Path) -> None:
+    data = with_member(folder, info(name, 2), b"ab", at=len(FILES) + 1)
+    (tmp_path / "bad.tar.gz").write_bytes(data)
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", NAMES[name])
+
+
+KINDS = {
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.FIFOTYPE: "FIFO",
+    tarfile.GNUTYPE_SPARSE: "sparse",
+    tarfile.XHDTYPE: "pax",
+    tarfile.XGLTYPE: "pax",
+    tarfile.GNUTYPE_LONGNAME: "GNU header",
+    tarfile.GNUTYPE_LONGLINK: "GNU header",
+    tarfile.CONTTYPE: "unknown kind",
+    tarfile.SOLARIS_XHDTYPE: "unknown kind",
+    tarfile.DIRTYPE: "leads to another folder",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("at", [0, 1])
+def test_what_is_no_file(kind: bytes, at: int, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tar.gz").write_bytes(
+        with_member(folder, info("untrained/README.md", 0, kind, "/etc/passwd"), at=at)
+    )
+    told = KINDS[kind] if at or kind != tarfile.DIRTYPE else "begins with pack.json"
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", told)
+
+
+def lying(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
+    def change(found: list[Member]) -> list[Member]:
+        head, data = found[place]
+        head.size = size
+        return [*found[:place], (head, data), *found[place + 1 :]]
+
+    return change
+
+
+CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
+    "a larger file": (lying(1, 1 << 30), "bytes, and pack.json says"),
+    "a smaller file": (lying(1, 1), "bytes, and pack.json says"),
+    "a large pack.json": (lying(0, 1 << 33 - 1), "`pack.json` has"),
+    "one less": (lambda found: found[:-1], "is not there"),
+    "none": (lambda found: [], "begins with pack.json"),
+    "pack.json later": (lambda found: [found[1], found[0], *found[2:]], "begins with pack.json"),
+    "pack.json twice": (lambda found: [found[0], *found], "is there twice"),
+    "a file twice": (lambda found: [*found, found[1]], "is there twice"),
+    "another folder": (lambda found: [*found[:-1], (info("x/tokenizer.json", 1), b"a")], "leads to another folder"),
+    "other content": (lambda found: [found[0], (found[1][0], found[1][1][::-1]), *found[2:]], "SHA-256 differs"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_archive_that_is_not_what_it_says(change: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tar.gz").write_bytes(squeezed(CHANGES[change][0](members(folder))))
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", CHANGES[change][1])
+
+
+def test_what_follows_the_end_is_refused_and_not_unpacked(folder: Path, tmp_path: Path) -> None:
+    for tail, told in (
+        (bytes(1024) + b"x", "something follows"),
+        (bytes(1 << 20), "something follows"),
+        (b"", "cut off"),
+    ):
+        (tmp_path / "bad.tar.gz").write_bytes(squeezed(members(folder), tail))
+        refused(tmp_path / "bad.tar.gz", tmp_path / "x", told)
+
+
+def test_padding_of_other_archivers_is_no_fault(folder: Path, tmp_path: Path) -> None:
+    top = info("untrained/", 0, tarfile.DIRTYPE)
+    for form, found in (
+        (tarfile.GNU_FORMAT, [(top, b""), *members(folder)]),
+        (tarfile.USTAR_FORMAT, members(folder, "")),
+    ):
+        (tmp_path / "good.tar.gz").write_bytes(squeezed(found, bytes(10240), form))
+        assert contents(pull(str(tmp_path / "good.tar.gz"), tmp_path / str(form))) == contents(folder)
+
+
+@pytest.mark.parametrize("size", [b"\x80" + bytes(10) + b"\x01", b"-0000000001\0", b"0x000000001\0", b"           \0"])
+def test_a_size_that_is_written_in_another_way(size: bytes, folder: Path, tmp_path: Path) -> None:
+    block = bytearray(info("untrained/README.md", 0).tobuf(tarfile.USTAR_FORMAT))
+    block[124:136] = size
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    whole = gzip.decompress(squeezed(members(folder)))
+    second = 512 + -(-(folder / MANIFEST).stat().st_size // 512) * 512
+    (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(whole[:second] + bytes(block) + whole[second + 512 :]))
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "does not say its size in a plain way")
+
+
+def test_no_damage_goes_unseen(archive: Path, folder: Path, tmp_path: Path) -> None:
+    """Each cut is refused; each changed byte is refused, or says nothing: the time, say, in gzip's header."""
+    good, wanted = archive.read_bytes(), contents(folder)
+    step = max(1, len(good) // PLACES)
+    places = [*range(20), *range(20, len(good), step), *range(len(good) - 12, len(good))]
+    for place in places:
+        (tmp_path / "bad.tar.gz").write_bytes(good[:place])
+        refused(tmp_path / "bad.tar.gz", tmp_path / "x", "error")
+        changed = bytearray(good)
+        changed[place] ^= 0x10
+        (tmp_path / "bad.tar.gz").write_bytes(changed)
+        try:
+            found = contents(pull(str(tmp_path / "bad.tar.gz"), tmp_path / f"y{place}"))
+        except ComposerError:
+            assert left(tmp_path) == []
+        else:
+            assert found == wanted
+            shutil.rmtree(tmp_path / f"y{place}")
+
+
+def test_a_bomb_is_seen_before_it_is_unpacked(folder: Path, tmp_path: Path) -> None:
+    """Both one that says its size, and one whose first header does not end."""
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    files = json.loads((bad / MANIFEST).read_text(encoding="utf-8"))["files"]
+    files["model.safetensors"]["size"] = 1 << 50
+    described_again(bad, files=files)
+    (tmp_path / "bad.tar.gz").write_bytes(squeezed(members(bad)))
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max_gib 1048577")
+    refused(tmp_path / "bad", tmp_path / "x", "--max_gib 1048577")
+    (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(bytes(1 << 24)))
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "begins with pack.json")
+
+
+def each(told: dict[str, object]) -> dict[str, object]:
+    return dict.fromkeys(FILES, told)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"version": 2}, "this seqcomposer reads up to 1"),
+        ({"version": True}, "no version"),
+        ({"version": 0}, "no version"),
+        ({"version": "1"}, "no version"),
+        ({"format": "x"}, "not that of a pack"),
+        ({"name": "../x"}, "its keys"),
+        ({"name": ""}, "its keys"),
+        ({"name": "a\n"}, "its keys"),
+        ({"name": "other"}, "its recipe `untrained`"),
+        ({"name": 1}, "its keys"),
+        ({"more": 1}, "its keys"),
+        ({"files": []}, "its keys"),
+        ({"files": {}}, "does not list"),
+        ({"files": {"../x": {}}}, "leads to another folder"),
+        ({"files": {"x.py": {}}}, "no code"),
+        ({"files": {MANIFEST: {}}}, "itself"),
+        ({"files": dict.fromkeys(FILES)}, "does not say"),
+        ({"files": each({"sha256": "0" * 64, "size": -1})}, "does not say"),
+        ({"files": each({"sha256": "0" * 64, "size": True})}, "does not say"),
+        ({"files": each({"sha256": "0" * 64, "size": 1.0})}, "does not say"),
+        ({"files": each({"sha256": "A" * 64, "size": 1})}, "does not say"),
+        ({"files": each({"sha256": "0" * 64, "size": 1, "x": 1})}, "does not say"),
+    ],
+)
+def test_a_wrong_list(more: dict[str, object], told: str, folder: Path, tmp_path: Path) -> None:
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    described_again(bad, **more)
+    refused(bad, tmp_path / "x", told)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a": 1, "a": 2}', "[" * 60000, "NaN", "\udcff", "9" * 5000, " " * 70000]
+)
+def test_a_list_that_is_none(text: str, folder: Path, tmp_path: Path) -> None:
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    (bad / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
+    refused(bad, tmp_path / "x", MANIFEST)
+
+
+def as_link(path: Path) -> None:
+    path.rename(path.parent.parent / "bad.tar.gz")
+    path.symlink_to(path.parent.parent / "bad.tar.gz")
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_socket(path: Path) -> None:
+    path.unlink()
+    here = Path.cwd()
+    os.chdir(path.parent)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as found:
+        found.bind(path.name)
+    os.chdir(here)
+
+
+@pytest.mark.parametrize("name", ["README.md", MANIFEST])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(as_link, "is a symbolic link"), (as_fifo, "is a FIFO"), (as_folder, "is a folder"), (as_socket, "is a device")],
+)
+def test_a_folder_with_what_is_no_file(
+    change: Callable[[Path], None], told: str, name: str, folder: Path, tmp_path: Path
+) -> None:
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    change(bad / name)
+    refused(bad, tmp_path / "x", told)
+
+
+@pytest.mark.parametrize("name", ["extra.py", ".hidden", "weights.pkl", "Recipe.yaml", "checkpoints"])
+def test_a_folder_with_more_than_is_listed(name: str, folder: Path, tmp_path: Path) -> None:
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    (bad / name).write_text("import os", encoding="utf-8")
+    refused(bad, tmp_path / "x", "nothing was taken")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_of_which_something_was_changed(name: str, folder: Path, tmp_path: Path) -> None:
+    for change, told in (
+        (lambda data: data + b" ", "more bytes"),
+        (lambda data: data[:-1], "is cut off"),
+        (lambda data: b"x" + data[1:], "SHA-256 differs"),
+    ):
+        bad = shutil.copytree(folder, tmp_path / "bad")
+        (bad / name).write_bytes(change((bad / name).read_bytes()))
+        refused(bad, tmp_path / "x", told)
+        shutil.rmtree(bad)
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    (bad / name).unlink()
+    refused(bad, tmp_path / "x", "cannot be read")
+
+
+def changed(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
+    """A pack whose hashes fit, with another file in it."""
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    (bad / name).write_bytes(data)
+    described_again(bad)
+    return bad
+
+
+def test_a_pickle_under_the_name_of_weights(folder: Path, tmp_path: Path) -> None:
+    for data in (pickle.dumps({"x": 1}), b"", b"\x02" + bytes(7) + b"[]", (1 << 60).to_bytes(8, "little") + b"{}"):
+        bad = changed(folder, tmp_path, "model.safetensors", data)
+        refused(bad, tmp_path / "x", "no safetensors")
+        shutil.rmtree(bad)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("recipe: 1", "recipe: 2", "install a newer"),
+        ("rnn: {cell: gru}", "odd_block: {cell: gru}", "`odd_block` from odd-blocks==2.1"),
+        ("name: untrained", "name: untrained\nextends: ../../secret.yaml", "stands alone"),
+        ("name: untrained", "name: other", "its recipe `other`"),
+        ("recipe: 1", "{", "cannot be read here"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_here(old: str, new: str, told: str, folder: Path, tmp_path: Path) -> None:
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    record["plug_ins"] = {"odd_block": {"distribution": "odd-blocks", "version": "2.1"}} if "odd" in new else {}
+    text = (folder / "recipe.yaml").read_text(encoding="utf-8").replace(old, new, 1)
+    bad = changed(folder, tmp_path, "recipe.yaml", text.encode())
+    (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    described_again(bad)
+    with pytest.raises(RunError) as error:
+        pull(str(bad), tmp_path / "x")
+    assert told in error.value.render()
+    assert len(error.value.faults) == 1
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"status": "running"}', "[" * 100000])
+def test_a_record_that_is_none(text: str, folder: Path, tmp_path: Path) -> None:
+    refused(changed(folder, tmp_path, "run.json", text.encode()), tmp_path / "x", "run")
+
+
+def test_every_part_of_a_pack_is_a_name_without_complaint() -> None:
+    assert not any(map(complaint, (MANIFEST, *FILES)))
+
+
+def test_only_what_was_read_of_an_archive_is_known_of_it(archive: Path) -> None:
+    with opened_archive(archive, "x") as found:
+        assert found.manifest.name == "untrained"
+        assert found.file.plain.tell() < 4096

@@ -1,0 +1,108 @@
+"""How places are named, and which names are refused before anything is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer.errors import RunError
+from composer.hub.urls import Artifact, HubModel, LocalPath, Reference, Repository, parsed, pinned
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("runs/mine", LocalPath(Path("runs/mine"))),
+        ("git+https://example.org/a/b", Repository("https://example.org/a/b", "", "")),
+        (
+            "git+https://example.org:8443/a/b.git@v1.0#packs/x",
+            Repository("https://example.org:8443/a/b.git", "v1.0", "packs/x"),
+        ),
+        ("git+ssh://git@example.org/a/b@feature/x", Repository("ssh://git@example.org/a/b", "feature/x", "")),
+        ("git+file:///srv/r#x.yaml", Repository("file:///srv/r", "", "x.yaml")),
+        ("wandb:ann/translation/mine:v3", Artifact("ann/translation/mine:v3")),
+        ("wandb:translation/mine:latest", Artifact("translation/mine:latest")),
+        ("hub:ann/mine", HubModel("ann/mine", "", "")),
+        ("hub:ann/mine@main#packs/x/", HubModel("ann/mine", "main", "packs/x")),
+    ],
+)
+def test_what_each_form_means(text: str, meant: Reference) -> None:
+    assert parsed(text) == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "-x",
+        "--upload-pack=sh",
+        "a\nb",
+        "a\u202eb",
+        "x" * 1001,
+        "https://example.org/a",
+        "ext::sh -c id",
+        "git+ext::sh -c id",
+        "git+http://example.org/a",
+        "git+git://example.org/a",
+        "git+-uhttps://example.org/a",
+        "git+https://-oProxyCommand=id/a",
+        "git+ssh://-oProxyCommand=id/a",
+        "git+ssh://-l@example.org/a",
+        "git+https:///a",
+        "git+https://example.org",
+        "git+git@example.org:a/b",
+        "git+file://host/a",
+        "git+ssh:///a",
+        "git+https://ann:secret@example.org/a",
+        "git+https://token@example.org/a",
+        "git+ssh://ann:secret@example.org/a",
+        "git+https://example.org/a@--exec=id",
+        "git+https://example.org/a@a..b",
+        "git+https://example.org/a@",
+        "git+https://example.org/a@a:b",
+        "git+https://example.org/a@a b",
+        "git+https://example.org/a@^x",
+        "git+https://example.org/a#../x",
+        "git+https://example.org/a#/x",
+        "git+https://example.org/a#x//y",
+        "git+https://example.org/a#.git/config",
+        "git+https://example.org/a#x\\y",
+        "wandb:mine",
+        "wandb:a/b",
+        "wandb:a/b/c/d:v1",
+        "wandb:a/../b:v1",
+        "wandb:a/b:",
+        "wandb:a/b:v1/x",
+        "hub:mine",
+        "hub:a/b/c",
+        "hub:../b",
+        "hub:a/..",
+        "hub:a/b@",
+        "hub:a/b@-x",
+        "hub:a/b#../c",
+        "hub:a..b/c",
+    ],
+)
+def test_what_is_refused(text: str) -> None:
+    with pytest.raises(RunError):
+        parsed(text)
+
+
+def test_a_password_is_not_printed() -> None:
+    with pytest.raises(RunError) as error:
+        parsed("git+https://ann:secret@example.org/a")
+    assert "secret" not in error.value.render()
+
+
+@pytest.mark.parametrize("text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"])
+def test_what_is_pinned_names_the_same_place(text: str) -> None:
+    first = parsed(text)
+    assert isinstance(first, Repository | HubModel)
+    again = parsed(pinned(first, COMMIT))
+    assert isinstance(again, Repository | HubModel)
+    assert again.revision == COMMIT
+    assert pinned(again, "main") == pinned(first, "main")

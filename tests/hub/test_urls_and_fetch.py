@@ -1,0 +1,377 @@
+"""Git, the hub and Weights & Biases as places to pull from: git for real, the others as their clients would answer."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+import wandb
+from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
+
+from composer.errors import ComposerError, RunError
+from composer.hub import git as repository
+from composer.hub.pack import pack
+from composer.hub.pull import pull, pull_reference
+from composer.inference.run import open_run
+from tests.hub.packs import contents, left
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+API, ARTIFACT = inspect.signature(wandb.Api), inspect.signature(wandb.Api.artifact)
+DOWNLOAD = inspect.signature(ArtifactManifestEntry.download)
+INFO, DOWNLOADS = (
+    inspect.signature(huggingface_hub.HfApi.model_info),
+    inspect.signature(huggingface_hub.hf_hub_download),
+)
+LINES = ["eins zwei", "drei vier fünf"]
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main")
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def committed(folder: Path) -> str:
+    git(folder, "init", "-q")
+    git(folder, "add", "-A", "-f")
+    git(folder, "commit", "-q", "-m", "all")
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def models(folder: Path, archive: Path, tmp_path: Path) -> Path:
+    """A repository with packs and recipes."""
+    place = tmp_path / "bad"
+    shutil.copytree(folder, place / "packs/mine")
+    shutil.copy(archive, place / "mine.tar.gz")
+    (place / "recipes/parts").mkdir(parents=True)
+    (place / "recipes/own.yaml").write_text("extends: parts/base.yaml\nname: own\n", encoding="utf-8")
+    (place / "recipes/parts/base.yaml").write_text("recipe: 1\nmodel: {width: 8}\n", encoding="utf-8")
+    committed(place)
+    return place
+
+
+def test_a_pack_in_git_comes_back_as_the_run_that_it_was(
+    models: Path, run: Path, folder: Path, archive: Path, tmp_path: Path
+) -> None:
+    lines = open_run(run).translate(LINES)
+    for path in ("packs/mine", "mine.tar.gz"):
+        found = pull(f"git+file://{models}#{path}", tmp_path / f"x {path.replace('/', ' ')}")
+        assert contents(found) == contents(folder)
+        assert open_run(found).translate(LINES) == lines
+        assert pack(found, tmp_path / "again.tar.gz").read_bytes() == archive.read_bytes()
+        (tmp_path / "again.tar.gz").unlink()
+
+
+def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(models: Path, tmp_path: Path) -> None:
+    first = pull_reference(f"git+file://{models}@main#recipes/own.yaml")
+    commit = git(models, "rev-parse", "HEAD")
+    assert first.ref == f"git+file://{models}@{commit}#recipes/own.yaml"
+    assert "width: 8" in first.path.read_text(encoding="utf-8")
+    (models / "recipes/own.yaml").write_text("name: other\n", encoding="utf-8")
+    git(models, "commit", "-q", "-a", "-m", "changed")
+    assert pull_reference(first.ref).sha256 == first.sha256
+    assert pull_reference(f"git+file://{models}#recipes/own.yaml").sha256 != first.sha256
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        ("", "there are `mine.tar.gz`, `packs/mine`"),
+        ("#packs/mien", "did you mean `packs/mine`"),
+        ("#packs", "no pack, run folder or recipe"),
+        ("#packs/mine/metrics.jsonl", "no recipe and no archive"),
+        ("@none#packs/mine", "no such branch or tag"),
+        (f"@{COMMIT}#packs/mine", "error"),
+    ],
+)
+def test_what_is_not_in_the_repository(rest: str, told: str, models: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError) as error:
+        pull(f"git+file://{models}{rest}", tmp_path / "x")
+    assert told in error.value.render()
+    assert left(tmp_path) == []
+
+
+def test_faults_of_a_recipe_in_git_name_the_repository(models: Path, tmp_path: Path) -> None:
+    (models / "recipes/own.yaml").write_text("extends: ../../../etc/x.yaml\n", encoding="utf-8")
+    git(models, "commit", "-q", "-a", "-m", "changed")
+    with pytest.raises(ComposerError) as error:
+        pull(f"git+file://{models}#recipes/own.yaml")
+    (fault,) = error.value.faults
+    assert fault.file.endswith("#recipes/own.yaml")
+    assert fault.file.startswith("git+file://")
+    assert "leads out" in fault.message
+
+
+def linked(place: Path) -> None:
+    (place / "packs/mine/recipe.yaml").unlink()
+    (place / "packs/mine/recipe.yaml").symlink_to("/etc/passwd")
+
+
+def submodule(place: Path) -> None:
+    git(place, "update-index", "--add", "--cacheinfo", f"160000,{COMMIT},packs/mine/inner")
+
+
+def code(place: Path) -> None:
+    (place / "packs/mine/setup.py").write_text("import os\n", encoding="utf-8")
+
+
+def in_lfs(place: Path) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n"
+    (place / "packs/mine/model.safetensors").write_text(pointer, encoding="utf-8")
+
+
+def changed(place: Path) -> None:
+    (place / "packs/mine/metrics.jsonl").write_text('{"step": 2}\n', encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (linked, "is a symbolic link"),
+        (submodule, "is no part of a pack"),
+        (code, "no code"),
+        (in_lfs, "Git LFS"),
+        (changed, "SHA-256 differs"),
+    ],
+)
+def test_a_pack_in_git_that_is_refused(change: Callable[[Path], None], told: str, models: Path, tmp_path: Path) -> None:
+    change(models)
+    git(models, "add", "-A", "packs") if change is not submodule else None
+    git(models, "commit", "-q", "-m", "changed")
+    with pytest.raises(RunError) as error:
+        pull(f"git+file://{models}#packs/mine", tmp_path / "x")
+    assert told in error.value.render()
+    assert left(tmp_path) == []
+
+
+def test_nothing_is_run_on_the_way(models: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hook and no filter, even where the user's own settings have some: a clone would run them."""
+    (models / "packs/mine/.gitattributes").write_text("* filter=evil\n", encoding="utf-8")
+    git(models, "add", "-A")
+    git(models, "commit", "-q", "-m", "attributes")
+    evil = tmp_path / "store"
+    evil.mkdir()
+    for name in ("post-checkout", "reference-transaction"):
+        (evil / name).write_text(f"#!/bin/sh\ntouch {evil}/{name}-has-run\n", encoding="utf-8")
+        (evil / name).chmod(0o755)
+    smudge = f"sh -c 'cat; touch {evil}/smudge-has-run'"
+    (evil / "config").write_text(
+        f'[core]\nhooksPath = {evil}\n[filter "evil"]\nsmudge = "{smudge}"\n', encoding="utf-8"
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(evil / "config"))
+    assert contents(pull(f"git+file://{models}#packs/mine", tmp_path / "x")) == contents(folder)
+    assert not list(evil.glob("*-has-run"))
+    git(tmp_path, "clone", "-q", str(models), str(tmp_path / "clone"))
+    assert len(list(evil.glob("*-has-run"))) == 3
+
+
+def test_a_repository_that_is_too_large(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunError, match="--max_gib"):
+        pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
+    monkeypatch.setattr(repository, "ROOM", 0)
+    with pytest.raises(RunError, match="this repository is larger"):
+        pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
+    assert left(tmp_path) == []
+
+
+def test_a_tag_with_a_text_of_its_own(models: Path, tmp_path: Path) -> None:
+    git(models, "tag", "-a", "v1", "-m", "first")
+    found = pull_reference(f"git+file://{models}@v1#recipes/own.yaml")
+    assert found.ref == f"git+file://{models}@{git(models, 'rev-parse', 'HEAD')}#recipes/own.yaml"
+    git(models, "tag", "no-commit", git(models, "rev-parse", "HEAD^{tree}"))
+    with pytest.raises(RunError, match="git says"):
+        pull(f"git+file://{models}@no-commit", tmp_path / "x")
+
+
+def made(place: Path, kind: str, text: str) -> str:
+    """A tree or a blob of a repository, of what git is told."""
+    words = ["git", "mktree"] if kind == "tree" else ["git", "hash-object", "-w", "--stdin"]
+    return subprocess.run(words, cwd=place, input=text, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_trees_of_trees_are_not_listed_without_end(models: Path, tmp_path: Path) -> None:
+    """Ten objects that stand for ten thousand million files."""
+    found = f"100644 blob {made(models, 'blob', 'recipe: 1')}\t"
+    for name in "abcdefghij":
+        found = f"040000 tree {made(models, 'tree', ''.join(f'{found}{name}{n}.yaml{chr(10)}' for n in range(10)))}\t"
+    commit = git(models, "commit-tree", "-m", "all", found.split()[2])
+    with pytest.raises(RunError, match="more files are there than can be listed"):
+        pull(f"git+file://{models}@{commit}#x.yaml", tmp_path / "x")
+    assert left(tmp_path) == []
+
+
+def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "ANSWERS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
+        pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "fix"),
+    [
+        ("warning: x\nfatal: unable to access 'u': Could not resolve host: h", "unable to access", "network"),
+        ("ssh: connect to host h port 22: Connection refused\nfatal: Could not read", "ssh: connect", "network"),
+        ("Host key verification failed.\nfatal: Could not read", "Host key", "once with ssh"),
+        ("a@h: Permission denied (publickey).\nfatal: Could not read", "publickey", "needs a key"),
+        ("fatal: write error: No space left on device\nfatal: index-pack failed", "No space", "TMPDIR"),
+        ("fatal: something else\nhint: y", "something else", "URL and the revision"),
+        ("", "exit 128", "URL and the revision"),
+        ("fatal: couldn't find remote ref HEAD", "is empty", "@REVISION"),
+        ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
+    ],
+)
+def test_what_git_says_comes_with_what_helps(told: str, message: str, fix: str) -> None:
+    (fault,) = repository.failed("git+https://h/x", 128, told).faults
+    assert message in fault.message
+    assert fix in fault.hint
+
+
+def test_git_is_not_installed(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, match="install git"):
+        pull(f"git+file://{models}#packs/mine", tmp_path / "x")
+
+
+# ------------------------------------------------------------------------------------------- the hub
+
+
+class Hub:
+    """The hub's client over a folder; each call is checked against the real one."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place, self.fetched = place, []
+        self.asked: list[Any] = []
+
+        def model_info(*given: Any, **named: Any) -> SimpleNamespace:
+            self.asked.append(INFO.bind(self, *given, **named).arguments["revision"])
+            names = sorted(each.relative_to(place).as_posix() for each in place.rglob("*") if each.is_file())
+            sizes = [SimpleNamespace(rfilename=name, size=(place / name).stat().st_size) for name in names]
+            return SimpleNamespace(sha=COMMIT, siblings=sizes)
+
+        def download(*given: Any, **named: Any) -> str:
+            told = DOWNLOADS.bind(*given, **named).arguments
+            assert told["revision"] == COMMIT
+            self.fetched.append(told["filename"])
+            target = Path(told["local_dir"]) / told["filename"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return str(shutil.copy(place / told["filename"], target))
+
+        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=model_info))
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+
+
+def test_a_pack_on_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = shutil.copytree(folder, tmp_path / "bad")
+    (place / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")
+    hub = Hub(place, monkeypatch)
+    found = pull_reference("hub:ann/mine@v1", tmp_path / "x")
+    assert contents(found.path) == contents(folder)
+    assert found.ref == f"hub:ann/mine@{COMMIT}"
+    assert hub.asked == ["v1"]
+    assert ".gitattributes" not in hub.fetched
+
+
+def test_nothing_is_fetched_of_a_pack_that_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = shutil.copytree(folder, tmp_path / "bad")
+    (place / "pytorch_model.bin").write_bytes(b"pickle")
+    hub = Hub(place, monkeypatch)
+    with pytest.raises(RunError, match="no code"):
+        pull("hub:ann/mine", tmp_path / "x")
+    (place / "pytorch_model.bin").unlink()
+    with pytest.raises(RunError, match="--max_gib"):
+        pull("hub:ann/mine", tmp_path / "x", max_gib=1e-6)
+    assert hub.fetched == []
+
+
+def test_a_recipe_on_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(models / ".git")
+    hub = Hub(models, monkeypatch)
+    assert "width: 8" in pull("hub:ann/mine#recipes/own.yaml").read_text(encoding="utf-8")
+    assert all(name.endswith(".yaml") for name in hub.fetched)
+
+
+def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: Any, **__: Any) -> None:
+        raise OSError("no\nnetwork")
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=nothing))
+    with pytest.raises(RunError, match="does not give it: no network"):
+        pull("hub:ann/mine", tmp_path / "x")
+
+
+# ------------------------------------------------------------------------------------------- Weights & Biases
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, ...] = ()) -> list[str]:
+    """W&B's client over a folder; the names that are asked for."""
+    asked: list[str] = []
+
+    def entry(path: Path) -> SimpleNamespace:
+        def fetch(*given: Any, **named: Any) -> str:
+            told = DOWNLOAD.bind(None, *given, **named).arguments
+            assert told["skip_cache"]
+            return str(shutil.copy(path, Path(told["root"]) / path.name))
+
+        ref = "file:///etc/passwd" if path.name in references else None
+        return SimpleNamespace(size=path.stat().st_size, ref=ref, download=fetch)
+
+    def opened(*given: Any, **named: Any) -> SimpleNamespace:
+        API.bind(*given, **named)
+
+        def of(*given: Any, **named: Any) -> SimpleNamespace:
+            asked.append(ARTIFACT.bind(None, *given, **named).arguments["name"])
+            entries = {each.name: entry(each) for each in place.iterdir()}
+            return SimpleNamespace(manifest=SimpleNamespace(entries=entries))
+
+        return SimpleNamespace(artifact=of)
+
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setattr(wandb, "Api", opened)
+    return asked
+
+
+def test_a_pack_as_an_artifact(folder: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = log_in(monkeypatch, folder)
+    assert contents(pull("wandb:ann/translation/mine:v3", tmp_path / "x")) == contents(folder)
+    assert asked == ["ann/translation/mine:v3"]
+    log_in(monkeypatch, archive.parent)
+    assert contents(pull("wandb:translation/mine:latest", tmp_path / "y")) == contents(folder)
+
+
+def test_the_recipe_that_a_training_has_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/recipe.yaml").write_text("recipe: 1\nname: own\n", encoding="utf-8")
+    log_in(monkeypatch, tmp_path / "bad")
+    assert "name: own" in pull("wandb:ann/seqcomposer/recipe-1d52ecce:v0").read_text(encoding="utf-8")
+
+
+def test_a_reference_in_an_artifact_is_not_followed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch, folder, ("recipe.yaml",))
+    with pytest.raises(RunError, match="reference to another place"):
+        pull("wandb:ann/translation/mine:v3", tmp_path / "x")
+    assert left(tmp_path) == []
+
+
+def test_nobody_is_asked_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    with pytest.raises(RunError, match="wandb login"):
+        pull("wandb:ann/translation/mine:v3", tmp_path / "x")
+
+
+def test_the_fields_of_an_entry_are_those_that_are_read() -> None:
+    assert {"size", "ref"} <= set(ArtifactManifestEntry.model_fields)
+    assert "manifest" in dir(wandb.Artifact)

@@ -1,0 +1,113 @@
+"""Small models with random weights, and one whose probabilities are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+
+SOURCE, TARGET = 12, 7
+SELF = {"residual": {"stack": [{"self_attention": {"heads": 2}}]}}
+CROSS = {"residual": {"stack": [{"cross_attention": {"heads": 2}}]}}
+LSTM = {"residual": {"stack": [{"rnn": {"cell": "lstm"}}]}}
+CONV = {"residual": {"stack": [{"conv": {"kernel": 3, "activation": "glu"}}]}}
+PLACES: dict[str, Any] = {"positions": {}}
+DECODERS = {
+    "attention": [PLACES, SELF, CROSS, {"norm": {}}],
+    "lstm": [LSTM, CROSS, {"norm": {}}],
+    "conv": [PLACES, CONV, CROSS, {"norm": {}}],
+    "mixed": [PLACES, SELF, LSTM, CROSS, CONV, {"norm": {}}],
+}
+
+CHAIN: list[Any] = [{"aligned": {}}, {"concat": {"of": "input"}}]
+TAPE: dict[str, Any] = {"active_memory": {"stack": [{"cgru": {"with": "tape"}}]}}
+SIZED: dict[str, tuple[list[Any], list[Any]]] = {
+    "plain": ([{"column": {}}], [{"aligned": {}}]),
+    "markov": ([{"column": {}}], CHAIN),
+    "extended": ([], [TAPE, {"column": {}}]),
+    "recurrent": ([{"sum": {}}], [{"rnn": {}}, CROSS]),
+}
+"""Models to which the size of an answer matters: how the encoder ends that begins with a grid, and the decoder."""
+
+
+def model_of(
+    decoder: str | list[Any] = "mixed", seed: int = 0, target: int = TARGET, source: bool = True, sharp: float = 2.0
+) -> EncoderDecoder:
+    """A model with random weights; the larger `sharp`, the surer it is of its next token."""
+    encoder = [PLACES, SELF, {"norm": {}}] if source else None
+    stack = DECODERS[decoder] if isinstance(decoder, str) else decoder
+    return built(encoder, stack, seed, target, sharp)
+
+
+def sized(kind: str, seed: int = 0, target: int = TARGET, room: float = 2.0, sharp: float = 2.0) -> EncoderDecoder:
+    """A Neural GPU with random weights, one of `SIZED`; ends are rare enough for answers of several sizes."""
+    end, decoder = SIZED[kind]
+    steps = {"repeat": {"times": "length", "share": True, "stack": [{"cgru": {}}]}}
+    model = built([{"grid": {"columns": 2, "room": room}}, steps, *end], decoder, seed, target, sharp)
+    with torch.no_grad():
+        model.output.bias[2] = -3.0
+    return model
+
+
+def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int, sharp: float) -> EncoderDecoder:
+    torch.manual_seed(seed)
+    output = {"tie": [], "kind": "linear", "length": None}
+    settings = {
+        "width": 8,
+        "embedding": "learned",
+        "encoder": encoder,
+        "decoder": decoder,
+        "output": output,
+        "stacks": {},
+    }
+    recipe: Any = SimpleNamespace(model=settings, dataset={}, joint=False, fault=None)
+    model = build(recipe, {"source": SOURCE, "target": target}).eval()
+    with torch.no_grad():
+        model.output.weight.mul_(sharp)
+    return model
+
+
+class Written(nn.Module):
+    """A language model that says what `table` says: from the tokens so far to the probabilities of the next one."""
+
+    def __init__(self, table: Callable[[tuple[int, ...]], Mapping[int, float]], vocabulary: int) -> None:
+        super().__init__()
+        self.table = table
+        self.output, self.vocabulary, self.device = nn.Linear(1, vocabulary), vocabulary, torch.device("cpu")
+        self.encoders = nn.ModuleDict()
+        self.room = 0.0
+        self.steps = 0
+
+    def encode(self, sources: Mapping[str, Tensor], room: Tensor | None = None) -> dict[str, Any]:
+        return {}
+
+    def start(self, memories: Mapping[str, Any], batch: int) -> Tensor:
+        return torch.zeros(batch, 0, dtype=torch.long)
+
+    def step(self, ids: Tensor, state: Tensor, memories: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        self.steps += 1
+        state = torch.cat((state, ids), 1)
+        length, taken = state.shape[1], ids.shape[1]
+        ends = range(length - taken + 1, length + 1)
+        return torch.stack([torch.stack([self.logits(row[:end]) for end in ends]) for row in state.tolist()]), state
+
+    def logits(self, tokens: Sequence[int]) -> Tensor:
+        told = self.table(tuple(tokens[1:]))
+        values = torch.full((self.vocabulary,), -torch.inf)
+        for token, probability in told.items():
+            values[token] = torch.tensor(probability).log()
+        return values
+
+
+def forward_score(model: EncoderDecoder, source: Sequence[int], ids: Sequence[int], ended: bool) -> float:
+    """log p of an answer, all positions at once."""
+    answer = [*ids, 2] if ended else list(ids)
+    with torch.no_grad():
+        logits = model({"source": torch.tensor([[*source, 2]])}, torch.tensor([[1, *answer[:-1]]]))[0]
+    return float(logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum())

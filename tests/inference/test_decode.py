@@ -1,0 +1,283 @@
+"""Greedy search, beam search, sampling and ensembles: what is true of them for every model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import composer.inference.decode as decoding
+from composer.errors import RunError
+from composer.inference.decode import Hypothesis, Search, decode, decode_all
+from tests.inference.small_models import DECODERS, TARGET, Written, forward_score, model_of
+
+SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
+SHORT = {"max_length": 12}
+
+
+def answers(model: Any, decoding: dict[str, Any], **more: Any) -> list[list[Hypothesis]]:
+    models = model if isinstance(model, list) else [model]
+    return decode_all(models, {"source": more.pop("sources", SOURCES)}, decoding, **more)
+
+
+def texts(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[each.ids for each in row] for row in found]
+
+
+def flat(found: list[list[Hypothesis]]) -> Tensor:
+    return torch.tensor([each.score for row in found for each in row])
+
+
+EVERY = [{"greedy": SHORT}, {"beam": {"size": 4, **SHORT}}, {"sample": {"temperature": 1.3, "seed": 3, **SHORT}}]
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+def test_scores_are_those_of_forward(kind: str, how: dict[str, Any]) -> None:
+    model = model_of(kind)
+    n_best = 1 if "greedy" in how else 3
+    for source, row in zip(SOURCES, answers(model, how, n_best=n_best), strict=True):
+        assert len(row) == n_best
+        for each in row:
+            assert each.score == pytest.approx(forward_score(model, source, each.ids, each.ended), abs=2e-4)
+
+
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+def test_a_forced_prefix_is_kept_and_scored(how: dict[str, Any]) -> None:
+    model = model_of("mixed")
+    prefixes = [[4, 5], [], [6, 6, 6, 3], [3], [5, 4, 3], [], [4], [4, 4]]
+    for source, prefix, (best, *_) in zip(SOURCES, prefixes, answers(model, how, prefixes=prefixes), strict=True):
+        assert best.ids[: len(prefix)] == prefix
+        assert best.score == pytest.approx(forward_score(model, source, best.ids, best.ended), abs=2e-4)
+
+
+def test_a_prefix_of_the_best_answer_changes_nothing() -> None:
+    model = model_of("mixed", sharp=3.0)
+    free = answers(model, {"greedy": SHORT})
+    prefixes = [row[0].ids[:2] for row in free]
+    longer = {"greedy": {"max_length": 12}}
+    for (one,), (other,) in zip(free, answers(model, longer, prefixes=prefixes), strict=True):
+        assert other.ids[: len(one.ids)] == one.ids
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_beam_of_one_is_greedy(kind: str) -> None:
+    for seed in range(5):
+        model = model_of(kind, seed)
+        greedy = answers(model, {"greedy": SHORT})
+        single = answers(model, {"beam": {"size": 1, "length_penalty": 1.0, **SHORT}})
+        assert texts(single) == texts(greedy)
+        torch.testing.assert_close(flat(single), flat(greedy))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_a_beam_as_wide_as_everything_is_exhaustive(alpha: float) -> None:
+    length, vocabulary = 4, 6
+    written = [*range(3, vocabulary)]
+    for seed in range(4):
+        model = model_of("mixed", seed, target=vocabulary, sharp=4.0)
+        source = [5, 6, 7]
+        every = [
+            (forward_score(model, source, ids, True) / ((5 + len(ids) + 1) / 6) ** alpha, list(ids))
+            for count in range(length)
+            for ids in itertools.product(written, repeat=count)
+        ]
+        best = sorted(every, reverse=True)[:5]
+        settings = {"size": 4**length, "length_penalty": alpha, "max_length": length}
+        found = answers(model, {"beam": settings}, sources=[source], n_best=5)[0]
+        assert [each.ids for each in found] == [ids for _, ids in best]
+        assert [each.normalised for each in found] == pytest.approx([rank for rank, _ in best], abs=1e-4)
+
+
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("mixed")
+    together = answers(model, how)
+    alone = [answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)]
+    assert texts(alone) == texts(together)
+    monkeypatch.setattr(decoding, "MAX_ROWS", 3)
+    assert texts(answers(model, how)) == texts(together)
+    torch.testing.assert_close(flat(alone), flat(together), atol=1e-4, rtol=0)
+    if "sample" not in how:
+        assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
+
+
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+def test_rows_that_leave_late_change_nothing(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an accelerator, which is asked rarely which rows are done."""
+    model = model_of("mixed", sharp=3.0)
+    n_best = 1 if "greedy" in how else 3
+    at_once = answers(model, how, n_best=n_best)
+    monkeypatch.setattr(Search, "is_check_due", lambda search, step: step % 8 == 0)
+    late = answers(model, how, n_best=n_best)
+    assert texts(late) == texts(at_once)
+    torch.testing.assert_close(flat(late), flat(at_once), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+def test_a_model_twice_is_the_model(how: dict[str, Any]) -> None:
+    model = model_of("mixed")
+    alone, twice = answers(model, how), answers([model, model], how)
+    assert texts(alone) == texts(twice)
+    torch.testing.assert_close(flat(alone), flat(twice), atol=1e-4, rtol=0)
+
+
+def test_an_ensemble_votes_with_the_mean_of_the_probabilities() -> None:
+    models = [model_of("attention", 1), model_of("lstm", 2)]
+    for source, (best,) in zip(SOURCES, answers(models, {"beam": {"size": 3, **SHORT}}), strict=True):
+        answer = [*best.ids, 2] if best.ended else best.ids
+        score = 0.0
+        for at, token in enumerate(answer):
+            before = torch.tensor([[1, *answer[:at]]])
+            with torch.no_grad():
+                votes = [model({"source": torch.tensor([[*source, 2]])}, before)[0, -1].softmax(-1) for model in models]
+            score += math.log(sum(float(vote[token]) for vote in votes) / 2)
+        assert best.score == pytest.approx(score, abs=2e-4)
+
+
+def test_models_with_other_vocabularies_cannot_vote() -> None:
+    with pytest.raises(RunError, match="have 7 and 9 tokens"):
+        answers([model_of(), model_of(target=9)], {"greedy": {}})
+
+
+def test_models_with_other_sources_cannot_vote() -> None:
+    with pytest.raises(RunError, match="must read the same sources"):
+        answers([model_of(), Written(lambda _: {2: 1.0}, TARGET)], {"greedy": {}})
+
+
+def test_what_has_no_n_best_says_so() -> None:
+    with pytest.raises(RunError, match="greedy search finds one answer"):
+        answers(model_of(), {"greedy": {}}, n_best=2)
+    with pytest.raises(RunError, match="a beam of 2"):
+        answers(model_of(), {"beam": {"size": 2}}, n_best=3)
+
+
+def test_n_best_are_ranked_and_distinct() -> None:
+    for row in answers(model_of(sharp=4.0), {"beam": {"size": 6, **SHORT}}, n_best=6):
+        assert len({(tuple(each.ids), each.ended) for each in row}) == 6
+        ended = [each.normalised for each in row if each.ended]
+        assert ended == sorted(ended, reverse=True)
+        assert [each.ended for each in row] == sorted((each.ended for each in row), reverse=True)
+
+
+def test_batches_hold_what_is_alike_and_not_too_much() -> None:
+    lengths = [3, 900, 3, 4, 3, 5000, 20_000]
+    assert decoding.batches(lengths) == [[6], [5], [1, 3, 0, 2, 4]]
+    assert [len(each) for each in decoding.batches([5] * 300)] == [64, 64, 64, 64, 44]
+    assert [len(each) for each in decoding.batches([5] * 30, hypotheses=100)] == [10, 10, 10]
+    assert [len(each) for each in decoding.batches([5] * 2, hypotheses=10_000)] == [1, 1]
+
+
+def test_training_mode_is_left_as_it_was() -> None:
+    model = model_of([{"dropout": {"rate": 0.5}}, {"rnn": {}}]).train()
+    first, second = answers(model, {"greedy": SHORT}), answers(model, {"greedy": SHORT})
+    assert texts(first) == texts(second)
+    assert model.training
+
+
+# ------------------------------------------------------------------------------------------- the stop rule
+
+
+def from_table(table: dict[tuple[int, ...], dict[int, float]], **settings: Any) -> tuple[list[Hypothesis], int]:
+    model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
+    n_best = settings.pop("n_best", 1)
+    return decode([model], {}, {"beam": settings}, prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
+
+
+LATE = {(): {2: 0.5, 3: 0.5 - 1e-3, 4: 1e-3}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {6: 1.0}}
+"""Ends at once with p = 0.5, or after four tokens more with almost as much."""
+
+
+def test_the_first_that_ends_is_not_the_best_for_that() -> None:
+    (best,), _ = from_table(LATE, size=3, length_penalty=1.0)
+    assert best.ids == [3, 4, 5, 6]
+    assert best.score == pytest.approx(math.log(0.499))
+    assert best.normalised == pytest.approx(math.log(0.499) / (10 / 6))
+
+
+def test_without_a_length_penalty_nothing_that_is_behind_is_waited_for() -> None:
+    (best,), steps = from_table(LATE, size=3, length_penalty=0.0)
+    assert best.ids == []
+    assert steps == 1
+
+
+def test_what_can_no_longer_win_is_not_waited_for() -> None:
+    table = {(): {2: 0.9, 3: 0.1}} | {(3,) * n: {3: 1.0} for n in range(1, 40)}
+    (best,), steps = from_table(table, size=2, length_penalty=1.0, max_length=30)
+    assert best.ids == []
+    assert steps == 1  # log 0.1 / (35 / 6) is below log 0.9
+
+
+def test_an_answer_that_never_ends_is_cut() -> None:
+    table = {(3,) * n: {3: 1.0} for n in range(100)}
+    (best,), steps = from_table(table, size=2, max_length=10)
+    assert (best.ids, best.ended, steps) == ([3] * 10, False, 10)
+
+
+def test_what_ended_ranks_before_what_was_cut() -> None:
+    table = {(3,) * n: {3: 0.99, 2: 0.01} for n in range(100)}
+    first, second, *_ = from_table(table, size=3, n_best=3, max_length=5, length_penalty=0.0)[0]
+    assert first.ended
+    assert second.score < first.score
+
+
+def test_a_beam_that_starts_narrow_widens() -> None:
+    table = {
+        (): {3: 1.0},
+        (3,): {4: 0.6, 5: 0.4},
+        (3, 4): {2: 0.1, 3: 0.9},
+        (3, 4, 3): {5: 0.5, 6: 0.5},
+        (3, 5): {2: 1.0},
+    }
+    (best, *_), _ = from_table(table, size=4, length_penalty=0.0, n_best=2)
+    assert best.ids == [3, 5]
+
+
+def test_a_token_costs_one_step() -> None:
+    table = {(3,) * n: {3: 1.0} for n in range(20)}
+    model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
+    for how in ({"greedy": {}}, {"beam": {"size": 1}}, {"sample": {}}):
+        model.steps = 0
+        (best,) = decode([model], {}, how, prefixes=[[3, 3, 3]])[0]  # type: ignore[list-item]
+        assert best.ids == [3] * 20
+        assert model.steps == 18  # 17 tokens and eos
+
+
+# ------------------------------------------------------------------------------------------- sampling
+
+
+def test_samples_follow_the_probabilities() -> None:
+    model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
+    found = decode([model], {}, {"sample": {}}, prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
+    shares = [sum(each.ids == [token] for each in found) / 2000 for token in (3, 4, 5)]
+    assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({"top_k": 2}, {3, 4}),
+        ({"top_p": 0.6}, {3, 4}),
+        ({"top_p": 0.5}, {3}),
+        ({"top_k": 100, "top_p": 1.0}, {3, 4, 5}),
+        ({"temperature": 0.01}, {3}),
+        ({"temperature": 1e-40}, {3}),
+    ],
+)
+def test_sampling_keeps_to_the_most_probable(settings: dict[str, Any], allowed: set[int]) -> None:
+    model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
+    found = decode([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    assert {each.ids[0] for each in found} == allowed
+
+
+def test_seeds_and_numbers_tell_samples_apart() -> None:
+    model = model_of(sharp=0.5)
+    one, same, other = (answers(model, {"sample": {"seed": seed, **SHORT}}, n_best=2) for seed in (1, 1, 2))
+    assert texts(one) == texts(same)
+    assert texts(one) != texts(other)
+    twice = answers(model, {"sample": SHORT}, sources=[[5, 6]] * 2)
+    assert texts(twice)[0] != texts(twice)[1]

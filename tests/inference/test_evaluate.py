@@ -1,0 +1,157 @@
+"""`evaluate`: every score against its definition."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+
+from composer.cli.output import print_evaluation
+from composer.errors import DataError, RunError
+from composer.evaluation.evaluate import evaluate
+from composer.evaluation.metrics import accuracy_by_length, bleu_by_length, bucket, text_scores
+from composer.inference.run import open_run
+from composer.model.vocabulary import EOS
+from composer.recipe.recipe import load
+from composer.training.train import train
+from tests.inference.untrained import LANGUAGE, TWO, made
+
+KEYS = {"loss", "perplexity", "token_accuracy"}
+TEXTS = {"exact_match", "bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_by_source_length"}
+CUT = "test/answers_cut"
+
+
+COPY = "{copy: {symbols: 5, min_length: 2, max_length: 6, test_lengths: [4, 7], train: 60, val: 9, test: 8}}"
+
+
+def lines(run: Path, name: str) -> list[str]:
+    return (run.parent / "data" / name).read_text(encoding="utf-8").splitlines()
+
+
+def test_scores_are_what_they_say(gru: Path) -> None:
+    run = open_run(gru)
+    found = evaluate(run)
+    assert set(found) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
+    references = lines(gru, "test.1")
+    hypotheses = run.translate(lines(gru, "test.0"))
+    assert found["test/bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert found["test/chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
+    assert found["test/bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert found["test/chrf_signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert sum(bucket["lines"] for bucket in found["test/bleu_by_source_length"]) == len(references)
+
+
+def test_the_loss_is_nats_per_token(gru: Path) -> None:
+    run = open_run(gru)
+    nats, right, tokens = 0.0, 0, 0
+    for source, target in zip(lines(gru, "test.0"), lines(gru, "test.1"), strict=True):
+        (read,), (write,) = run.tokenizers.encode("source", [source]), run.tokenizers.encode("target", [target])
+        with torch.no_grad():
+            logits = run.model({"source": torch.tensor([[*read, 2]])}, torch.tensor([[1, *write]]))[0].log_softmax(-1)
+        answer = torch.tensor([*write, 2])
+        nats -= float(logits.gather(1, answer[:, None]).sum())
+        right += int((logits.argmax(-1) == answer).sum())
+        tokens += len(answer)
+    found = evaluate(gru)
+    assert found["test/loss"] == pytest.approx(nats / tokens, rel=1e-4)
+    assert found["test/perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    assert found["test/token_accuracy"] == pytest.approx(right / tokens)
+
+
+def test_a_model_in_training_is_measured_without_dropout(tmp_path: Path) -> None:
+    run = open_run(
+        made(tmp_path / "run", "encoder: [dropout: 0.5]\ndecoder: [{cross_attention: {}}, {rnn: {cell: gru}}]")
+    )
+    found = evaluate(run)
+    run.model.train()
+    assert evaluate(run) == found
+    assert run.model.training
+
+
+def test_another_split(gru: Path) -> None:
+    assert "train/bleu" in evaluate(gru, "train", overrides=["decoding=greedy"])
+    with pytest.raises(RunError, match="no data called `val`"):
+        evaluate(gru, "val")
+    with pytest.raises(RunError, match="no data called `tset`"):
+        evaluate(gru, "tset")
+
+
+def test_data_are_found_where_they_are_said_to_be(gru: Path, tmp_path: Path) -> None:
+    shutil.copytree(gru.parent / "data", tmp_path / "data")
+    (tmp_path / "data" / "test.1").write_text("zehn\n" * 12, encoding="utf-8")
+    assert evaluate(gru, data=tmp_path / "data")["test/loss"] != evaluate(gru)["test/loss"]
+    with pytest.raises(DataError, match=r"no file `test\.0`"):
+        evaluate(gru, data=tmp_path)
+
+
+def test_several_encoders_and_none(tmp_path: Path) -> None:
+    assert set(evaluate(made(tmp_path / "two" / "run", TWO))) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
+    assert set(evaluate(made(tmp_path / "language" / "run", LANGUAGE))) == {f"test/{key}" for key in KEYS}
+
+
+def test_right_answers_have_full_scores() -> None:
+    texts = ["the cat sat on the mat .", "and so did I"]
+    assert text_scores(texts, texts) == pytest.approx({"exact_match": 1.0, "bleu": 100.0, "chrf": 100.0})
+    assert text_scores(["the cat sat on the mat . ", "no"], texts)["exact_match"] == 0.5
+    assert text_scores([], []) == {"exact_match": 0.0, "bleu": 0.0, "chrf": 0.0}
+
+
+def test_accuracy_by_length() -> None:
+    rows = [("a b", "x y", "x y"), ("a b", "x", "x y"), ("a b c", "y x z w", "x y z"), ("", "", "")]
+    assert accuracy_by_length(*zip(*rows, strict=True)) == [
+        {"tokens": 0, "lines": 1, "exact_match": 1.0, "in_place": 0.0},
+        {"tokens": 2, "lines": 2, "exact_match": 0.5, "in_place": 0.75},
+        {"tokens": 3, "lines": 1, "exact_match": 0.0, "in_place": pytest.approx(1 / 3)},
+    ]
+
+
+def test_a_run_is_asked_about_other_lengths_of_its_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", tokenizer="{word: {split: spaces}}", task=COPY)
+    found = evaluate(run)
+    assert [(row["tokens"], row["lines"]) for row in found["test/accuracy_by_length"]] == [(4, 8), (7, 8)]
+    rows = found["test/accuracy_by_length"]
+    assert sum(row["exact_match"] for row in rows) / 2 == pytest.approx(found["test/exact_match"])
+    other = evaluate(run, overrides=["data.generate.copy.test_lengths=[11]", "data.generate.copy.test=5"])
+    assert [(row["tokens"], row["lines"]) for row in other["test/accuracy_by_length"]] == [(11, 5)]
+    print_evaluation(found | {"test/accuracy_by_length": [rows[0] | {"exact_match": 0.625, "in_place": 0.75}]})
+    assert ["4", "8", "62.5%", "75.0%"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    with pytest.raises(DataError, match="longer than the longest"):
+        evaluate(run, overrides=["data.generate.copy.min_length=9"])
+
+
+def test_answers_that_were_cut_are_told(gru: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = open_run(gru, ["decoding=greedy", "decoding.greedy.max_length=7"])
+    torch.nn.init.zeros_(run.model.output.bias)
+    run.model.output.bias.data[EOS] = -1e4
+    found = evaluate(run)
+    assert found[CUT] == "12 of 12 answers were cut at `decoding.greedy.max_length` and `max_ratio`"
+    print_evaluation(found)
+    assert "12 of 12 answers were cut" in capsys.readouterr().out
+    run.model.output.bias.data[EOS] = 1e4
+    assert CUT not in evaluate(run)
+
+
+def test_a_training_keeps_accuracy_by_length_and_tells_what_was_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = made(tmp_path / "run", tokenizer="{word: {split: spaces}}", task=COPY, decoding="{greedy: {max_length: 2}}")
+    training = "training: {max_steps: 1, optimizer: {adam: {learning_rate: 1e-9}}}\nlogging: {wandb: false}\n"
+    recipe = tmp_path / "copy.yaml"
+    recipe.write_text((run / "recipe.yaml").read_text(encoding="utf-8") + training, encoding="utf-8")
+    record = train(load(recipe), run=tmp_path / "trained").record
+    found = evaluate(tmp_path / "trained")
+    assert record["by_length"] == {"test": found["test/accuracy_by_length"]}
+    assert f"test: {found[CUT]}" in "".join(capsys.readouterr())
+    assert CUT not in record["scores"]
+
+
+def test_buckets_are_of_ten_words() -> None:
+    buckets = {0: "0", 1: "1-10", 10: "1-10", 11: "11-20", 50: "41-50", 51: "51+", 300: "51+"}
+    assert {words: bucket(words) for words in buckets} == buckets
+    sources = ["a " * words for words in (60, 3, 12, 4)]
+    found = {words: lines for words, lines, _ in bleu_by_length(sources, ["x y z w"] * 4, ["x y z w"] * 4)}
+    assert list(found.items()) == [("1-10", 2), ("11-20", 1), ("51+", 1)]

@@ -1,0 +1,130 @@
+"""Opening a run folder, and translating with it from Python."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import composer
+from composer.errors import DataError, RecipeError, RunError
+from composer.inference.run import decoding_of, open_run, translations
+from tests.inference.untrained import LANGUAGE, TWO, made
+
+LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
+
+
+def test_a_run_translates(gru: Path) -> None:
+    found = composer.open_run(gru).translate(LINES)
+    assert [bool(text) for text in found] == [bool(line.strip()) for line in LINES]
+    assert found == open_run(str(gru)).translate(LINES)
+
+
+def test_a_blank_line_changes_no_other(gru: Path) -> None:
+    run = open_run(gru)
+    full = [line for line in LINES if line.strip()]
+    assert run.translate(full) == [text for text in run.translate(LINES) if text]
+    assert run.translate([]) == []
+
+
+def test_the_beam_can_be_set(gru: Path) -> None:
+    run = open_run(gru, ["decoding.beam.length_penalty=1.5", "decoding.beam.max_length=9"])
+    assert run.recipe.decoding == {"beam": {"size": 3, "length_penalty": 1.5, "max_length": 9, "max_ratio": 3.0}}
+    assert decoding_of(run.recipe, 7)["beam"] == {**run.recipe.decoding["beam"], "size": 7}
+
+
+def test_a_beam_in_place_of_another_decoder_keeps_what_fits(gru: Path) -> None:
+    run = open_run(gru, ["decoding={sample: {max_length: 9, top_k: 4}}"])
+    assert decoding_of(run.recipe, 7) == {"beam": {"max_length": 9, "max_ratio": 3.0, "size": 7}}
+    assert run.translate(["eins"], beam=2)
+
+
+@pytest.mark.parametrize("beam", [0, -3, 1001])
+def test_a_beam_has_a_size(beam: int, gru: Path) -> None:
+    with pytest.raises(RunError, match="from 1 to 1000"):
+        open_run(gru).translate(["eins"], beam=beam)
+
+
+def test_a_lack_of_memory_is_told(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(gru)
+
+    def full(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(run.model.decoder, "forward", full)
+    with pytest.raises(RunError, match="out of memory; the longest of these lines has 2 tokens"):
+        run.translate(["eins zwei"])
+
+
+def test_only_decoding_can_be_set(gru: Path) -> None:
+    with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
+        open_run(gru, ["model.width=8"])
+    for setting in ("decodings=beam", "data.generates=copy", "data.tokenizer=word", "data"):
+        with pytest.raises(RunError, match=r"only what starts with `decoding`, `data\.generate`, "):
+            open_run(gru, [setting])
+    with pytest.raises(RecipeError, match="<command line>:1:"):
+        open_run(gru, ["decoding.beam.sise=8"])
+
+
+def test_what_is_no_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run folder"):
+        open_run(tmp_path / "nothing")
+
+
+def test_a_run_without_weights_says_so(gru: Path, tmp_path: Path) -> None:
+    shutil.copytree(gru, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(RunError, match="has not finished"):
+        open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "tokenizer.json"])
+def test_a_part_that_is_missing_is_told(name: str, gru: Path, tmp_path: Path) -> None:
+    shutil.copytree(gru, tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    with pytest.raises(composer.ComposerError, match=name):
+        open_run(tmp_path / "run")
+
+
+def test_a_tokenizer_of_another_run_is_told(gru: Path, tmp_path: Path) -> None:
+    other = made(tmp_path / "run", TWO)
+    shutil.copy(other / "tokenizer.json", shutil.copytree(gru, tmp_path / "mixed"))
+    with pytest.raises(RunError, match="the tokenizer knows no source"):
+        open_run(tmp_path / "mixed")
+
+
+def test_an_ensemble_of_other_architectures_votes(gru: Path, attention: Path) -> None:
+    runs = [open_run(gru), open_run(attention)]
+    decoding = decoding_of(runs[0].recipe)
+    both = translations(runs, LINES, decoding)
+    swapped = translations(runs[::-1], LINES, decoding)
+    assert [[each.text for each in row] for row in both] == [[each.text for each in row] for row in swapped]
+    assert both != translations(runs[:1], LINES, decoding)
+
+
+def test_an_ensemble_shares_a_tokenizer(gru: Path, tmp_path: Path) -> None:
+    other = open_run(made(tmp_path / "run", tokenizer="char"))
+    with pytest.raises(RunError, match="the tokenizer is not that of"):
+        translations([open_run(gru), other], LINES, {"greedy": {}})
+
+
+def test_several_encoders_read_columns(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", TWO))
+    lines = ["eins zwei\tdrei", "eins zwei\tneun zehn acht"]
+    one, other = translations([run], lines, run.recipe.decoding)
+    assert one[0].score != other[0].score
+    with pytest.raises(DataError, match="this line has 1 text, and the model reads 2: "):
+        run.translate(["eins\tzwei", "drei"])
+
+
+def test_a_language_model_goes_on(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", LANGUAGE))
+    found = run.translate(["eins zwei", "drei"])
+    assert [text.startswith(line) for text, line in zip(found, ["eins zwei", "drei"], strict=True)] == [True, True]
+
+
+def test_bytes_never_break_a_line(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run", tokenizer="{bpe: {size: 300}}", decoding="{sample: {temperature: 3.0, seed: 5}}")
+    found = open_run(folder).translate(["eins zwei drei"] * 40)
+    assert not any("\n" in text or "\r" in text for text in found)

@@ -1,0 +1,186 @@
+"""Runs that read stories: what `translate` takes, what `evaluate` measures, and that all ways give one answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from composer.data.load import load_data
+from composer.data.stories import encode_side
+from composer.errors import DataError, RunError
+from composer.evaluation.evaluate import evaluate
+from composer.inference.decode import decode_all
+from composer.inference.run import Run, open_run, translations
+from composer.model.builder import build
+from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.weights import save_weights
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.training.train import train
+from composer.viz.attention_maps import alignments
+
+RECIPE = """
+recipe: 1
+name: stories
+data:
+  babi: {folder: tasks, tasks: [1, 2], val: 0.2, words: 5, sentences: 4}
+  tokenizer: {word: {split: spaces, joint: true}}
+model:
+  width: 16
+  encoders: {question: [rnn], story: [sum]}
+  decoder: [{rnn: {initial_state: question}}, {cross_attention: {from: story, heads: 1}}]
+  output: {length: 1}
+training: {tokens_per_batch: 16, max_steps: 3}
+logging: {wandb: false}
+"""
+PLACES = ("hall", "garden", "office")
+
+
+def lines(task: int) -> str:
+    """Stories of three moves with a question after each; the first task asks for the last place of the last mover."""
+    found = []
+    for n in range(20):
+        for step in range(3):
+            who, where = "ABC"[(n + step) % 3], PLACES[(n * task + step) % 3]
+            found.append(f"{2 * step + 1} {who} went to {where}.")
+            found.append(f"{2 * step + 2} Where is {who}?\t{where}\t{2 * step + 1}")
+    return "\n".join(found) + "\n"
+
+
+def written(folder: Path) -> Path:
+    """The recipe, with two tasks beside it."""
+    (folder / "tasks").mkdir()
+    for task in (1, 2):
+        for split in ("train", "test"):
+            (folder / "tasks" / f"qa{task}_moves_{split}.txt").write_text(lines(task), encoding="utf-8")
+    (folder / "stories.yaml").write_text(RECIPE, encoding="utf-8")
+    return folder / "stories.yaml"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("stories")
+    recipe = load(written(folder))
+    inside = folder / "run"
+    inside.mkdir()
+    found = load_data(recipe, [folder]).tokenizers
+    (inside / "recipe.yaml").write_text(recipe.dump(), encoding="utf-8")
+    found.save(inside / "tokenizer.json")
+    torch.manual_seed(1)
+    model = build(recipe, {side: found.size(side) for side in found.sides})
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    save_weights(model, inside / "model.safetensors")
+    RunDir(inside).write({"name": "stories", "status": "finished", "data": {"folders": [str(folder)]}})
+    return open_run(inside)
+
+
+def test_a_line_is_a_question_and_a_story_in_any_dress(run: Run) -> None:
+    dresses = [
+        "where is a\ta went to hall. b went to office.",
+        "Where is A?\tA went to hall.   B went to office",
+        " where is a ?\tA went to HALL! B went to office.",
+    ]
+    answers = run.translate([*dresses, "", "where is b\ta went to hall. b went to office."])
+    assert answers[0]
+    assert answers[:3] == [answers[0]] * 3
+    assert answers[3] == ""
+    assert all(len(answer.split()) == 1 for answer in answers if answer)
+
+
+def test_only_the_last_sentences_are_read(run: Run) -> None:
+    last = "a went to hall. b went to office. c went to hall. a went to garden."
+    told = [f"where is b\t{first}{last}" for first in ("", "b went to hall. ", "b never went to that hall at all. ")]
+    found = [best.score for best, *_ in translations([run], told, run.recipe.decoding)]
+    assert found == [found[0]] * 3
+    other = [f"where is b\t{last.replace('office', 'garden')}"]
+    assert translations([run], other, run.recipe.decoding)[0][0].score != found[0]
+
+
+def test_stories_of_all_sizes_are_answered_together_as_alone(run: Run) -> None:
+    stories = ["a went to hall", "b went. c went to office. a went to hall", "c went to garden. a went."]
+    asked = [f"where is a\t{story}" for story in stories]
+    together = translations([run], asked, run.recipe.decoding)
+    for line, (best, *_) in zip(asked, together, strict=True):
+        alone = translations([run], [line], run.recipe.decoding)[0][0]
+        assert alone.text == best.text
+        assert alone.score == pytest.approx(best.score, abs=1e-5)
+    twice = translations([run, run], asked, run.recipe.decoding)
+    assert [best.text for best, *_ in twice] == [best.text for best, *_ in together]
+
+
+def test_a_search_gives_what_the_model_says(run: Run) -> None:
+    texts = {"question": ["where is a"], "story": ["a went to hall. b went to office"]}
+    ids = {side: encode_side(run.recipe, run.tokenizers, side, lines) for side, lines in texts.items()}
+    story = torch.from_numpy(ids["story"][0])[None]
+    assert tuple(story.shape) == (1, 2, 5)
+    assert int((story == PAD).sum()) == 2
+    with torch.no_grad():
+        sources = {"question": torch.tensor([[*ids["question"][0], EOS]]), "story": story}
+        log_p = run.model(sources, torch.tensor([[BOS]]))[0, 0].log_softmax(-1)
+    best = decode_all([run.model], ids, {"greedy": {}})[0][0]
+    assert best.ids == [int(log_p.argmax())]
+    assert best.score == pytest.approx(float(log_p.max()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("where is a", "columns", "1 text, and the model reads 2: question, story"),
+        ("where is a\t", "story", "no sentence"),
+        ("where is a\t . ", "story", "no sentence"),
+        ("where is a\ta went to the big hall.", "story", "has 6 words, and there is room for 5"),
+    ],
+)
+def test_what_is_no_story_is_refused_with_its_line(run: Run, line: str, code: str, message: str) -> None:
+    for asked in (run.translate, lambda lines: alignments(run, lines)):
+        with pytest.raises(DataError, match=message) as caught:
+            asked(["where is a\ta went to hall.", line])
+        assert [(fault.line, fault.code) for fault in caught.value.faults] == [(2, code)]
+
+
+def test_evaluate_counts_what_translate_writes(run: Run) -> None:
+    found = evaluate(run, "train")
+    pairs = load_data(run.recipe, run.folders(), run.tokenizers, ["train"]).pairs["train"]
+    asked = [f"{one}\t{other}" for one, other in zip(pairs.sides["question"], pairs.sides["story"], strict=True)]
+    answers = run.translate(asked)
+    right = sum(one == other for one, other in zip(answers, pairs.sides["target"], strict=True))
+    assert found["train/exact_match"] == right / len(asked)
+    # the answer's end is certain, and so the other half of the tokens
+    assert found["train/token_accuracy"] == pytest.approx((1 + right / len(asked)) / 2)
+
+
+def test_one_task_of_several_can_be_asked(run: Run) -> None:
+    counts = []
+    for tasks in ("[1]", "[2]", "[1, 2]"):
+        opened = open_run(run.folder.path, [f"data.babi.tasks={tasks}"])
+        counts.append(len(load_data(opened.recipe, opened.folders(), opened.tokenizers, ["test"]).pairs["test"]))
+        assert 0 <= evaluate(opened)["test/exact_match"] <= 1
+    assert counts == [60, 60, 120]
+    with pytest.raises(RunError, match=r"data\.babi\.words=9"):
+        open_run(run.folder.path, ["data.babi.words=9"])
+
+
+def test_pictures_name_sentences(run: Run) -> None:
+    (found,) = alignments(run, ["where is a\ta went to hall. b went to office."])
+    (attention,) = [each for each in found.attentions if each.word == "cross_attention"]
+    assert attention.columns == ["a went to hall", "b went to office"]
+    assert attention.weights.shape[-1] == 2
+
+
+def test_training_on_stories_goes_to_its_end(tmp_path: Path) -> None:
+    recipe = load(written(tmp_path))
+    done = train(recipe, run=tmp_path / "run")
+    assert {"val/exact_match", "test/exact_match"} <= set(done.scores)
+    assert done.record["steps"] == 3
+    assert open_run(tmp_path / "run").translate(["where is a\ta went to hall."])[0]
+
+
+CURRICULUM = "training.curriculum={start: 1, by: story}"
+
+
+def test_a_curriculum_counts_sentences(tmp_path: Path) -> None:
+    recipe = load(written(tmp_path), [CURRICULUM])
+    assert train(recipe, run=tmp_path / "run").record["steps"] == 3

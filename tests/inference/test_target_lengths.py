@@ -1,0 +1,219 @@
+"""The search over sizes, beside every answer that can be written, and the rule about where an answer of a size ends."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import composer.inference.decode as decoding
+from composer.inference.decode import Hypothesis, Search, decode, decode_all, length_queries
+from composer.inference.target_lengths import LengthConstraint, LengthQuery, candidate_lengths, sizes_of, token_limit
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.testing import LawError
+from composer.testing.decoding_laws import searching
+from composer.training.validation_decoding import ASKED, JUDGED, num_sentences
+from tests.inference.small_models import SIZED, TARGET, forward_score, model_of, sized
+
+SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]
+FREE = {"max_length": 64}
+EVERY = [{"greedy": FREE}, {"beam": {"size": 3, **FREE}}, {"sample": {"temperature": 1.3, **FREE}}]
+CHAINS = ["plain", "markov"]
+
+
+def answers(model: EncoderDecoder, how: dict[str, Any], **more: Any) -> list[list[Hypothesis]]:
+    return decode_all([model], {"source": more.pop("sources", SOURCES)}, how, **more)
+
+
+def texts(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[each.ids for each in row] for row in found]
+
+
+def every_answer(
+    model: EncoderDecoder, source: list[int], most: int, prefix: tuple[int, ...] = (), alpha: float = 0.0
+) -> list[tuple[float, list[int]]]:
+    """All answers of at most so many tokens with their scores, the best first; `forward` knows the size of each."""
+    words = range(3, model.output.out_features)
+    found = []
+    for count in range(most - len(prefix)):
+        for more in itertools.product(words, repeat=count):
+            ids = [*prefix, *more]
+            found.append((forward_score(model, source, ids, True) / ((6 + len(ids)) / 6) ** alpha, ids))
+    return sorted(found, reverse=True)
+
+
+# ------------------------------------------------------------------------------------------- every answer
+
+
+@pytest.mark.parametrize("kind", SIZED)
+@pytest.mark.parametrize("alpha", [0.0, 1.5])
+def test_a_beam_as_wide_as_everything_finds_the_best_of_all_sizes(kind: str, alpha: float) -> None:
+    chosen = set()
+    for seed in range(3):
+        model = sized(kind, seed, target=5, sharp=4.0)
+        best = every_answer(model, [5, 6], most=6, alpha=alpha)[:5]
+        how = {"beam": {"size": 64, "length_penalty": alpha}}
+        found = answers(model, how, sources=[[5, 6]], n_best=5)[0]
+        assert [each.ids for each in found] == [ids for _, ids in best]
+        assert [each.normalised for each in found] == pytest.approx([rank for rank, _ in best], abs=1e-4)
+        chosen |= {max(3, len(ids) + 1) for _, ids in best}
+    assert len(chosen) > 1, "one size was always the best, so nothing was chosen"
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+@pytest.mark.parametrize("prefix", [(), (4,), (3, 4, 3), (4, 4, 4, 4)])
+def test_viterbi_finds_the_best_of_all_sizes(kind: str, prefix: tuple[int, ...]) -> None:
+    for seed in range(4):
+        model = sized(kind, seed, target=5, sharp=4.0)
+        score, ids = every_answer(model, [5, 6], 6, prefix)[0]
+        (best,) = answers(model, {"viterbi": {}}, sources=[[5, 6]], prefixes=[prefix])[0]
+        assert best.ids == ids
+        assert best.score == pytest.approx(score, abs=1e-4)
+
+
+# ------------------------------------------------------------------------------------------- what holds of each answer
+
+
+@pytest.mark.parametrize("kind", SIZED)
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+def test_scores_are_those_of_forward_at_the_size_of_the_answer(kind: str, how: dict[str, Any]) -> None:
+    model = sized(kind)
+    prefixes = [(), (3, 4), (5, 6), ()]
+    for given in (None, prefixes):
+        found = answers(model, how, prefixes=given, n_best=1 if "greedy" in how else 3)
+        for source, prefix, row in zip(SOURCES, given or [()] * 4, found, strict=True):
+            for each in row:
+                assert each.ended
+                assert len(each.ids) + 1 <= max(2 * (len(source) + 1), len(prefix) + 1)
+                assert each.ids[: len(prefix)] == [*prefix]
+                assert each.score == pytest.approx(forward_score(model, source, each.ids, True), abs=2e-4)
+
+
+@pytest.mark.parametrize("kind", SIZED)
+@pytest.mark.parametrize("room", [1.0, 2.0])
+def test_the_law_of_searching_holds(kind: str, room: float) -> None:
+    searching(sized(kind, target=8, room=room))
+
+
+def test_the_law_of_searching_sees_an_end_that_comes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = sized("plain", target=8)
+    monkeypatch.setattr(LengthConstraint, "allowed", lambda sizes, log_p, rows, written: log_p)
+    with pytest.raises(LawError, match="searching"):
+        searching(model)
+
+
+def test_what_a_size_allows() -> None:
+    """Three questions of a source of two words: of its own size, of a larger one, and after a prefix of two words."""
+    asked = [LengthQuery(0, 3, 3), LengthQuery(0, 4, 3), LengthQuery(1, 4, 3)]
+    sizes = sizes_of(asked, [(), (), (5, 6)], model_of().output.weight.device)
+    assert sizes is not None
+    assert sizes.room().sum(1).tolist() == [3, 4, 4]
+    log_p = sizes.left.new_zeros(3, 2).float()  # eos and a word
+    can = [(sizes.allowed(log_p, sizes.left.new_tensor([0, 1, 2]), written) == 0).tolist() for written in range(4)]
+    assert [step[0] for step in can] == [[True, True], [True, True], [True, False], [True, False]]
+    assert [step[1] for step in can] == [[False, True], [False, True], [False, True], [True, False]]
+    assert [step[2] for step in can][:2] == [[False, True], [True, False]]
+
+
+# ------------------------------------------------------------------------------------------- which sizes are asked
+
+
+def stand_in(**rooms: float) -> Any:
+    readers = {key: SimpleNamespace(room=room) for key, room in rooms.items()}
+    return SimpleNamespace(room=max(rooms.values()), readers=lambda: readers)
+
+
+def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
+    asked = candidate_lengths([model], {key: [length] for key, length in lengths.items()}, [(4,) * prefix], [limit])
+    return [each.size for each in asked]
+
+
+def test_sizes_go_from_the_source_to_its_room() -> None:
+    assert sizes_asked(stand_in(source=2.0), {"source": 4}) == [4, 5, 6, 7, 8]
+    assert sizes_asked(stand_in(source=1.5), {"source": 3}) == [3, 4, 5]
+    assert sizes_asked(stand_in(source=1.1), {"source": 10}) == [10, 11]
+    assert sizes_asked(stand_in(source=1.0), {"source": 7}) == [7]
+    assert sizes_asked(stand_in(source=0.0), {"source": 7}) == [0]
+
+
+def test_a_prefix_leaves_room_for_itself() -> None:
+    assert sizes_asked(stand_in(source=2.0), {"source": 3}, prefix=4) == [5, 6]
+    assert sizes_asked(stand_in(source=2.0), {"source": 3}, prefix=9) == [10]
+    assert sizes_asked(stand_in(source=2.0), {"source": 3}, prefix=2) == [3, 4, 5, 6]
+
+
+def test_a_limit_cuts_sizes_but_the_first() -> None:
+    assert sizes_asked(stand_in(source=2.0), {"source": 4}, limit=6) == [4, 5, 6]
+    assert sizes_asked(stand_in(source=2.0), {"source": 4}, limit=2) == [4]
+    assert sizes_asked(stand_in(source=2.0), {"source": 4}, prefix=3, limit=2) == [4, 5]
+    assert [token_limit(*each) for each in ((0, 9, 3.0), (4, 500, 2.5), (4, 9, 2.5))] == [9, 60, 9]
+
+
+def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
+    assert sizes_asked(stand_in(a=1.0, b=2.0), {"a": 5, "b": 3}) == [3, 4, 5, 6]
+    assert sizes_asked(stand_in(a=2.0, b=0.0), {"a": 3, "b": 9}) == [3, 4, 5, 6]
+
+
+def test_with_room_for_no_more_than_the_source_a_row_is_asked_once() -> None:
+    for model in (sized("plain", room=1.0), model_of()):
+        asked = length_queries([model], {"source": [3, 5, 1]}, {"greedy": {}}, [()] * 3)
+        assert [each.row for each in asked] == [0, 1, 2]
+
+
+def test_a_training_asks_about_fewer_sentences_where_each_has_many_sizes() -> None:
+    for room, many in ((1.0, JUDGED), (2.0, ASKED // 11)):
+        assert num_sentences(sized("plain", room=room), {"source": [10] * JUDGED}) == many
+    assert num_sentences(sized("plain"), {"source": [900, 900]}) == 2
+    assert num_sentences(model_of(), {}) == 0
+
+
+def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:
+    how = {"greedy": {"max_length": 2}}
+    models = [sized("plain", seed, sharp=4.0) for seed in range(8)]
+    cut = [answers(model, how, sources=[[4, 5, 6, 7, 8, 9]])[0][0] for model in models]
+    assert {each.ended for each in cut} == {True, False}
+    assert all(len(each.ids) == 2 for each in cut if not each.ended)
+
+
+# ------------------------------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("how", [*EVERY, {"viterbi": FREE}], ids=lambda how: next(iter(how)))
+def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = sized("markov")
+    together = answers(model, how)
+    assert texts(
+        [answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)]
+    ) == texts(together)
+    if "sample" not in how:
+        assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
+    asked: list[Search] = []
+    monkeypatch.setattr(decoding, "Search", lambda *given: asked.append(Search(*given)) or asked[-1])
+    monkeypatch.setattr(decoding, "MAX_TOKENS", 24)
+    assert texts(answers(model, how)) == texts(together)
+    sizes = [each.sizes.size for each in asked if each.sizes is not None]
+    assert sum(map(len, sizes)) == sum(len(source) + 2 for source in SOURCES)  # from |x| + 1 to twice that
+    assert all(len(each) * int(each.max()) <= 24 for each in sizes)
+
+
+def test_one_batch_is_answered_as_all_are() -> None:
+    model = sized("recurrent")
+    how = {"beam": {"size": 2, **FREE}}
+    source = decoding.padded([[*each, 2] for each in SOURCES], model.output.weight.device)
+    assert texts(decode([model], {"source": source}, how, n_best=2)) == texts(answers(model, how, n_best=2))
+
+
+def test_an_answer_that_was_cut_is_told_once() -> None:
+    one, two = (LengthQuery(0, size, 2) for size in (2, 3))
+    cut, ended = Hypothesis([4], -1.0, -1.0, False), Hypothesis([4, 5], -2.0, -2.0, True)
+    found = [[cut, cut], [cut._replace(normalised=-0.5), ended]]
+    assert decoding.best_over_lengths([one, two], found, 3) == [[ended, cut._replace(normalised=-0.5)]]
+
+
+def test_a_model_of_sizes_and_one_without_vote() -> None:
+    model, other = sized("markov", target=TARGET), model_of("attention", target=TARGET)
+    (best,) = decode_all([model, other], {"source": [[5, 6]]}, {"greedy": FREE})[0]
+    assert best.ended
+    assert len(best.ids) < 6

@@ -1,0 +1,190 @@
+"""`translate` as a filter, mostly as a process of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.errors import DataError, RunError, RunFailed
+from composer.inference.translate import TOGETHER, chunks, translate
+
+TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
+
+
+def command(run: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "composer.cli.main", "translate", str(run), *arguments]
+
+
+def test_one_line_out_for_each_line_in_up_to_what_is_no_text(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXT.encode() + b"drei \xff\nvier\n"
+    done = subprocess.run(command(gru, "--beam", "3"), input=text, capture_output=True, timeout=300)
+    lines = done.stdout.decode().split("\n")
+    assert [bool(line) for line in lines] == [True, False, True, True, False]
+    assert lines[:-1] == through(monkeypatch, gru, TEXT)
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "<stdin>:5:6: error[encoding]: this is not UTF-8 at line 5, byte 6 of the line: 0xff\n"
+        "   fix: convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1\n1 error\n"
+    )
+
+
+def test_who_waits_gets_an_answer_and_who_stops_reading_is_not_told(gru: Path) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(gru), stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        for line in (b"eins\n", b"zwei drei\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"zwei\n" * 50)
+        process.stdin.close()
+        assert process.wait(300) == 1
+        assert process.stderr.read() == b""
+
+
+# ------------------------------------------------------------------------------------------- in this process
+
+
+def through(monkeypatch: pytest.MonkeyPatch, runs: Path | list[Path], text: str | bytes, **more: Any) -> list[str]:
+    source = io.TextIOWrapper(io.BytesIO(text.encode() if isinstance(text, str) else text))
+    target = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdin", source)
+    monkeypatch.setattr(sys, "stdout", target)
+    try:
+        translate(runs if isinstance(runs, list) else [runs], **more)
+    finally:
+        monkeypatch.undo()
+    written = target.buffer
+    assert isinstance(written, io.BytesIO)
+    return written.getvalue().decode().split("\n")[:-1]
+
+
+def test_n_best_and_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = through(monkeypatch, gru, TEXT, n_best=3, scores=True)
+    assert len(lines) == 12
+    assert lines[3:6] == ["0.0000\t"] * 3
+    assert all(float(line.split("\t")[0]) < 0 for line in lines[:3])
+    assert through(monkeypatch, gru, TEXT) == [line.split("\t")[1] for line in lines[::3]]
+
+
+def test_more_than_the_beam_has_is_refused(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunError, match="a beam of 3 has no 4 best answers"):
+        through(monkeypatch, gru, TEXT, n_best=4)
+    assert len(through(monkeypatch, gru, TEXT, n_best=4, beam=4)) == 16
+
+
+def test_several_runs_are_an_ensemble(gru: Path, attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = through(monkeypatch, [gru, attention], TEXT, scores=True)
+    assert both != through(monkeypatch, [gru], TEXT, scores=True)
+    again = through(monkeypatch, [gru, gru], TEXT, scores=True)
+    assert [line.split("\t")[1] for line in again] == through(monkeypatch, [gru], TEXT)
+
+
+def test_files_in_and_out(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode())
+    translate([gru], source=source, output=output)
+    assert output.read_text(encoding="utf-8").split("\n")[:-1] == through(monkeypatch, gru, TEXT)
+    with pytest.raises(RunError, match="this file is being read"):
+        translate([gru], source=source, output=source)
+    with pytest.raises(RunError, match="cannot be read: no such file"):
+        translate([gru], source=tmp_path / "none", output=output)
+    with pytest.raises(RunError, match="cannot be written"):
+        translate([gru], source=source, output=tmp_path / "no" / "folder")
+    assert source.stat().st_size > 10
+
+
+def test_a_prefix_begins_each_answer(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = tmp_path / "prefix.txt"
+    prefix.write_text("acht neun\nzehn\n\nvier\n", encoding="utf-8")
+    first, empty, _, last = through(monkeypatch, gru, TEXT, prefix=prefix)
+    assert (first.startswith("acht neun"), empty, last.startswith("vier")) == (True, "", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("eins\n", "prefix.txt:1:1: error.lines.: this file ends before the text does"),
+        ("eins\n" * 5, "prefix.txt:5:1: error.lines.: this file has more lines than the 4 of <stdin>"),
+    ],
+)
+def test_prefixes_are_as_many_as_lines(
+    text: str, told: str, gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prefix.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=told):
+        through(monkeypatch, gru, TEXT, prefix=tmp_path / "prefix.txt")
+
+
+def test_other_line_ends_of_unicode_stay_inside_a_line(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(through(monkeypatch, gru, "eins\x0bzwei\u2028drei\x85\x00\nvier\n")) == 2
+
+
+def test_lines_come_in_the_chunks_in_which_they_are_there() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as other:
+        found = chunks(stream)
+        other.write(b"one\ntwo\nthr")
+        assert next(found) == [b"one", b"two"]
+        other.write(b"ee\n")
+        assert next(found) == [b"three"]
+        other.write(b"four")
+        other.close()
+        assert list(found) == [[b"four"]]
+
+
+def test_large_files_come_in_chunks_of_a_limited_size() -> None:
+    text = b"a\n" * (3 * TOGETHER + 5)
+    sizes = [len(chunk) for chunk in chunks(io.BytesIO(text))]
+    assert sum(sizes) == 3 * TOGETHER + 5
+    assert max(sizes) == TOGETHER
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_told(gru: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text(TEXT)
+    with pytest.raises(RunFailed, match="no space left"):
+        translate([gru], source=source, output="/dev/full")
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(gru), input=TEXT.encode(), stdout=full, stderr=subprocess.PIPE, timeout=300, env=buffered
+        )
+    assert done.returncode == 1
+    assert b"error[run]: the translations cannot be written: no space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_who_sits_at_a_terminal_is_told_and_the_output_stays_as_it_is(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text(TEXT, encoding="utf-8")
+    outputs: list[Any] = []
+    for screen in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", screen)
+        translate([gru], source=tmp_path / "in.txt", output=tmp_path / "out.txt")
+        outputs.append((tmp_path / "out.txt").read_bytes())
+        outputs.append(screen.getvalue().replace("\r", "\n").splitlines())
+    seen, said, unseen, unsaid = outputs
+    assert seen == unseen
+    assert said[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
+    assert f"{len(TEXT.splitlines())} lines translated" in said
+    assert unsaid == []

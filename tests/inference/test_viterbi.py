@@ -1,0 +1,134 @@
+"""Viterbi's algorithm finds what no search can beat where a token depends on the last one alone; else it says so."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from composer.errors import ComposerError, RunError
+from composer.inference.decode import decode_all
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.planner import has_state
+from composer.recipe.recipe import load
+from tests.inference.small_models import CROSS, DECODERS, PLACES, SIZED, forward_score, model_of, sized
+
+FIRST_ORDER: list[Any] = [PLACES, CROSS, {"feed_forward": {"hidden": 8}}, {"norm": {}}]
+"""A Transformer's decoder without self-attention."""
+LENGTH, VOCABULARY = 4, 6
+
+
+def first_order(seed: int, target: int = VOCABULARY) -> EncoderDecoder:
+    return model_of(FIRST_ORDER, seed, target=target, sharp=4.0)
+
+
+def answer(model: Any, how: dict[str, Any], source: list[int], prefix: tuple[int, ...] = ()) -> Any:
+    models = model if isinstance(model, list) else [model]
+    return decode_all(models, {"source": [source]}, how, [prefix])[0][0]
+
+
+@pytest.mark.parametrize("prefix", [(), (4, 5)])
+def test_it_finds_the_best_of_all_answers(prefix: tuple[int, ...]) -> None:
+    lengths = set()
+    for seed in range(8):
+        model, source = first_order(seed), [5, 6, 7]
+        best, ids = max(
+            (forward_score(model, source, [*prefix, *more], True), [*prefix, *more])
+            for count in range(LENGTH)
+            for more in itertools.product(range(3, VOCABULARY), repeat=count)
+        )
+        found = answer(model, {"viterbi": {"max_length": LENGTH}}, source, prefix)
+        assert found.ids == ids
+        assert found.score == pytest.approx(best, abs=1e-4)
+        lengths.add(len(ids))
+    assert len(lengths) > 1
+
+
+def test_no_search_finds_a_better_one() -> None:
+    models = [first_order(seed, 12) for seed in range(4)] + [sized(kind, 1, 12) for kind in ("plain", "markov")]
+    better = 0
+    for model in models:
+        for source in ([5, 6, 7], [4], []):
+            best = answer(model, {"viterbi": {"max_length": 12}}, source)
+            for how in ({"greedy": {"max_length": 12}}, {"beam": {"size": 3, "max_length": 12, "length_penalty": 0.0}}):
+                other = answer(model, how, source)
+                assert not other.ended or other.score <= best.score + 1e-4
+                better += other.score < best.score - 1e-2
+    assert better > 0, "every search was as good, so nothing was shown"
+
+
+def test_parts_of_the_vocabulary_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sources = first_order(3, 11), {"source": [[5, 6, 7], [4], [9, 9]]}
+    at_once = decode_all([model], sources, {"viterbi": {"max_length": 9}})
+    for cells in (1, 100):
+        monkeypatch.setattr(importlib.import_module("composer.inference.viterbi"), "CELLS", cells)
+        found = decode_all([model], sources, {"viterbi": {"max_length": 9}})
+        assert [row[0].ids for row in found] == [row[0].ids for row in at_once]
+
+
+def test_models_of_that_kind_vote() -> None:
+    models, source = [first_order(1), first_order(2)], [5, 6]
+    found = answer(models, {"viterbi": {"max_length": LENGTH}}, source)
+    scores = {}
+    for count in range(LENGTH):
+        for ids in itertools.product(range(3, VOCABULARY), repeat=count):
+            votes = [probabilities(model, source, [*ids, 2]) for model in models]
+            scores[ids] = sum(math.log(sum(each) / 2) for each in zip(*votes, strict=True))
+    best = max(scores, key=lambda ids: scores[ids])
+    assert found.ids == [*best]
+    assert found.score == pytest.approx(scores[best], abs=1e-4)
+
+
+def probabilities(model: EncoderDecoder, source: list[int], tokens: list[int]) -> list[float]:
+    with torch.no_grad():
+        logits = model({"source": torch.tensor([[*source, 2]])}, torch.tensor([[1, *tokens[:-1]]]))[0]
+    return logits.softmax(-1).gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
+
+
+# ------------------------------------------------------------------------------------------- what it is refused for
+
+
+def test_which_decoders_remember_more_than_the_last_token() -> None:
+    assert [kind for kind in DECODERS if not has_state(model_of(kind))] == []
+    assert [kind for kind in SIZED if not has_state(sized(kind))] == ["plain", "markov"]
+    assert not has_state(first_order(0))
+
+
+def test_a_decoder_that_remembers_more_is_refused() -> None:
+    with pytest.raises(RunError, match="the last one alone"):
+        answer(model_of("lstm"), {"viterbi": {}}, [5])
+    with pytest.raises(RunError, match="the last one alone"):
+        answer([first_order(0, 7), model_of("lstm")], {"viterbi": {}}, [5])
+
+
+def test_it_has_one_answer() -> None:
+    with pytest.raises(RunError, match="2 are asked for"):
+        decode_all([first_order(0)], {"source": [[5]]}, {"viterbi": {}}, n_best=2)
+
+
+RECIPE = """\
+recipe: 1
+data: {generate: copy}
+model:
+  width: 6
+  encoder: [rnn]
+  decoder: [%s, {residual: [cross_attention]}]
+decoding: viterbi
+"""
+
+
+def test_a_recipe_is_refused_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(RECIPE % "positions", encoding="utf-8")
+    load(file).plan()
+    file.write_text(RECIPE % "rnn", encoding="utf-8")
+    with pytest.raises(ComposerError) as refused:
+        load(file).plan()
+    (fault,) = refused.value.faults
+    assert (fault.code, fault.path, fault.line) == ("markov", "decoding", 7)
+    assert "beam" in fault.hint

@@ -1,0 +1,88 @@
+"""Run folders with random weights: all that a training leaves, in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from composer.data.load import load_data
+from composer.model.builder import build
+from composer.model.weights import save_weights
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+
+GRU = """
+encoder: [{rnn: {cell: gru, bidirectional: true}}]
+decoder: [{rnn: {cell: gru}}, {residual: [{cross_attention: {heads: 2}}]}, norm]
+"""
+ATTENTION = """
+encoder: [positions, {residual: [{self_attention: {heads: 2}}]}]
+decoder: [positions, {residual: [{self_attention: {heads: 2}}]}, {residual: [{cross_attention: {heads: 2}}]}, norm]
+"""
+LANGUAGE = """
+decoder: [{rnn: {cell: gru}}]
+"""
+TWO = """
+encoders: {left: [{rnn: {cell: gru}}], right: [{rnn: {cell: gru}}]}
+decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}, {rnn: {cell: gru}}]
+"""
+WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+
+
+def made(
+    folder: Path,
+    model: str = GRU,
+    tokenizer: str = "word",
+    seed: int = 0,
+    like: Path | None = None,
+    decoding: str = "{beam: {size: 3, max_length: 20}}",
+    task: str = "",
+) -> Path:
+    """A run of a model with random weights, on text that lies beside it, or on a generated `task`.
+
+    With the tokenizer of the run `like`.
+    """
+    data = folder.parent / "data"
+    sides = ["left", "right"] if "encoders" in model else ["source"] if "encoder" in model else []
+    splits = {split: text(data, split, size, sides) for split, size in (("train", 60), ("test", 12))}
+    folder.mkdir(parents=True)
+    inner = model.strip().replace("\n", "\n  ")
+    parallel = "".join(f"\n    {split}: {{{', '.join(files)}}}" for split, files in splits.items())
+    pairs = f"generate: {task}" if task else f"parallel:{parallel}"
+    recipe = f"""recipe: 1
+name: untrained
+data:
+  {pairs}
+  tokenizer: {tokenizer}
+model:
+  width: 16
+  {inner}
+decoding: {decoding}
+"""
+    (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    loaded = load(folder / "recipe.yaml")
+    found = load_data(loaded, [data]).tokenizers
+    if like:
+        found = type(found).load(RunDir(like).tokenizer)
+    found.save(folder / "tokenizer.json")
+    torch.manual_seed(seed)
+    built = build(loaded, {side: found.size(side) for side in found.sides})
+    with torch.no_grad():
+        built.output.weight.mul_(4.0)
+    save_weights(built, folder / "model.safetensors")
+    RunDir(folder).write({"name": "untrained", "status": "finished", "data": {"folders": [str(data)]}})
+    return folder
+
+
+def text(data: Path, split: str, lines: int, sides: Sequence[str]) -> list[str]:
+    """Files of a split, and how the recipe names them."""
+    data.mkdir(parents=True, exist_ok=True)
+    told = []
+    for place, side in enumerate([*sides, "target"]):
+        name = f"{split}.{place}"
+        rows = [" ".join(WORDS[(at * 7 + place + n) % 10] for n in range(1 + at % 14)) for at in range(lines)]
+        (data / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
+        told.append(f"{side}: {name}")
+    return told

@@ -1,0 +1,143 @@
+"""Models that would take for ever, or more memory than there is, are refused where they stand, and soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer.errors import RecipeError
+from composer.model import builder, size_limits
+from tests.small_recipes import SMALL, loaded, places
+
+BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
+
+TOO_LARGE = {
+    "a hundred thousand blocks": ("{repeat: {times: 100000, stack: [linear]}}", "5:14", "more than 500 blocks"),
+    "repeats in repeats": (
+        "norm, {repeat: {times: 1000, stack: [{repeat: {times: 1000, stack: [norm]}}]}}",
+        "5:20",
+        "more than 500 blocks",
+    ),
+    "a block for each line": (", ".join(["norm"] * 600), f"5:{12 + 6 * 500 + 1}", "more than 500 blocks"),
+    "two uses of two uses": (f"{{use: s0}}]\n  stacks:\n{BOMB}    s40: [norm", "46:24", "more than 500 blocks"),
+    "loops in loops": ("{recurrent: [" * 16 + "linear" + "]}" * 16, "5:14", "more than 500 blocks"),
+    "a hundred thousand layers": ("norm, {rnn: {layers: 100000}}", "5:20", "more than 2,000 matrices and vectors"),
+    "a hundred thousand steps": (
+        "norm, {repeat: {times: 100000, share: true, stack: [linear]}}",
+        "5:65",
+        "more than 3,000 steps are taken",
+    ),
+    "a kernel of 10^24 numbers": (
+        "norm]\n  encoder: [grid, {conv2d: {kernel: [1000000, 1000000], width: 1000000}}, {column: 0}",
+        "6:20",
+        "`conv2d` cannot be built: RuntimeError: ",
+    ),
+}
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_limits, "MOST_BLOCKS", 500)
+    monkeypatch.setattr(size_limits, "MOST_PARAMETERS", 2000)
+    monkeypatch.setattr("composer.model.planner.MOST_CALLS", 3000)
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_too_large_a_model_is_refused(case: str, tmp_path: Path, small_limits: None) -> None:
+    blocks, place, message = TOO_LARGE[case]
+    recipe = loaded(tmp_path, SMALL.replace("norm", blocks))
+    with pytest.raises(RecipeError) as raised:
+        recipe.plan()
+    (fault,) = raised.value.faults
+    assert message in fault.message
+    assert places([fault])[0].startswith(f"{place}:")
+
+
+def test_many_blocks_are_planned(tmp_path: Path) -> None:
+    assert loaded(tmp_path, SMALL.replace("norm", "{repeat: {times: 300, stack: [linear]}}")).plan().parameters
+
+
+def test_parameters_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many matrices, for each of which there is room: what counts is what is there at once, and no shared one twice."""
+    uses = ", ".join(["{use: s}"] * 5)
+    recipe = loaded(tmp_path, SMALL.replace("norm", uses) + "  stacks: {s: [linear]}\n")
+    needed, sizes = 4 * recipe.plan().parameters, recipe.plan().vocabularies
+    once_more = 4 * (64 * 64 + 64)  # a use builds its stack before it takes the other's parameters
+    monkeypatch.setattr(size_limits, "memory", lambda: needed + once_more)
+    assert builder.build(recipe, sizes)
+    monkeypatch.setattr(size_limits, "memory", lambda: needed - 1)
+    with pytest.raises(RecipeError) as raised:
+        builder.build(recipe, sizes)
+    assert [fault.code for fault in raised.value.faults] == ["size"]
+    assert "parameters take more than the" in raised.value.faults[0].message
+    assert recipe.plan().parameters, "what is too large for this machine may be planned for another"
+
+
+BLOCK = "{linear: 1000000}"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "width", "place"), [("norm", 1_000_000, "4:10:size"), (f"{BLOCK}, {BLOCK}", 64, "5:33:size")]
+)
+def test_a_matrix_that_no_memory_holds(blocks: str, width: int, place: str, tmp_path: Path) -> None:
+    """Four terabytes, in one matrix: of the vocabulary, or of a block."""
+    recipe = loaded(tmp_path, SMALL.replace("norm", blocks).replace("64", str(width)))
+    with pytest.raises(RecipeError) as raised:
+        builder.build(recipe, {"target": width})
+    assert places(raised.value.faults) == [place]
+    assert "takes more memory than there is" in raised.value.faults[0].message
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    assert 2**28 < size_limits.memory() < 2**50
+
+
+WIDTHS = {
+    "a residual": (
+        "norm\n    - residual:\n        - linear: 32\n        - norm",
+        "7:7",
+        "64 into 32",
+        "`linear` stands in line 8",
+    ),
+    "a sum with an earlier output": (
+        "linear: {width: 32, as: low}\n    - linear: 64\n    - norm\n    - add: low",
+        "9:12",
+        "`low` is 32 wide",
+        "`linear` stands in line 6",
+    ),
+    "branches": (
+        "parallel:\n        merge: sum\n        branches:\n          - [norm]\n          - [{linear: 8}]",
+        "8:9",
+        "64 and 8 wide",
+        "`linear` stands in line 10",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WIDTHS)
+def test_widths_that_differ_are_told_with_both_lines(case: str, tmp_path: Path) -> None:
+    blocks, place, message, other = WIDTHS[case]
+    recipe = loaded(tmp_path, SMALL.replace("[norm]", f"\n    - {blocks}"))
+    with pytest.raises(RecipeError) as raised:
+        recipe.plan()
+    (fault,) = raised.value.faults
+    assert places([fault]) == [f"{place}:width"]
+    assert message in fault.message
+    assert other in fault.message
+
+
+@pytest.mark.parametrize("name", ["forward", "items", "training", "T_destination"])
+def test_an_encoder_cannot_have_a_name_that_torch_keeps(name: str, tmp_path: Path) -> None:
+    text = """
+recipe: 1
+data: {parallel: {train: {NAME: a, b: b, target: t}}}
+model:
+  width: 8
+  encoders: {NAME: [norm], b: [norm]}
+  decoder: [{cross_attention: {from: NAME}}, {cross_attention: {from: b}}]
+"""
+    with pytest.raises(RecipeError, match=f"`{name}` is a word of PyTorch's") as raised:
+        loaded(tmp_path, text.replace("NAME", name)).plan()
+    assert places(raised.value.faults) == ["6:14:name"]
+    loaded(tmp_path, text.replace("NAME", "weight")).plan()

@@ -1,0 +1,323 @@
+"""`extends`, the command line, and variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from composer.recipe.recipe import load
+from tests.small_recipes import SMALL, loaded, places, refused
+
+BASE = """recipe: 1
+vars: {width: 32, heads: 4}
+data:
+  parallel: {train: {source: a, target: b}}
+  tokenizer: {bpe: {size: 500}}
+model:
+  width: ${width}
+  dropout: 0.1
+  residual: {norm: pre, scale: 0.5}
+  encoder: [norm, linear]
+  decoder: [{self_attention: {heads: "${heads}"}}]
+training: {optimizer: {adam: {learning_rate: 0.1}}, clip_norm: 1.0, max_steps: 3}
+decoding: {beam: {size: 3}}
+"""
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------- extends
+
+
+def test_mappings_merge_lists_and_choices_are_replaced_null_removes(tmp_path: Path) -> None:
+    write(tmp_path, base=BASE)
+    own = """extends: base.yaml
+vars: {width: 64}
+data: {tokenizer: char, lowercase: true}
+model: {residual: {norm: post}, encoder: [norm], dropout: null}
+training: {optimizer: sgd, clip_norm: null}
+decoding: {beam: {length_penalty: 1.0}}
+"""
+    written = loaded(tmp_path, own).written
+    assert written["data"] == {
+        "parallel": {"train": {"source": "a", "target": "b"}},
+        "tokenizer": "char",
+        "lowercase": True,
+    }
+    assert written["model"] == {
+        "width": 64,
+        "residual": {"norm": "post", "scale": 0.5},
+        "encoder": ["norm"],
+        "decoder": [{"self_attention": {"heads": 4}}],
+    }
+    assert written["training"] == {"optimizer": "sgd", "max_steps": 3}
+    assert written["decoding"] == {"beam": {"length_penalty": 1.0}}
+    assert not {"extends", "vars"} & set(written)
+
+
+def test_another_data_source_takes_the_place_of_the_inherited_one(tmp_path: Path) -> None:
+    write(tmp_path, base=BASE)
+    assert loaded(tmp_path, "extends: base.yaml\ndata: {generate: copy}\n").written["data"] == {
+        "tokenizer": {"bpe": {"size": 500}},
+        "generate": "copy",
+    }
+
+
+def test_of_several_bases_later_wins(tmp_path: Path) -> None:
+    (tmp_path / "fragments").mkdir()
+    write(tmp_path, base=BASE)
+    write(
+        tmp_path / "fragments", slow="training: {max_steps: 99}\n", slower="extends: slow.yaml\ntraining: {seed: 7}\n"
+    )
+    recipe = loaded(tmp_path, "extends: [base.yaml, fragments/slower.yaml]\n")
+    assert (recipe.training["max_steps"], recipe.training["seed"]) == (99, 7)
+
+
+def test_a_fault_in_an_extended_file_names_that_file(tmp_path: Path) -> None:
+    write(tmp_path, base=BASE.replace("clip_norm", "clip_nrm"))
+    (fault,) = refused(tmp_path, "extends: base.yaml\n")
+    assert (Path(fault.file).name, fault.line, fault.column, fault.code) == ("base.yaml", 12, 53, "unknown")
+    write(tmp_path, base=BASE + "a: *b\n")
+    (fault,) = refused(tmp_path, "extends: base.yaml\n")
+    assert (Path(fault.file).name, fault.line, fault.code) == ("base.yaml", 14, "alias")
+
+
+@pytest.mark.parametrize(
+    ("extends", "expected"),
+    [
+        ("nothing.yaml", ["1:10:file"]),
+        (".", ["1:10:file"]),
+        ("pipe", ["1:10:file"]),
+        ("/etc/passwd", ["1:10:file"]),
+        ("../outside.yaml", ["1:10:file"]),
+        ("link.yaml", ["1:10:file"]),
+        ("loop.yaml", ["1:10:file"]),
+        ("[nothing.yaml, ../outside.yaml]", ["1:11:file", "1:25:file"]),
+        ("3", ["1:10:type"]),
+        ("[base.yaml, {a: b}]", ["1:22:type"]),
+        ("r.yaml", ["1:10:cycle"]),
+        ("'x\\0y'", ["1:10:file"]),
+        ('"' + "x" * 5000 + '"', ["1:10:file"]),
+        ('"' + "x/" * 5000 + '"', ["1:10:file"]),
+        ("../../../../../../../../../../etc/passwd", ["1:10:file"]),
+        ("folder_link/outside.yaml", ["1:10:file"]),
+        ("device", ["1:10:file"]),
+        ("socket", ["1:10:file"]),
+        ("'~/base.yaml'", ["1:10:file"]),
+        ("https://example.org/base.yaml", ["1:10:file"]),
+    ],
+)
+def test_what_cannot_be_extended(
+    tmp_path: Path, extends: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    write(folder, base=BASE)
+    write(tmp_path, outside=BASE)
+    os.mkfifo(folder / "pipe")
+    (folder / "link.yaml").symlink_to(tmp_path / "outside.yaml")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "folder_link").symlink_to(tmp_path)
+    (folder / "device").symlink_to("/dev/zero")
+    bound = socket.socket(socket.AF_UNIX)
+    monkeypatch.chdir(folder)  # a socket's path is short
+    bound.bind("socket")
+    bound.close()
+    assert places(refused(folder, f"extends: {extends}\n{SMALL}")) == expected
+
+
+def test_a_repository_is_the_ceiling(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "recipes").mkdir()
+    write(tmp_path, base=BASE)
+    assert loaded(tmp_path / "recipes", "extends: ../base.yaml\n").model["width"] == 32
+
+
+def test_a_circle_is_told_where_it_closes(tmp_path: Path) -> None:
+    write(tmp_path, b="extends: c.yaml\n", c="recipe: 1\nextends: r.yaml\n")
+    (fault,) = refused(tmp_path, "extends: b.yaml\n")
+    assert (Path(fault.file).name, fault.line, fault.column, fault.code) == ("c.yaml", 2, 10, "cycle")
+    assert "r.yaml -> b.yaml -> c.yaml -> r.yaml" in fault.message
+
+
+def test_files_that_extend_each_other_twice_each_are_read_once(tmp_path: Path) -> None:
+    for number in range(25):
+        write(tmp_path, **{f"f{number}": f"extends: [f{number + 1}.yaml, f{number + 1}.yaml]\n"})
+    write(tmp_path, f25=BASE)
+    assert load(tmp_path / "f0.yaml").model["width"] == 32
+
+
+def test_too_long_a_chain(tmp_path: Path) -> None:
+    for number in range(80):
+        write(tmp_path, **{f"f{number}": f"extends: f{number + 1}.yaml\n"})
+    assert [each.code for each in refused(tmp_path, "extends: f0.yaml\n")] == ["size"]
+
+
+# ------------------------------------------------------------------------------------------- the command line
+
+WRITTEN = """recipe: 1
+vars: {w: 64}
+data: {generate: copy}
+model:
+  width: ${w}
+  decoder:
+    - norm
+    - dropout: 0.1
+    - residual: [{self_attention: {heads: 4}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "where", "value"),
+    [
+        ("vars.w=32", ("width",), 32),
+        ("model.width=16", ("width",), 16),
+        ("model.decoder.0=linear", ("decoder", 0), "linear"),
+        ("model.decoder[0]={norm: rms}", ("decoder", 0), {"norm": "rms"}),
+        ("model.decoder.0.norm.kind=rms", ("decoder", 0), {"norm": {"kind": "rms"}}),
+        ("model.decoder.1.dropout=0.2", ("decoder", 1), {"dropout": 0.2}),
+        ("model.decoder.1.dropout.rate=0.2", ("decoder", 1), {"dropout": {"rate": 0.2}}),
+        ("model.decoder.1.dropout.as=x", ("decoder", 1), {"dropout": {"rate": 0.1, "as": "x"}}),
+        (
+            "model.decoder.2.residual.0.self_attention.heads=8",
+            ("decoder", 2, "residual", 0),
+            {"self_attention": {"heads": 8}},
+        ),
+        (
+            "model.decoder.2.residual.stack.0.self_attention.heads=8",
+            ("decoder", 2, "residual", "stack", 0),
+            {"self_attention": {"heads": 8}},
+        ),
+        ("model.decoder.2.residual.norm=pre", ("decoder", 2, "residual", "norm"), "pre"),
+        ("model.norm.kind=rms", ("norm",), {"kind": "rms"}),
+        ("model.decoder=[linear]", ("decoder",), ["linear"]),
+        (
+            "model.decoder.2.residual.0.self_attention.heads=${w}",
+            ("decoder", 2, "residual", 0),
+            {"self_attention": {"heads": 64}},
+        ),
+    ],
+)
+def test_a_setting_says_what_a_recipe_can_say(
+    tmp_path: Path, setting: str, where: tuple[str | int, ...], value: object
+) -> None:
+    found = loaded(tmp_path, WRITTEN, [setting]).written["model"]
+    for step in where:
+        found = found[step]
+    assert found == value
+
+
+def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
+    recipe = loaded(
+        tmp_path, WRITTEN, ["training.early_stopping.patience=3", "training.max_steps=5", "training.max_steps=null"]
+    )
+    assert recipe.written["training"] == {"early_stopping": {"patience": 3}}
+
+
+@pytest.mark.parametrize(
+    ("setting", "column", "code"),
+    [
+        ("training.max_steps", 1, "override"),
+        ("=3", 1, "override"),
+        ("training..x=2", 9, "override"),
+        ("a b=3", 2, "override"),
+        ("training.seed=", 15, "override"),
+        ("training.seed=[1", 15, "syntax"),
+        ("training.seed=!x 1", 15, "tag"),
+        ("training.seed=*x", 15, "alias"),
+        ("training.sed=3", 10, "unknown"),
+        ("training.seed=abc", 15, "type"),
+        ("training.seed=-1", 15, "bound"),
+        ("model.width.x=3", 13, "override"),
+        ("model.decoder.7=norm", 15, "override"),
+        ("model.decoder.x=norm", 15, "override"),
+        ("model.0=norm", 7, "override"),
+        ("vars.a=3", 6, "variable"),
+        ("extends=x.yaml", 1, "override"),
+        ("model.decoder.0=nrm", 17, "unknown"),
+        ("model.width=${v}", 13, "variable"),
+        (".".join("a" * 70) + "=1", 1, "override"),
+        ("a=" + "[" * 100_000, 67, "depth"),
+    ],
+)
+def test_a_bad_setting_is_told_in_its_own_text(tmp_path: Path, setting: str, column: int, code: str) -> None:
+    (fault,) = refused(tmp_path, WRITTEN, [setting])
+    assert (fault.file, fault.line, fault.column, fault.code) == ("<command line>", 1, column, code)
+    assert fault.excerpt == setting
+
+
+def test_all_bad_settings_are_told(tmp_path: Path) -> None:
+    assert len(refused(tmp_path, WRITTEN, ["a", "b", "vars.x=1"])) == 3
+
+
+def test_a_second_choice_on_the_command_line(tmp_path: Path) -> None:
+    text = WRITTEN + "training: {optimizer: {adam: {}}}\n"
+    (fault,) = refused(tmp_path, text, ["training.optimizer.sgd.momentum=0.5"])
+    assert (fault.code, fault.column) == ("second", 24)
+    assert "training.optimizer={sgd: {...}}" in fault.hint
+    assert (
+        loaded(tmp_path, text, ["training.optimizer={sgd: {momentum: 0.5}}"]).training["optimizer"]["sgd"]["momentum"]
+        == 0.5
+    )
+
+
+# ------------------------------------------------------------------------------------------- variables
+
+
+def test_a_variable_alone_keeps_its_type_and_inside_a_text_is_text(tmp_path: Path) -> None:
+    text = """recipe: 1
+vars: {w: 64, half: "${w}", yes: true, name: run, list: [source, "${t}"], t: target, rate: 1e-1}
+name: ${name}-${w}-${yes}
+data: {generate: copy, lowercase: "${yes}", tokenizer: {word: {joint: true}}}
+model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder: [norm], decoder: ["${b}"]}
+"""
+    recipe = loaded(tmp_path, text.replace("t: target", "t: target, b: norm"))
+    assert recipe.name == "run-64-true"
+    assert recipe.model["width"] == 64
+    assert recipe.model["dropout"] == 0.1
+    assert recipe.model["output"]["tie"] == ["source", "target"]
+    assert recipe.model["decoder"] == [{"norm": {"kind": "layer"}}]
+    assert recipe.dataset["lowercase"] is True
+
+
+@pytest.mark.parametrize(
+    ("variables", "name", "expected"),
+    [
+        ("{a: 1}", "${b}", ["1:7:variable"]),
+        ("{a: 1}", "x${b}y${c}", ["1:8:variable", "1:13:variable"]),
+        ("{a: 1}", "x${a", ["1:8:variable"]),
+        ("{a: null}", "x${a}", ["1:8:variable"]),
+        ("{a: [1]}", "x${a}", ["1:8:variable"]),
+        ("{a: 1}", "${a.b}", ["1:7:variable"]),
+        ("{a: {b: 1}}", "x", ["2:11:variable"]),
+        ("{a: '${b}', b: '${a}'}", "x", ["2:23:cycle"]),
+        ("{a: '${a}'}", "${a}", ["2:12:cycle"]),
+        ("{a: '${zz}'}", "x", ["2:12:variable"]),
+        ("{a: [1, '${b}'], b: [2]}", "x", ["2:15:variable"]),
+        ("{a b: 1}", "x", ["2:8:name"]),
+        ("3", "x", ["2:7:type"]),
+    ],
+)
+def test_bad_variables(tmp_path: Path, variables: str, name: str, expected: list[str]) -> None:
+    assert places(refused(tmp_path, f"name: {name}\nvars: {variables}\n{SMALL}")) == expected
+
+
+def test_an_unknown_variable_is_guessed(tmp_path: Path) -> None:
+    (fault,) = refused(tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "${widht}"))
+    assert "did you mean `width`" in fault.message
+    assert (fault.line, fault.column, fault.length, fault.path) == (5, 10, 8, "model.width")
+
+
+def test_variable_bombs_do_not_go_off(tmp_path: Path) -> None:
+    doubled = "".join(f"  v{i}: ${{v{i - 1}}}${{v{i - 1}}}${{v{i - 1}}}\n" for i in range(1, 40))
+    assert "size" in {each.code for each in refused(tmp_path, f"{SMALL}vars:\n  v0: xxxxxxxx\n{doubled}")}
+    listed = SMALL + "vars: {v: [" + "1, " * 3000 + "]}\ntrainer: {devices: [" + "'${v}', " * 3000 + "]}\n"
+    assert "size" in {each.code for each in refused(tmp_path, listed)}
+    chain = "".join(f"  v{i}: ${{v{i + 1}}}\n" for i in range(3000))
+    assert "depth" in {each.code for each in refused(tmp_path, f"{SMALL}vars:\n{chain}  v3000: 1\n")}

@@ -1,0 +1,161 @@
+"""The schema: it equals what the code says, it is a schema, and every recipe passes it as it stands in its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
+from composer.recipe import schema
+from composer.recipe.node import plain
+from composer.recipe.yaml_reader import read
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if file.parent.name != "sweeps")
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, Any]:
+    return schema.generate()
+
+
+def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) -> None:
+    committed = (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")
+    assert committed == schema.text(generated), "run `python -m composer.recipe.schema`"
+    assert schema.text(schema.generate()) == schema.text(generated)
+
+
+def test_it_is_a_schema(generated: dict[str, Any]) -> None:
+    Draft202012Validator.check_schema(generated)
+
+
+def test_every_key_is_described(generated: dict[str, Any]) -> None:
+    undescribed = [
+        f"{name}.{key}"
+        for name, each in {"recipe": generated, **generated["$defs"]}.items()
+        if "x-choice" not in each
+        for key, setting in each.get("properties", {}).items()
+        if not setting.get("description") and "$ref" not in setting
+    ]
+    assert not undescribed
+    assert not [name for name, each in generated["$defs"].items() if not each.get("description")]
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_recipe_passes_as_it_stands_in_its_file(generated: dict[str, Any], file: Path) -> None:
+    """As an editor sees it, with `extends` and `${...}`."""
+    data = plain(read(file, str(file)))
+    if "fragments" in file.parts:
+        data["extends"] = "what it is a part of"
+    assert [error.message for error in Draft202012Validator(generated).iter_errors(data)] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        (("model", "decoder"), ["nrm"]),
+        (("model", "decoder"), [{"norm": {}, "linear": {}}]),
+        (("model", "decoder"), [{"self_attention": {"haeds": 1}}]),
+        (("model", "decoder"), [{"self_attention": {"heads": "four"}}]),
+        (("model", "decoder"), [{"dropout": 1.0}]),
+        (("model", "decoder"), []),
+        (("model", "width"), 0),
+        (("training",), {"optimizer": {"adam": {}, "sgd": {}}}),
+        (("data",), {"tokenizer": "word"}),
+        (("data",), {"generate": "copy", "hub": {"id": "x", "target": "y"}}),
+        (("name",), "a/b"),
+    ],
+)
+def test_a_plain_validator_refuses_it_too(generated: dict[str, Any], change: tuple[str, ...], value: object) -> None:
+    recipe: dict[str, Any] = {"recipe": 1, "data": {"generate": "copy"}, "model": {"width": 8, "decoder": ["norm"]}}
+    assert Draft202012Validator(generated).is_valid(recipe)
+    inner = recipe
+    for step in change[:-1]:
+        inner = inner[step]
+    inner[change[-1]] = value
+    assert not Draft202012Validator(generated).is_valid(recipe)
+
+
+class Example:
+    """What it is,
+    in two lines.
+
+    y = f(x)
+
+    Settings:
+        of: What it
+            reads.
+        from: Where: from there.
+        kind: One of two.
+
+    Shapes: none.
+    """
+
+    def __init__(
+        self,
+        site: object,
+        *,
+        of: NameList,
+        from_: str | None = None,
+        kind: Literal["a", "b"] = "a",
+        rate: Rate = 0.5,
+        sizes: tuple[int, int] = (1, 2),
+        stack: Blocks | None = None,
+        deep: Branches | None = None,
+        state: InitialState = "zeros",
+        small: Annotated[int, Bounds(minimum=2, maximum=3)] = 2,
+        flag: bool = False,
+        many: list[Count] | None = None,
+    ) -> None:
+        """Nothing."""
+
+
+def test_a_constructor_is_its_schema() -> None:
+    defs = schema.choice("block", {"example": Example}, "A block.", named=True)
+    made = defs["block.example"]
+    variable = {"$ref": "#/$defs/variable"}
+    assert made["description"] == "What it is, in two lines."
+    assert made["required"] == ["of"]
+    assert made["x-first"] == "of"
+    assert made["anyOf"] == [{"type": "string", "minLength": 1}, {"type": "array"}, {"type": "object"}]
+    settings = made["properties"]
+    assert list(settings) == [
+        "of",
+        "from",
+        "kind",
+        "rate",
+        "sizes",
+        "stack",
+        "deep",
+        "state",
+        "small",
+        "flag",
+        "many",
+        "as",
+    ]
+    assert settings["of"]["description"] == "What it reads."
+    assert settings["from"]["description"] == "Where: from there."
+    assert settings["kind"] == {"description": "One of two.", "anyOf": [{"enum": ["a", "b"]}, variable], "default": "a"}
+    assert settings["rate"]["anyOf"] == [{"type": "number", "minimum": 0.0, "exclusiveMaximum": 1.0}, variable]
+    assert settings["small"]["anyOf"][0] == {"type": "integer", "minimum": 2, "maximum": 3}
+    assert (settings["sizes"]["minItems"], settings["sizes"]["maxItems"], settings["sizes"]["default"]) == (
+        2,
+        2,
+        [1, 2],
+    )
+    assert settings["stack"]["anyOf"] == [{"type": "array"}, {"type": "null"}]
+    assert settings["stack"]["items"] == {"$ref": "#/$defs/block"}
+    assert defs["block"]["anyOf"][0]["enum"] == []
+
+
+def test_a_setting_of_an_unknown_type_is_an_error() -> None:
+    class Odd:
+        """Odd."""
+
+        def __init__(self, *, odd: complex = 1j) -> None: ...
+
+    with pytest.raises(TypeError, match="complex"):
+        schema.choice("block", {"odd": Odd}, "A block.")

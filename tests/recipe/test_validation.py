@@ -1,0 +1,466 @@
+"""Every mistake that can be seen without a model: where it is told, what was meant, how to mend it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from composer.errors import RecipeError
+from composer.recipe.node import plain
+from composer.recipe.recipe import load
+from composer.recipe.yaml_reader import dump, parse
+from tests.small_recipes import SMALL, loaded, places, refused
+
+# one block in a decoder; the block begins in line 6, column 7
+BLOCK = """recipe: 1
+data: {generate: copy}
+model:
+  width: 64
+  decoder:
+    - @
+"""
+
+BLOCKS = [
+    # what is written, where the fault is, what the message says, what the hint says
+    ("transfomer", "6:7:unknown", "there is no block called `transfomer`", "the names are"),
+    ("self_atention", "6:7:unknown", "did you mean `self_attention`?", "write `self_attention`"),
+    ("self_atention: {heads: 2}", "6:7:unknown", "did you mean `self_attention`?", "write `self_attention`"),
+    ("lstm", "6:7:unknown", "did you mean `rnn`?", "write `rnn`"),
+    ("self_attention: {haeds: 2}", "6:24:unknown", "has no setting `haeds`; did you mean `heads`?", "write `heads`"),
+    ("identity: {heads: 2}", "6:18:unknown", "`identity` has no setting `heads`", "`as`"),
+    ("self_attention: {heads: 4.0}", "6:31:type", "`4.0` is not a whole number", "write `4`"),
+    ("self_attention: {heads: true}", "6:31:type", "`true` is not a number", "the default is `8`"),
+    ("self_attention: {heads: '8'}", "6:31:type", "`8` is text", "write `8` without quotes"),
+    ("self_attention: {heads: 1_000}", "6:31:type", "`1_000` is text", "write `1000`"),
+    ("self_attention: {heads: 0}", "6:31:bound", "takes a whole number, 1 or more; `0` is too small", "default is `8`"),
+    ("self_attention: {heads: 1000000000000}", "6:31:bound", "at most 1000000; `1000000000000` is too large", "8"),
+    ("self_attention: {heads: null}", "6:31:type", "`null` is no value here", "8"),
+    ("self_attention: {heads: }", "6:24:type", "there is nothing here", "8"),
+    ("self_attention: {heads: [4]}", "6:31:type", "this is a list", "8"),
+    ("self_attention: {heads: .inf}", "6:31:type", "`.inf` is no number to compute with", "8"),
+    ("dropout: 1.0", "6:16:bound", "`rate` of `dropout` takes a number, 0 or more and below 1", "below 1"),
+    ("dropout: -0.1", "6:16:bound", "`-0.1` is too small", "0 or more"),
+    ("dropout: .nan", "6:16:type", "`.nan` is no number to compute with", "0 or more"),
+    ("dropout: 1e999", "6:16:type", "`1e999` is no number to compute with", "0 or more"),
+    ("norm: rsm", "6:13:value", "`rsm` is not; did you mean `rms`?", "write `rms`"),
+    ("norm: {kind: rsm}", "6:20:value", "one of `layer`, `rms`", "write `rms`"),
+    ("rnn: {bidirectional: no}", "6:28:type", "takes `true` or `false`; `no` is text", "write `false`"),
+    ("linear: {bias: 1}", "6:22:type", "takes `true` or `false`; `1` is a number", "write `true`"),
+    ("linear: {as: 'a b'}", "6:20:type", "`as` takes a name of letters", "write a name"),
+    ("linear: {as: 3}", "6:20:type", "`3` is a number", 'write `"3"`'),
+    ("repeat", "6:7:missing", "`repeat` needs `times`, `stack`", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat: 3", "6:15:type", "`repeat` takes a mapping; `3` is a number", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat: {times: 2}", "6:7:missing", "`repeat` needs `stack`", "add `stack:`"),
+    ("repeat:", "6:7:type", "`repeat` has nothing after its colon", "write `repeat: {times: ..., stack: ...}`"),
+    ("norm:", "6:7:type", "`norm` has nothing after its colon", "write `norm` without the colon"),
+    ("residual: []", "6:7:empty", "a stack without blocks", "write `[identity]`"),
+    ("residual: norm", "6:17:type", "takes a stack (a list of blocks); `norm` is text", "write `[norm]`"),
+    ("residual: {norm: pre}", "6:7:missing", "`residual` needs `stack`", "add `stack:`"),
+    ("norm: {}\n      dropout: 0.1", "7:7:second", "a second block stands beside `norm`", "begin a new item"),
+    ("self_attention:\n      heads: 4", "7:7:second", "and belongs under it", "indent `heads` further"),
+    ("linear: {}\n      as: x", "7:7:second", "and belongs among its settings", "write `linear: {..., as: ...}`"),
+    ("linear: {}\n      widht: 3", "7:7:second", "did you mean `width`?", "new item"),
+    ("{type: rnn, width: 3}", "6:8:unknown", "a block has no `type`; its name is", "write `- rnn: {width: ...}`"),
+    ("{type: rnn}", "6:8:unknown", "a block has no `type`", "write `- rnn`"),
+    ("{}", "6:7:empty", "there is no block here", "write its name"),
+    ("[norm]", "6:7:type", "a block is a name, or a name with settings; this is a list", "the names are"),
+    ("5", "6:7:type", "`5` is a number", "the names are"),
+    ("null", "6:7:type", "`null` is no value here", "the names are"),
+    ("parallel: {branches: {a: []}, merge: sum}", "6:29:empty", "`a` is a stack without blocks", "identity"),
+    ("parallel: {branches: {'a b': [norm]}}", "6:29:name", "`a b` cannot be a name", "letters, digits"),
+    ("parallel: {branches: [norm]}", "6:29:type", "a stack (a list of blocks); `norm` is text", "write `[norm]`"),
+    ("parallel: {branches: [[nomr]]}", "6:30:unknown", "did you mean `norm`?", "write `norm`"),
+    ("concat: {of: [1]}", "6:21:type", "an item of `of` takes text; `1` is a number", 'write `"1"`'),
+    ("rnn: {initial_state: [a]}", "6:28:type", "takes text or `{copy: ...}`; this is a list", "the default is `zeros`"),
+    (
+        "repeat: {times: 0, stack: [norm]}",
+        "6:23:bound",
+        "a whole number (1 or more) or `length`; `0` is too small",
+        "write a whole number (1 or more) or `length`",
+    ),
+    ("repeat: {times: lenght, stack: [norm]}", "6:23:value", "did you mean `length`?", "write `length`"),
+    ("concat: 3", "6:15:type", "takes text or a list of texts; `3` is a number", 'write `"3"`'),
+    ("conv2d: {kernel: 3}", "6:24:type", "a list of 2 whole numbers; `3` is a number", "write `[3, 3]`"),
+    ("conv2d: {kernel: [3]}", "6:24:bound", "a list of 2 whole numbers; this has 1", "the default is `[3, 3]`"),
+    ("parallel: {branches: 3}", "6:28:type", "takes a list of stacks or a mapping of names to stacks", "write a list"),
+    ("rnn: {initial_state: {cop: encoder.x}}", "6:29:unknown", "did you mean `copy`?", "write `copy`"),
+]
+
+
+@pytest.mark.parametrize(("block", "place", "message", "hint"), BLOCKS, ids=[each[0] for each in BLOCKS])
+def test_a_bad_block(tmp_path: Path, block: str, place: str, message: str, hint: str) -> None:
+    faults = refused(tmp_path, BLOCK.replace("@", block))
+    fault = faults[0]
+    assert place in places(faults)
+    assert message in fault.message
+    assert hint in fault.hint
+
+
+SECTIONS = [
+    # a line after SMALL, which has five lines; "-" in front takes a line of SMALL away
+    ("trainig: {}", "6:1:unknown", "a recipe has no key `trainig`; did you mean `training`?", "write `training`"),
+    ("optimizer: adam", "6:1:unknown", "a recipe has no key `optimizer`", "`optimizer` belongs under `training`"),
+    ("training: {decoding: beam}", "6:12:unknown", "`training` has no key", "`decoding` belongs beside `training`"),
+    ("training: {optimizer: adm}", "6:23:unknown", "no optimizer called `adm`; did you mean `adam`?", "adam"),
+    ("training: {optimizer: {adam: {lr: 1}}}", "6:31:unknown", "did you mean `learning_rate`?", "write `learn"),
+    ("training: {optimizer: {adam: {}, sgd: {}}}", "6:34:second", "second optimizer stands beside `adam`", "keep one"),
+    ("training: {optimizer: {adam: {learning_rate: 0}}}", "6:46:bound", "a number, above 0; `0` is too small", "0.001"),
+    ("training: {optimizer: {type: sgd}}", "6:24:unknown", "an optimizer has no `type`", "write `sgd`"),
+    ("training: {schedule: [linear]}", "6:22:type", "a schedule is a name, or a name with settings", "the names are"),
+    ("training: {max_steps: 4e3}", "6:23:type", "`4e3` is not a whole number", "write `4000`"),
+    ("training: {label_smoothing: 1}", "6:29:bound", "below 1; `1` is too large", "the default is `0.0`"),
+    ("training: {seed: -1}", "6:18:bound", "0 or more; `-1` is too small", "the default is `1`"),
+    ("training: {precision: '32'}", "6:23:value", "`32` is text", "write `32` without quotes"),
+    ("training: {precision: 33}", "6:23:value", "one of `32`, `bf16-mixed`", "32"),
+    ("training: {early_stopping: 3}", "6:28:type", "`early_stopping` takes a mapping", "patience"),
+    ("training: {early_stopping: {metric: val/blue}}", "6:37:value", "did you mean `val/bleu`?", "write `val/bleu`"),
+    ("training:", "6:1:type", "`training` has nothing after its colon", "remove the key"),
+    ("trainer: {max_steps: 3}", "6:11:refused", "is not Lightning's to decide here", "`training.max_steps`"),
+    ("trainer: {logger: false}", "6:11:refused", "`logger`", "write `logging`"),
+    ("trainer: {devicse: 2}", "6:11:unknown", "did you mean `devices`?", "write `devices`"),
+    ("decoding: beem", "6:11:unknown", "did you mean `beam`?", "write `beam`"),
+    ("logging: {wandb: true}", "6:18:value", "a mapping such as `{project: ...}` or `false`; `true` is not", "`false`"),
+    ("logging: {wandb: {mode: onlin}}", "6:25:value", "did you mean `online`?", "write `online`"),
+    ("name: a/b", "6:7:type", "`a/b` is not", "letters, digits"),
+    ("name: ../x", "6:7:type", "`../x` is not", "letters, digits"),
+    ("name: .x", "6:7:type", "`.x` is not", "letters, digits"),
+    ('name: "x\\n"', "6:7:type", "is not", "letters, digits"),
+    ("name: 5", "6:7:type", "`5` is a number", 'write `"5"`'),
+    ("name: [x]", "6:7:type", "this is a list", "letters"),
+    (
+        "trainer: {devices: 0}",
+        "6:20:bound",
+        "`devices` takes `auto`, a whole number (1 or more) or a list of whole numbers; `0` is too small",
+        "write 1 or more; the default is `auto`",
+    ),
+    ("trainer: {devices: 1000000000}", "6:20:bound", "too large", "write 1 or more and at most 10000; the default"),
+    (
+        "trainer: {devices: [0, x]}",
+        "6:24:type",
+        "an item of `devices` takes a whole number, 0 or more; `x` is text",
+        "write a whole number",
+    ),
+    (
+        "trainer: {limit_val_batches: 1.5}",
+        "6:30:bound",
+        "a whole number (0 or more) or a number (0 or more and at most 1); `1.5` is too large",
+        "write 0 or more and at most 1; the default is `1.0`",
+    ),
+    (
+        "trainer: {deterministic: wran}",
+        "6:26:value",
+        "takes `true`, `false` or `warn`; `wran` is not; did you mean",
+        "write `warn`",
+    ),
+    ("trainer: {deterministic: 1}", "6:26:type", "`1` is a number", "write `true`"),
+    ("trainer: 3", "6:10:type", "takes a mapping; `3` is a number", "write `trainer: {accelerator: ...}`"),
+    ("logging: {wandb: [a]}", "6:18:type", "this is a list", "write a mapping such as `{project: ...}` or `false`"),
+    ("vars: [a]", "6:7:type", "takes a mapping; this is a list", "write `vars: {NAME: ...}`"),
+]
+
+
+@pytest.mark.parametrize(("line", "place", "message", "hint"), SECTIONS, ids=[each[0] for each in SECTIONS])
+def test_a_bad_section(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
+    (fault,) = refused(tmp_path, f"{SMALL}{line}\n")
+    assert places([fault]) == [place]
+    assert message in fault.message
+    assert hint in fault.hint
+
+
+WHOLES = [
+    ("recipe: 1\n", ["1:1:missing", "1:1:missing"]),
+    (SMALL.replace("recipe: 1\n", ""), ["1:1:missing"]),
+    (SMALL.replace("recipe: 1", "recipe: 2") + "unheard: of\n", ["1:9:version"]),
+    (SMALL.replace("recipe: 1", "recipe: one"), ["1:9:type"]),
+    (SMALL.replace("recipe: 1", "recipe: 1.0"), ["1:9:type"]),
+    (SMALL.replace("recipe: 1", "recipe: true"), ["1:9:type"]),
+    (SMALL.replace("generate: copy", "tokenizer: word"), ["2:1:missing"]),
+    (SMALL.replace("copy}", "copy, hub: {id: x, target: y}}"), ["2:24:second"]),
+    (SMALL.replace("copy}", "{copy: {}, sort: {}}}"), ["2:29:second"]),
+    (SMALL.replace("copy}", "cpoy}"), ["2:18:unknown"]),
+    (SMALL.replace("generate: copy", "parallel: {train: {source: a}}"), ["2:19:missing"]),
+    (SMALL.replace("generate: copy", "parallel: {val: {target: a}}"), ["2:8:missing"]),
+    (SMALL.replace("generate: copy", "parallel: {train: {taget: a}}"), ["2:19:missing"]),
+    (SMALL.replace("generate: copy", "paralel: {}"), ["2:8:unknown"]),
+    (SMALL.replace("decoder", "dcoder"), ["5:3:unknown"]),
+    (SMALL.replace("width: 64", "width: 64\n  Width: 3"), ["5:3:unknown"]),
+    (SMALL.replace("  width: 64\n", ""), ["3:1:missing"]),
+    (SMALL.replace("[norm]", "[]"), ["5:3:empty"]),
+    (SMALL.replace("[norm]", "{norm: {}}"), ["5:12:type"]),
+    (SMALL.replace("[norm]", "norm"), ["5:12:type"]),
+    (SMALL.replace("[norm]", ""), ["5:3:type"]),
+    (SMALL + "  encoder: [norm]\n  encoders: {a: [norm]}\n", ["7:3:second"]),
+    (SMALL + "  encoders: {a: [norm]}\n  encoder: [norm]\n", ["7:3:second"]),
+    (SMALL + "  residual: {stack: [norm]}\n", ["6:14:unknown"]),
+    (SMALL + "  residual: [norm]\n", ["6:13:type"]),
+    (SMALL + "  norm: {}\n", ["6:3:empty"]),
+    (SMALL + "  linear: 5.5\n", ["6:11:type"]),
+    (SMALL + "  stacks: {a: []}\n", ["6:12:empty"]),
+    (SMALL + "  dropout: {rate: 0.1}\n", ["6:12:type"]),
+    (SMALL.replace("64", "1000000000000"), ["4:10:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {word: {size: 4}}}"), ["2:49:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {word: {size: 1000000000000}}}"), ["2:49:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {integers: {below: 2}}}"), ["2:54:bound"]),
+    (SMALL.replace("copy}", "copy, tokenizer: {bits: {size: 64}}}"), ["2:49:bound"]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WHOLES)
+def test_a_bad_whole(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert places(refused(tmp_path, text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "place", "message", "fix"),
+    [
+        ("name: x", "1:1:missing", "a recipe begins with the version of its language", "`recipe: 1` as the first line"),
+        ("recipe: 0", "1:9:value", "and the only one is 1; `0` is not", "write `recipe: 1`"),
+        ("recipe: '1'", "1:9:type", "and the only one is 1; `1` is text", "write `recipe: 1`"),
+        ("recipe: 1.0", "1:9:type", "and the only one is 1; `1.0` is a number", "write `recipe: 1`"),
+        (
+            "recipe: 7",
+            "1:9:version",
+            "written in version 7 of its language; this seqcomposer reads version 1",
+            "install a newer seqcomposer",
+        ),
+    ],
+)
+def test_another_version(tmp_path: Path, first: str, place: str, message: str, fix: str) -> None:
+    (fault,) = refused(tmp_path, SMALL.replace("recipe: 1", first))
+    assert places([fault]) == [place]
+    assert message in fault.message
+    assert fix in fault.hint
+
+
+def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("# newer\nrecipe: 2\n", encoding="utf-8")
+    (fault,) = refused(tmp_path, f"extends: base.yaml\n{SMALL}")
+    assert (Path(fault.file).name, fault.line, fault.code) == ("base.yaml", 2, "version")
+
+
+FILES = "recipe: 1\ndata: {parallel: {train: @}}\nmodel: {width: 8, %, decoder: [norm]}\n"
+AGREEMENT = [
+    ("{source: a, target: b}", "encoder: [norm]", []),
+    ("{target: b}", "dropout: 0.1", []),
+    ("{source: a, target: b}", "dropout: 0.1", []),
+    ("{target: b}", "encoder: [norm]", ["2:19:missing"]),
+    ("{sorce: a, target: b}", "encoder: [norm]", ["2:27:unknown"]),
+    ("{text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
+    ("{file: f.tsv, text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
+    ("{source: a, target: c}", "encoders: {text: [norm]}", ["2:19:missing", "2:27:unknown"]),
+    ("{input: a, target: c}", "encoders: {input: [norm]}", ["3:30:name"]),
+    ("{target: c}", "encoders: {target: [norm]}", ["3:30:name"]),
+    ("{source: a, target: c}", "encoder: [norm], output: {tie: [source, traget]}", ["3:59:unknown"]),
+    ("{target: c}", "output: {tie: [source]}", ["3:34:unknown"]),
+]
+
+
+@pytest.mark.parametrize(("split", "model", "expected"), AGREEMENT)
+def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expected: list[str]) -> None:
+    text = FILES.replace("@", split).replace("%", model)
+    if expected:
+        assert places(refused(tmp_path, text)) == expected
+    else:
+        loaded(tmp_path, text)
+
+
+def test_early_stopping_watches_what_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "language_model.yaml"
+    file.write_text(
+        "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
+        "training:\n  early_stopping: {metric: val/bleu}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(RecipeError) as raised:
+        load(file)
+    assert [(fault.line, fault.column, fault.code) for fault in raised.value.faults] == [
+        (5, 3, "missing"),
+        (5, 28, "metric"),
+    ]
+
+
+def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
+    text = FILES.replace("@", "{target: b}").replace(", %", "") + "training: {early_stopping: {patience: 2}}\n"
+    assert places(refused(tmp_path, text)) == ["4:12:missing"]
+
+
+VECTORS = """recipe: 1
+data: {generate: vector_copy, tokenizer: @}
+model:
+  width: 8
+  embedding: linear
+  output: {kind: sigmoid, tie: [target]}
+  encoder: [rnn]
+  decoder: [rnn]
+training: {early_stopping: {metric: val/bits_per_sequence}}
+"""
+
+
+def test_bits_need_vectors_and_share_no_matrix(tmp_path: Path) -> None:
+    assert places(refused(tmp_path, VECTORS.replace("@", "char"))) == [
+        "5:14:tie",
+        "5:14:vectors",
+        "6:18:tie",
+        "6:18:vectors",
+    ]
+    assert places(refused(tmp_path, VECTORS.replace("@", "bits"))) == ["5:14:tie", "6:18:tie"]
+    words = VECTORS.replace("@", "bits").replace("linear", "learned").replace("sigmoid", "linear")
+    assert places(refused(tmp_path, words)) == ["9:37:metric"]
+
+
+def test_answers_of_one_length_go_with_what_makes_them(tmp_path: Path) -> None:
+    text = VECTORS.replace("@", "{bits: {size: 8}}").replace("{kind: sigmoid, tie: [target]}", "{kind: identity}")
+    assert places(refused(tmp_path, text)) == ["6:18:missing", "9:37:metric"]
+    text = text.replace("identity", "identity, length: 3").replace(
+        "{early_stopping: {metric: val/bits_per_sequence}}", "{label_smoothing: 0.1}"
+    )
+    assert places(refused(tmp_path, text)) == ["6:18:value", "6:36:value"]
+
+
+def test_all_faults_at_once_in_order(tmp_path: Path) -> None:
+    text = "recipe: 1\ndat: {}\ndata: {generate: cpy}\nmodel:\n  width: x\n  decoder: [nrm, {norm: rmss}]\n"
+    text += "training: {sed: 1}\n"
+    assert places(refused(tmp_path, text)) == [
+        "2:1:unknown",
+        "3:18:unknown",
+        "5:10:type",
+        "6:13:unknown",
+        "6:25:value",
+        "7:12:unknown",
+    ]
+
+
+def test_paths_are_shown_as_written(tmp_path: Path) -> None:
+    text = BLOCK.replace("@", "repeat: {times: 2, stack: [{residual: [{residual: {stack: [{rnn: {cel: 1}}]}}]}]}")
+    (fault,) = refused(tmp_path, text)
+    assert fault.path == "model.decoder[0].repeat.stack[0].residual[0].residual.stack[0].rnn.cel"
+
+
+def test_a_thousand_blocks_are_checked_quickly(tmp_path: Path) -> None:
+    blocks = "\n".join("    - residual: [{self_attention: {heads: 4}}]" for _ in range(1000))
+    loaded(tmp_path, SMALL)
+    began = time.process_time()
+    loaded(tmp_path, SMALL.replace("[norm]", f"\n{blocks}"))
+    refused(tmp_path, SMALL.replace("[norm]", f"\n{blocks}\n    - nrm"))
+    assert time.process_time() - began < 3
+
+
+def test_the_deepest_nesting_is_checked(tmp_path: Path) -> None:
+    loaded(tmp_path, SMALL.replace("[norm]", "[{residual: " * 30 + "[norm]" + "}]" * 30))
+
+
+def test_a_typo_is_told_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(SMALL.replace("norm", "nrm"))
+    code = (
+        "import sys, composer\n"
+        "try: composer.load(sys.argv[1])\n"
+        "except composer.RecipeError as error: faults = error.faults\n"
+        "print(len(faults), *({'torch', 'pytorch_lightning'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "r.yaml")],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["1"]
+
+
+FULL = """recipe: 1
+name: full
+data:
+  parallel: {train: {source: a, target: b}, val: {file: f, source: a, target: b}}
+  tokenizer: {bpe: {size: 500, joint: true}}
+model:
+  width: 32
+  dropout: 0.1
+  residual: {norm: pre}
+  encoder: [norm, {positions: learned}, {repeat: {times: 2, stack: [{residual: [{self_attention: 4}]}]}}]
+  decoder:
+    - rnn: {cell: gru, as: x, initial_state: {copy: encoder.x}}
+    - parallel: {branches: {a: [norm], b: [{linear: 4}]}, merge: concat}
+    - concat: [x, input]
+    - use: y
+  output: {tie: [source, target]}
+  stacks: {y: [norm]}
+training: {optimizer: {adam: 0.1}, schedule: cosine, max_steps: 3, early_stopping: {patience: 2}, precision: 32}
+decoding: {beam: {size: 2}}
+trainer: {devices: 1}
+logging: {wandb: {tags: [a]}}
+"""
+JUNK = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    1e-05,
+    float("nan"),
+    10**30,
+    "",
+    "norm",
+    "x y",
+    "${w}",
+    "null",
+    "1_000",
+    [],
+    [[]],
+    ["norm"],
+    [None],
+    {},
+    {"a": 1},
+    {"norm": {}},
+    {"norm": None, "linear": 3},
+    [{"residual": {"norm": "pre"}}],
+    {"type": "rnn"},
+]
+
+
+def paths(data: Any) -> Iterator[tuple[Any, ...]]:
+    """The path of every value."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield (key,)
+        yield from ((key, *inner) for inner in paths(value))
+
+
+WHERE = list(paths(plain(parse(FULL, "f"))))
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(WHERE), st.sampled_from(JUNK), st.booleans()), min_size=1, max_size=3))
+def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tuple[Any, Any, bool]]) -> None:
+    data = plain(parse(FULL, "f"))
+    for path, junk, beside in changes:
+        inner = data
+        with contextlib.suppress(KeyError, IndexError, TypeError):
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[f"{path[-1]}x" if beside and isinstance(inner, dict) else path[-1]] = copy.deepcopy(junk)
+    with contextlib.suppress(RecipeError):
+        recipe = loaded(tmp_path, dump(data))
+        assert recipe.fingerprints
+        assert loaded(tmp_path, recipe.dump()).fingerprints == recipe.fingerprints
+        for path in WHERE:
+            recipe.fault("some", path, "wrong").render()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(WHERE),
+    st.sampled_from([*map(str, JUNK), "[", "{a: b", "&x", "!t", "*x"]),
+    st.sampled_from(["", ".x", "[0]"]),
+)
+def test_junk_on_the_command_line_is_refused_or_accepted(tmp_path: Path, path: Any, junk: str, more: str) -> None:
+    with contextlib.suppress(RecipeError):
+        loaded(tmp_path, FULL, [".".join(map(str, path)) + more + "=" + junk])

@@ -1,6 +1,0 @@
-"""Pages are read here as in tests/reports."""
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1] / "reports"))

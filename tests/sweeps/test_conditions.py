@@ -1,0 +1,187 @@
+"""Conditions: what they come to, what they refuse and at which column; against an evaluator of their own structure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer.errors import RecipeError
+from composer.recipe.node import Mark, Node
+from composer.sweeps.conditions import MAX_DEPTH, MAX_LENGTH, parse
+from composer.sweeps.expressions import Name, holds
+
+NAMES = {
+    "parameters": Name("number"),
+    "encoder": Name("text", ("attention", "recurrent", "none")),
+    "decoder": Name("text", ("attention", "recurrent"), may_be_inactive=True),
+    "rate": Name("number", None, may_be_inactive=True),
+    "tied": Name("truth", (True, False)),
+    "heads": Name("mixed", (1, "all")),
+}
+VALUES: dict[str, Any] = {"parameters": 20_000_000, "encoder": "recurrent", "tied": True, "heads": 1}
+
+
+def node(text: str) -> Node:
+    line = f"where: {text}"
+    return Node(text, Mark("s.yaml", 3, 8, len(text), line), text=text)
+
+
+def truth(text: str, **values: Any) -> bool:
+    return holds(parse(node(text), "where", NAMES), VALUES | values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parameters <= 20M",
+        "parameters == 20000K and parameters < 0.021G",
+        "parameters / 2 == 1e7",
+        "parameters - 1M * 10 == 10M",
+        "(parameters - 1M) * 2 == 38M",
+        "-parameters < 0",
+        "1 - 2 - 3 == -4",
+        "8 / 2 / 2 == 2",
+        'encoder == "recurrent"',
+        "encoder != 'attention'",
+        'encoder in ["attention", "recurrent"]',
+        'encoder not in ["attention"]',
+        'not encoder == "attention" and tied',
+        'encoder == "attention" or tied and parameters > 1',
+        "tied == true",
+        'heads == 1 and heads != "all"',
+    ],
+)
+def test_holds(text: str) -> None:
+    assert truth(text)
+
+
+@pytest.mark.parametrize("text", ["parameters < 20M", "parameters / 0 > 1", "parameters / 0 < 1", "not tied", "0T > 0"])
+def test_does_not_hold(text: str) -> None:
+    assert not truth(text)
+
+
+def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
+    for text in ("rate < 1", "rate > 1", "rate == 1", "rate != 1", "rate * 2 < 1", "rate in [1]"):
+        assert not truth(text)
+    assert truth("rate == none and decoder == none")
+    assert truth("rate != none", rate=0.5)
+    assert not truth("rate == none", rate=0.5)
+    assert truth("rate == none or rate < 1", rate=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("parameters", 1, "a condition holds or does not"),
+        ("parameters <", 12, "a value is missing at the end"),
+        ("< 3", 1, "a value is missing before `<`"),
+        ("parameter < 3", 1, "did you mean `parameters`?"),
+        ("parameters < 3X", 15, "`X` is no unit"),
+        ("parameters = 3", 12, "`=` means nothing"),
+        ("1 < parameters < 3", 16, "comparisons do not follow each other"),
+        ("(parameters < 3", 1, "never closed"),
+        ('encoder == "recurent"', 12, "did you mean `recurrent`?"),
+        ("encoder == recurrent", 12, "there is no axis or cost `recurrent`"),
+        ("encoder < 3", 11, "a text is never < a number"),
+        ('encoder < "x"', 9, "`<` compares numbers"),
+        ("encoder == none", 1, "`encoder` always has a value"),
+        ("rate < none", 6, "`none` is no number"),
+        ("tied and parameters", 10, "`and` joins conditions"),
+        ("parameters + encoder > 1", 14, "`+` computes with numbers"),
+        ("encoder in 3", 12, "after `in` stands a list"),
+        ('encoder in ["attention" "x"]', 12, "never closed"),
+        ("tied tied", 6, "`tied` does not fit"),
+        ("__import__('os')", 1, "there is no axis or cost `__import__`"),
+        ('encoder == "a', 12, "means nothing"),
+        ("", 1, "a value is missing at the end"),
+        ("heads < 2", 7, "`<` compares numbers"),
+    ],
+)
+def test_faults_stand_at_their_column(text: str, column: int, said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse(node(text), "where", NAMES)
+    (fault,) = caught.value.faults
+    assert said in fault.message
+    assert (fault.line, fault.column) == (3, column + 7)
+    assert fault.hint
+
+
+def test_a_text_in_quotes_begins_after_its_quote() -> None:
+    written = Node("x < 1", Mark("s.yaml", 1, 8, 7, 'where: "x < 1"'), text="x < 1", quoted=True)
+    with pytest.raises(RecipeError) as caught:
+        parse(written, "where", NAMES)
+    assert caught.value.faults[0].column == 9
+
+
+@pytest.mark.parametrize("text", ["(" * 400 + "tied", "not " * 200 + "tied", "-" * 900 + "1 < 2", "tied or " * 200])
+def test_what_is_long_or_deep_is_refused(text: str) -> None:
+    assert len(text) > MAX_LENGTH or text.count("(") + text.count("not") + text.count("-") > MAX_DEPTH
+    with pytest.raises(RecipeError):
+        parse(node(text), "where", NAMES)
+
+
+def test_a_long_sum_is_no_deep_one() -> None:
+    text = "1" + "+1" * 400 + " == 401"
+    assert truth(text)
+
+
+# ------------------------------------------------------------------------------------------- random conditions
+
+NUMBERS = st.integers(0, 50)
+
+
+def texts() -> st.SearchStrategy[tuple[str, float]]:
+    """A sum in brackets wherever it has parts, and its value."""
+
+    def joined(inner: st.SearchStrategy[tuple[str, float]]) -> st.SearchStrategy[tuple[str, float]]:
+        return st.tuples(inner, st.sampled_from("+-*"), inner).map(put)
+
+    leaves = NUMBERS.map(lambda number: (str(number), float(number))) | st.just(("parameters", 7.0))
+    return st.recursive(leaves, joined, max_leaves=6)
+
+
+def put(parts: tuple[tuple[str, float], str, tuple[str, float]]) -> tuple[str, float]:
+    (left, one), sign, (right, other) = parts
+    return f"({left} {sign} {right})", {"+": one + other, "-": one - other, "*": one * other}[sign]
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts(), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), texts())
+def test_random_comparisons(left: tuple[str, float], sign: str, right: tuple[str, float]) -> None:
+    less, same = left[1] < right[1], left[1] == right[1]
+    expected = {"<": less, "<=": less or same, ">": not less and not same, ">=": not less, "==": same, "!=": not same}
+    assert truth(f"{left[0]} {sign} {right[0]}", parameters=7) is expected[sign]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=8), st.data())
+def test_products_bind_before_sums_and_both_go_from_left_to_right(numbers: list[int], data: st.DataObject) -> None:
+    signs = [data.draw(st.sampled_from("+-*")) for _ in numbers[1:]]
+    terms, negative = [float(numbers[0])], [False]
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        if sign == "*":
+            terms[-1] *= number
+        else:
+            terms.append(float(number))
+            negative.append(sign == "-")
+    total = math.fsum(-term if minus else term for term, minus in zip(terms, negative, strict=True))
+    text = str(numbers[0]) + "".join(f" {sign} {number}" for sign, number in zip(signs, numbers[1:], strict=True))
+    assert truth(f"{text} == {total}") or total < 0
+    assert truth(f"{text} - {abs(total)} == 0") or total < 0
+    assert truth(f"{text} + {abs(total)} == 0") or total > 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=" ()[],<>=!+-*/.\"'019KMeandorti_xé\n\t", max_size=40))
+def test_any_text_is_a_condition_or_a_fault_inside_it(text: str) -> None:
+    try:
+        found = parse(node(text), "where", NAMES)
+    except RecipeError as error:
+        (fault,) = error.faults
+        assert 8 <= fault.column <= 8 + max(0, len(text))
+    else:
+        assert holds(found, VALUES) in (True, False)

@@ -1,0 +1,131 @@
+"""The leaderboard's page: it opens offline, leads to every run, and holds no markup of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+
+from composer.errors import RunError
+from composer.sweeps.leaderboard_charts import TOLD
+from composer.sweeps.leaderboard_html import write_leaderboard
+from tests.sweeps.boards import begun, ran, read_board, trial
+from tests.viz.pages import having, headings, read
+
+SVG = ("path", "circle", "a")
+
+
+def page(folder: Path, output: Path | None = None) -> ElementTree.Element:
+    return read(write_leaderboard(read_board(folder), output))
+
+
+def small(folder: Path) -> Path:
+    begun(folder)
+    trial(folder, 0, [20.0, 22.0], point={"encoder": "rnn", "rate": 0.1}, parameters=10)
+    trial(folder, 1, [30.0, 31.0], point={"encoder": "cnn", "rate": 0.1}, parameters=20)
+    trial(folder, 2, [25.0, 26.0], point={"encoder": "cnn"}, parameters=30)
+    trial(folder, 3, [5.0], status="running", point={"encoder": "rnn", "rate": 0.2})
+    home = trial(folder, 4, status="failed", error="no memory", point={"encoder": "rnn", "rate": 0.3})
+    (home / "seed-1.log").write_text("said", encoding="utf-8")
+    return folder
+
+
+def links(root: ElementTree.Element) -> list[str]:
+    return [each.get("href", "") for each in root.iter("a")]
+
+
+def test_the_page_holds_all_parts(tmp_path: Path) -> None:
+    found = page(small(tmp_path / "s"))
+    assert headings(found) == ["Trials", "Quality against cost", "What each axis contributes", "Curves"]
+    anchors = [each[1:] for each in links(found) if each.startswith("#")]
+    assert set(anchors) <= {each.get("id") for each in found.iter()}
+    assert [each.get("id") for each in found.iter("tr") if each.get("id")] == [
+        f"trial-{n:012x}" for n in (1, 2, 0, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize("place", ["s/leaderboard.html", "other place/page.html"])
+def test_links_lead_to_what_is_there(tmp_path: Path, place: str) -> None:
+    folder = small(tmp_path / "s")
+    (tmp_path / "other place").mkdir()
+    file = tmp_path / place
+    ways = [each for each in links(page(folder, file)) if not each.startswith("#")]
+    ends = {(file.parent / unquote(way)).resolve() for way in ways}
+    home = folder / "trials"
+    wanted = {home / f"{n:012x}" / "recipe.yaml" for n in range(5)}
+    wanted |= {home / f"{n:012x}" / f"seed-{seed}" for n in range(3) for seed in (1, 2)}
+    wanted |= {home / f"{3:012x}" / "seed-1", home / f"{4:012x}" / "seed-1.log"}
+    assert ends == {each.resolve() for each in wanted}
+    assert all(way.startswith("./") for way in ways)
+
+
+def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
+    found = page(small(tmp_path / "s"))
+    assert not [each.tag for each in found.iter() if each.tag in ("link", "iframe", "object", "embed", "img", "base")]
+    assert not [name for each in found.iter() for name in each.attrib if name.startswith("on") or name == "style"]
+    assert all(each.startswith(("#", "./")) for each in links(found))
+    (policy,) = (each.get("content", "") for each in found.iter("meta") if each.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+    written = "".join("".join(each.itertext()) for each in found.iter("style"))
+    assert not any(word in written for word in ("url(", "@import", "http"))
+
+
+def test_what_others_wrote_is_text(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", axes=["<b>x</b>"])
+    evil = '<script>alert("1")</script>\u202e\x1b[31m'
+    trial(folder, 0, [1.0], point={"<b>x</b>": evil})
+    trial(folder, 1, status="failed", error=evil, point={"<b>x</b>": "a"})
+    found = page(folder)
+    assert len(list(found.iter("script"))) == 1
+    heads = ["".join(each.itertext()) for each in found.iter("th")]
+    assert "<b>x</b>" in heads
+    assert '<script>alert("1")' in "".join(found.itertext())
+    assert "\x1b" not in "".join(found.itertext())
+
+
+def test_dots_and_the_front(tmp_path: Path) -> None:
+    """By parameters 0 (10, 21) and 1 (20, 30.5) are the front; 2 (30, 25.5) is worse than 1 in both."""
+    found = page(small(tmp_path / "s"))
+    (picture,) = (figure for figure in having(found, "chart") if "parameters" in "".join(figure.itertext())[:40])
+    dots = {a.get("href"): a for a in picture.iter("a")}
+    ahead = {way for way, a in dots.items() if having(a, "front")}
+    assert set(dots) == {f"#trial-{n:012x}" for n in (0, 1, 2)}
+    assert ahead == {f"#trial-{n:012x}" for n in (0, 1)}
+
+
+def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number in range(TOLD + 3):
+        trial(folder, number, [float(number)])
+    found = page(folder)
+    (section,) = (each for each in found.iter("section") if each.get("id") == "curves")
+    assert len(having(section, "curve")) == TOLD + 3
+    assert len(having(section, "key")) == TOLD
+    assert "and 3 more" in "".join(section.itertext())
+
+
+def test_few_trials_make_a_page_too(tmp_path: Path) -> None:
+    """Without any, with one that has only begun, and with one point of one value."""
+    folder = begun(tmp_path / "s")
+    assert headings(page(folder)) == []
+    home = trial(folder, 0, status="running")
+    assert headings(page(folder)) == ["Trials"]
+    ran(home / "seed-1", "val/bleu", 0.0, "running")
+    assert headings(page(folder)) == ["Trials", "Curves"]
+    trial(folder, 1, [0.0], parameters=0, flops=0)
+    assert headings(page(folder)) == ["Trials", "Quality against cost", "Curves"]
+    for number in (2, 3):
+        trial(folder, number, [float(number)], point={"encoder": "same"})
+    assert len(headings(page(folder))) == 4
+
+
+def test_a_file_that_is_no_page_stays(tmp_path: Path) -> None:
+    folder = small(tmp_path / "s")
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
+    for output in (tmp_path / "mine.txt", tmp_path, tmp_path / "nowhere" / "page.html"):
+        with pytest.raises(RunError, match="cannot be written"):
+            write_leaderboard(read_board(folder), output)
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
+    assert write_leaderboard(read_board(folder)) == write_leaderboard(read_board(folder)) == folder / "leaderboard.html"

@@ -1,0 +1,330 @@
+"""The engine: every trial once, whatever is killed; what is decided stays so; what is finished stays finished."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+
+from composer.errors import DataError, RunError
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.sweeps import trial_runner
+from composer.sweeps.point import group
+from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.search_space import read_sweep
+from composer.sweeps.trial_dir import SweepFolder, read_trials, write_trial
+from composer.sweeps.workers import share
+from tests.sweeps.sweeping import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the stub trains."""
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr(trial_runner, "training", stub)
+    plan(tmp_path)
+    return tmp_path
+
+
+def run(file: Path, home: Path, workers: int = 1) -> int:
+    return run_sweep(read_sweep(file), home / "run", workers=workers, quiet=True)
+
+
+def opened(home: Path) -> optuna.Study:
+    """The study, as anybody may read it."""
+    return optuna.load_study(study_name=None, storage=f"sqlite:///{home / 'run' / 'study.db'}")
+
+
+def test_every_point_and_every_seed_once_in_order(home: Path) -> None:
+    file = written(home, rates(0.3, 0.1, 0.2), "seeds: [1, 4]")
+    assert run(file, home) == 0
+    assert starts(home) == [(rate, seed) for rate in (0.3, 0.1, 0.2) for seed in (1, 4)]
+    found = trials_by_rate(home / "run")
+    assert {rate: trial.number for rate, trial in found.items()} == {0.3: 0, 0.1: 1, 0.2: 2}
+    assert all(trial.status == "finished" and sorted(trial.seeds) == [1, 4] for trial in found.values())
+    assert found[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
+    recipe = load(found[0.2].recipe)
+    assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.2
+    assert recipe.fingerprints["run"] != load(found[0.1].recipe).fingerprints["run"]
+    assert run(file, home) == 0  # all is done
+    assert len(starts(home)) == 6
+
+
+def test_points_with_the_same_fingerprint_run_once(home: Path) -> None:
+    file = written(home, f"{rates(0.1, 0.2)}\n  called: {{set: description, values: [one, other]}}")
+    assert run(file, home) == 0
+    assert [rate for rate, _ in starts(home)] == [0.1, 0.2]
+    assert len(read_trials(home / "run")) == 2
+
+
+def test_data_are_looked_up_where_the_base_looks_and_are_missed_at_once(home: Path) -> None:
+    file = written(home / "sweeps", rates(0.1))
+    (home / "bases").mkdir()
+    (home / ".git").mkdir()
+    (home / "sweeps" / "base.yaml").unlink()
+    text = BASE.replace(
+        "generate: {reverse: {symbols: 6, min_length: 2, max_length: 6, train: 90, val: 12, test: 8}}",
+        "parallel: {train: {source: a.txt, target: b.txt}, val: {source: a.txt, target: b.txt}}",
+    )
+    (home / "bases" / "base.yaml").write_text(text, encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8").replace("base: base", "base: ../bases/base"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"no file `a\.txt`"):
+        run(file, home)
+    assert not starts(home)
+    for name in ("a.txt", "b.txt"):
+        (home / "bases" / name).write_text("a b\nb a\n", encoding="utf-8")
+    assert run(file, home) == 0
+    assert [rate for rate, _ in starts(home)] == [0.1]
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_a_failure_is_told_and_the_rest_goes_on(home: Path, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(home, **{"0.1": {"fails": 1, "status": status}})
+    file = written(home, rates(0.1, 0.2), "seeds: [1, 2]")
+    assert run_sweep(read_sweep(file), home / "run") == 0
+    found = trials_by_rate(home / "run")
+    assert found[0.1].status == "failed"
+    assert (found[0.1].error or "").splitlines()[0] == "error[run]: the loss is NaN"
+    assert "the loss is NaN" in capsys.readouterr().out
+    assert found[0.2].status == "finished"
+    assert starts(home) == [(0.1, 1), (0.2, 1), (0.2, 2)]  # no other seed of what failed
+
+
+def test_the_status_is_1_where_nothing_finished(home: Path) -> None:
+    plan(home, **{"0.1": {"fails": 1}})
+    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 1
+
+
+def test_a_killed_worker_is_tried_again_and_goes_on_where_it_was(home: Path) -> None:
+    plan(home, **{"0.1": {"kills": 2}, "0.2": {"kills": 3}})
+    assert run(written(home, rates(0.1, 0.2, 0.3), "seeds: [1]"), home) == 0
+    assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.2] * 3 + [0.3]
+    found = trials_by_rate(home / "run")
+    assert [found[rate].status for rate in (0.1, 0.2, 0.3)] == ["finished", "failed", "finished"]
+    assert "SIGKILL" in (found[0.2].error or "")
+
+
+def test_the_worse_is_pruned_once_on_its_first_seed(home: Path) -> None:
+    plan(home, **{"0.9": {"pause": 2.0}})
+    file = written(home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}")
+    assert run(file, home) == 0
+    worst = trials_by_rate(home / "run")[0.9]
+    assert (worst.status, worst.value, worst.pruned_at) == ("pruned", None, 200)
+    assert starts(home)[-1] == (0.9, 1)  # its second seed was never begun
+    assert worst.seeds[1]["status"] == "interrupted"
+    run(file, home)
+    assert len(starts(home)) == 5
+
+
+def test_what_was_decided_before_a_kill_stays_decided(home: Path) -> None:
+    file = written(home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}")
+    plan(home, **{"0.2": {"pause": 60.0}})
+    child = parent(file, home / "run")
+    wait_until(lambda: (0.2, 1) in starts(home) and trials_by_rate(home / "run")[0.1].status == "finished")
+    child.kill()
+    child.communicate()
+    write_trial(replace(trials_by_rate(home / "run")[0.2], pruned_at=100))
+    assert run(file, home) == 0
+    assert trials_by_rate(home / "run")[0.2].status == "pruned"
+    assert starts(home).count((0.2, 1)) == 1
+
+
+def test_a_sweep_killed_anywhere_goes_on(home: Path) -> None:
+    plan(home, **{"0.3": {"pause": 0.3}, "0.4": {"pause": 0.3}})
+    file = written(home, rates(0.1, 0.2, 0.3, 0.4), "seeds: [1]")
+    child = parent(file, home / "run")
+    wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 4)
+    child.kill()
+    child.communicate()
+    before = {rate: trial.seeds[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3}
+    assert run(file, home, workers=2) == 0
+    found = trials_by_rate(home / "run")
+    assert {trial.status for trial in found.values()} == {"finished"}
+    assert {rate: found[rate].seeds[1] for rate in before} == before
+    assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.2, 0.3, 0.3, 0.4, 0.4]
+    assert {trial.number for trial in found.values()} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_end_all_workers_first(home: Path, number: signal.Signals, status: int) -> None:
+    plan(home, **{"0.1": {"pause": 60.0}, "0.2": {"pause": 60.0}})
+    child = parent(written(home, rates(0.1, 0.2), "seeds: [1]"), home / "run")
+    wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 2)
+    child.send_signal(number)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == status, out.decode()
+    assert b"stopped; the same command goes on" in out
+    assert {trial.seeds[1]["status"] for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
+    plan(home)
+    assert run(home / "sweep.yaml", home, workers=2) == 0
+
+
+def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
+    run(written(home, rates(0.1, 0.2), "seeds: [1]"), home)
+    written(home, rates(0.1, 0.3), "seeds: [1, 2]")
+    with pytest.raises(RunError, match=r"axis `rate` was 0.1, 0.2 and is 0.1, 0.3; `seeds` was 1 and is 1, 2"):
+        run(home / "sweep.yaml", home)
+    with pytest.raises(RunError, match="no sweep has written it"):
+        run_sweep(read_sweep(home / "sweep.yaml"), next((home / "run" / "trials").iterdir()))
+    assert len(starts(home)) == 2
+
+
+def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
+    plan(home, **{"0.1": {"pause": 60.0}})
+    child = parent(written(home, rates(0.1), "seeds: [1]"), home / "run")
+    wait_until(lambda: len(starts(home)) == 1)
+    with pytest.raises(RunError, match="another"):
+        run(home / "sweep.yaml", home)
+    child.terminate()
+    child.communicate(timeout=60)
+
+
+def test_a_removed_trial_runs_again_and_a_lost_study_is_made_anew(home: Path) -> None:
+    file = written(home, rates(0.1, 0.2), "seeds: [1]")
+    run(file, home)
+    gone = trials_by_rate(home / "run")[0.2].folder
+    for path in sorted(gone.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    gone.rmdir()
+    run(file, home)
+    SweepFolder(home / "run").study.unlink()
+    run(file, home)
+    assert [rate for rate, _ in starts(home)] == [0.1, 0.2, 0.2]
+    assert {trial.status for trial in read_trials(home / "run")} == {"finished"}
+
+
+def test_a_metric_that_no_run_logged(home: Path) -> None:
+    file = written(home, rates(0.1), "seeds: [1]\nrank: [{val/bleu: max}]")
+    assert run(file, home) == 1
+    (trial,) = read_trials(home / "run")
+    assert trial.error == "no `val/bleu` was logged with seed 1; what was: val/loss"
+
+
+def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path) -> None:
+    more = "called: {set: description, values: [one, other]}"
+    rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
+    assert run(written(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
+    assert sorted(starts(home)) == [(0.1, 1), (0.2, 1)]
+    left = {each.user_attrs.get("left") for each in opened(home).get_trials()}
+    assert "excluded by `rate != 0.3`" in left
+    assert any("the same as trial" in str(each) for each in left)
+    assert len(opened(home).get_trials()) == 40  # ten for each trial that was wanted, and no more
+
+
+def test_a_search_that_was_killed_asks_for_as_many_as_were_wanted(home: Path) -> None:
+    rest = "search: {tpe: {trials: 5, seed: 2}}\nseeds: [1]"
+    plan(home, all={"pause": 0.3})
+    file = written(home, f"rate: {{{RATE}, log_uniform: [0.01, 0.1]}}", rest)
+    child = parent(file, home / "run")
+    wait_until(lambda: len(starts(home)) >= 3)
+    child.kill()
+    child.communicate()
+    assert run(file, home, workers=2) == 0
+    found = read_trials(home / "run")
+    assert [trial.status for trial in found] == ["finished"] * 5
+    assert len({trial.fingerprint for trial in found}) == 5
+    assert {each.state.name for each in opened(home).get_trials()} == {"COMPLETE"}
+
+
+def test_impossible_points_never_start(home: Path) -> None:
+    file = written(
+        home, "heads: {set: model.decoder.1.residual.0.cross_attention.heads, values: [2, 3, 4]}", "seeds: [1]"
+    )
+    assert run(file, home) == 0  # three heads do not share a width of eight
+    assert [trial.point for trial in read_trials(home / "run")] == [{"heads": 2}, {"heads": 4}]
+
+
+def test_ordinary_runs_by_the_ordinary_command(tmp_path: Path) -> None:
+    steps = "steps: {set: training.max_steps, values: [4, 100000], zip: rate}"
+    prune = "seeds: [3]\nprune: {median: {min_steps: 2, trials: 1}}"
+    file = written(tmp_path, f"{rates(0.01, 1e-9)}\n  {steps}", prune)
+    assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True) == 0
+    good, bad = read_trials(tmp_path / "run")
+    assert (good.status, bad.status) == ("finished", "pruned")
+    record = RunDir(good.run(3)).read()
+    assert (record["status"], record["seed"], record["scores"]["val/loss"]) == ("finished", 3, good.value)
+    assert record["parameters"] <= good.parameters
+    assert RunDir(good.run(3)).weights.exists()
+    # a training that is told to end leaves a checkpoint, from which it could go on
+    assert RunDir(bad.run(3)).read()["status"] == "interrupted"
+    assert list(RunDir(bad.run(3)).checkpoints.glob("step-*"))
+
+
+def test_threads_and_cards_are_parted() -> None:
+    assert share({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
+    told = [share({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
+    assert told == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
+    assert [share({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"]) for slot in range(3)] == [{"CUDA_VISIBLE_DEVICES": "5"}] * 3
+    assert int(share({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
+
+
+def test_one_sweep_is_one_group(tmp_path: Path) -> None:
+    base = written(tmp_path, rates(0.1)).with_name("base.yaml")
+
+    def grouped() -> list[str]:
+        return group(load(base).logging["wandb"], "tried", {})
+
+    assert grouped() == []
+    told = base.read_text(encoding="utf-8").replace("logging: {wandb: false}", "")
+    base.write_text(told, encoding="utf-8")
+    assert grouped() == ["logging.wandb.group=tried", "logging.wandb.mode=offline"]
+    assert load(base, grouped()).logging["wandb"]["group"] == "tried"
+    base.write_text(told + "logging: {wandb: {group: mine}}\n", encoding="utf-8")
+    assert grouped() == []
+
+
+DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
+
+
+@pytest.mark.parametrize("search", ["random", "tpe"])
+def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
+    def asked(count: int) -> Path:
+        return written(home, DRAWN, f"seeds: [1]\nsearch: {{{search}: {{trials: {count}, seed: 2}}}}")
+
+    assert run(asked(2), home) == 0
+    before = [trial.point for trial in read_trials(home / "run")]
+    assert run(asked(4), home) == 0
+    assert [trial.point for trial in read_trials(home / "run")][:2] == before
+    assert len(starts(home)) == 4
+    assert "trials: 4" in SweepFolder(home / "run").sweep.read_text(encoding="utf-8")
+    with pytest.raises(RunError, match="`search` had 4 trials here and now has 3"):
+        run(asked(3), home)
+
+
+@pytest.mark.parametrize("search", ["grid", "{tpe: {trials: 2}}"])
+def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
+    def asked(seeds: list[int]) -> Path:
+        return written(home, rates(0.1, 0.2), f"seeds: {seeds}\nsearch: {search}")
+
+    assert run(asked([1]), home) == 0
+    assert run(asked([1, 4]), home) == 0
+    assert sorted(starts(home)) == [(0.1, 1), (0.1, 4), (0.2, 1), (0.2, 4)]
+    found = trials_by_rate(home / "run")
+    assert found[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
+    assert {trial.status for trial in found.values()} == {"finished"}
+    assert run(asked([1, 4]), home) == 0
+    assert len(starts(home)) == 4
+    for others in ([4, 1], [1], [1, 5]):
+        with pytest.raises(RunError, match="`seeds` were 1, 4 and are"):
+            run(asked(others), home)
+
+
+def test_why_nothing_was_trained_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(home, DRAWN, "search: {tpe: {trials: 2}}\nwhere: rate > 0.6")
+    assert run_sweep(read_sweep(file), home / "run") == 1
+    assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])
+def test_a_damaged_trial_is_told(home: Path, key: str, value: object) -> None:
+    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 0
+    (file,) = (home / "run").glob("trials/*/trial.json")
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
+    with pytest.raises(RunError, match="cannot be read") as caught:
+        read_trials(home / "run")
+    assert "remove the folder" in caught.value.render()

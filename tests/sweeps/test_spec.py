@@ -1,0 +1,301 @@
+"""A sweep's file and what it means: points, recipes, costs, the listing, the schema."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from composer.errors import RecipeError
+from composer.recipe.node import plain
+from composer.recipe.recipe import load
+from composer.recipe.schema import text as schema_text
+from composer.recipe.yaml_reader import read
+from composer.sweeps import spec_schema
+from composer.sweeps.consistency import metrics
+from composer.sweeps.dry_run import corners, dry_run_text
+from composer.sweeps.search_space import (
+    Goal,
+    Prune,
+    Search,
+    complete,
+    costed,
+    grid,
+    is_sweep,
+    points_of,
+    random_points,
+    read_sweep,
+    recipe_of,
+)
+from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
+
+# ------------------------------------------------------------------------------------------- what it means
+
+
+def test_the_whole_language(tmp_path: Path) -> None:
+    axes = """
+  encoder: {replace: model.encoder..self_attention, with: {attention: {self_attention: {heads: 4}}, rnn: {rnn: lstm}}}
+  rate: {set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder == "rnn"}
+  width: {set: vars.width, values: [8, 16, 32]}
+  heads: {set: vars.heads, values: [1, 2, 2], zip: width}
+  steps: {set: training.max_steps, log_int: [1, 100]}"""
+    rest = """name: all
+description: Everything at once.
+set: {training.max_minutes: 8, data.generate.reverse.train: 50}
+where: [parameters < 20M, flops < 2G]
+search: {tpe: {trials: 40, seed: 3}}
+prune: {hyperband: {min_steps: 500}}
+seeds: 3
+rank: [{val/bleu: max}, {parameters: min}]"""
+    read = sweep(tmp_path, axes, rest)
+    assert (read.name, read.seeds, read.base) == ("all", (1, 2, 3), tmp_path / "base.yaml")
+    assert read.search == Search("tpe", 40, 3)
+    assert read.prune == Prune("hyperband", 500, 3)
+    assert read.rank == (Goal("val/bleu", "max"), Goal("parameters", "min"))
+    assert [axis.name for axis in read.asked] == ["encoder", "rate", "width", "steps"]
+    recipe = recipe_of(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9}, seed=5)
+    assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
+    assert (recipe.training["max_minutes"], recipe.training["max_steps"], recipe.training["seed"]) == (8.0, 9, 5)
+    assert recipe.dataset["generate"]["reverse"]["train"] == 50
+    assert recipe.model["width"] == 32
+    encoder, decoder = recipe.model["encoder"], recipe.model["decoder"]
+    assert encoder[0]["residual"]["stack"][0]["rnn"]["cell"] == "lstm"
+    assert decoder[0]["residual"]["stack"][0]["self_attention"]["heads"] == 2
+
+
+def test_defaults(tmp_path: Path) -> None:
+    read = sweep(tmp_path, ENCODER)
+    assert (read.name, read.seeds, read.search.kind, read.prune) == ("tried", (7,), "grid", None)
+    assert read.rank == (Goal("val/loss", "min"),)
+    assert sweep(tmp_path, ENCODER, "prune: median").prune == Prune("median", 500, 3, 5)
+    assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == Search("random", 9, 1)
+    assert sweep(tmp_path, ENCODER, "seeds: [1, 5]").seeds == (1, 5)
+    assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
+
+
+def test_only_sweeps_are_sweeps(tmp_path: Path) -> None:
+    file = write(tmp_path, ENCODER)
+    assert is_sweep(file)
+    assert not is_sweep(tmp_path / "base.yaml")
+    assert not is_sweep(tmp_path / "none.yaml")
+
+
+def test_a_grid_has_every_point_once_and_in_order(tmp_path: Path) -> None:
+    axes = f"""{ENCODER}
+  kind: {{set: vars.heads, values: [1, 2], when: encoder == "same"}}
+  width: {{set: vars.width, values: [8, 16]}}
+  train: {{set: data.generate.reverse.train, values: [50, 60], zip: width}}"""
+    points = grid(sweep(tmp_path, axes))
+    widths: list[dict[str, Any]] = [{"width": 8, "train": 50}, {"width": 16, "train": 60}]
+    structures: list[dict[str, Any]] = [
+        {"encoder": "same", "kind": 1},
+        {"encoder": "same", "kind": 2},
+        {"encoder": "rnn"},
+        {"encoder": "none"},
+    ]
+    assert points == [one | two for one in structures for two in widths]
+    assert [list(point) for point in points[:1]] == [["encoder", "kind", "width", "train"]]
+
+
+def test_conditions_may_name_axes_that_are_written_later(tmp_path: Path) -> None:
+    axes = f'  heads: {{set: vars.heads, values: [1, 2], when: encoder == "same"}}\n{ENCODER}'
+    assert grid(sweep(tmp_path, axes)) == [
+        {"heads": 1, "encoder": "same"},
+        {"encoder": "rnn"},
+        {"encoder": "none"},
+        {"heads": 2, "encoder": "same"},
+    ]
+
+
+def test_what_an_axis_needs_is_inactive_with_it(tmp_path: Path) -> None:
+    axes = f"""{ENCODER}
+  heads: {{set: vars.heads, values: [1, 2], when: encoder == "same"}}
+  train: {{set: data.generate.reverse.train, values: [50, 60], zip: heads}}
+  steps: {{set: training.max_steps, values: [1, 2], when: heads == 2}}"""
+    read = sweep(tmp_path, axes)
+    assert complete(read, {"encoder": "rnn", "heads": 2, "steps": 1}) == {"encoder": "rnn"}
+    assert complete(read, {"encoder": "same", "heads": 2, "steps": 1, "train": 1}) == {
+        "encoder": "same",
+        "heads": 2,
+        "train": 60,
+        "steps": 1,
+    }
+
+
+def test_recipes_that_extend_the_base(tmp_path: Path) -> None:
+    (tmp_path / "deep.yaml").write_text("recipe: 1\nmodel: {encoder: [rnn, rnn]}\ntraining: {seed: null}\n")
+    (tmp_path / "flat.yaml").write_text("recipe: 1\nextends: deep.yaml\nmodel: {encoder: [{conv: 3}]}\n")
+    axes = """
+  stack: {extend: {deep: deep.yaml, flat: flat.yaml}}
+  first: {replace: model.encoder..rnn, with: {same: rnn, norm: norm}, when: stack == "deep"}"""
+    read = sweep(tmp_path, axes, "seeds: 1")
+    alone = load(tmp_path / "base.yaml")
+    for point, stack in zip(grid(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True):
+        recipe = recipe_of(read, point)
+        assert recipe.model == load(tmp_path / "base.yaml", [f"model.encoder={stack}"]).model
+        assert (recipe.dataset, recipe.training["seed"], alone.training["seed"]) == (alone.dataset, 1, 7)
+
+
+def test_a_point_is_the_recipe_that_one_would_write(tmp_path: Path) -> None:
+    read = sweep(tmp_path, ENCODER)
+    mine = load(tmp_path / "base.yaml", ["model.encoder=[norm]"])
+    recipe = recipe_of(read, {"encoder": "none"})
+    assert recipe.fingerprints == mine.fingerprints
+    assert recipe_of(read, {"encoder": "same"}).fingerprints == load(tmp_path / "base.yaml").fingerprints
+    assert recipe.name == recipe.written["name"] == f"tried-{costed(read, {'encoder': 'none'}).fingerprint}"
+    written = tmp_path / "again.yaml"
+    written.write_text(recipe.dump(), encoding="utf-8")
+    assert load(written).frozen == recipe.frozen
+
+
+def test_seeds_change_the_run_and_not_the_point(tmp_path: Path) -> None:
+    read = sweep(tmp_path, ENCODER)
+    one, two = (recipe_of(read, {"encoder": "rnn"}, seed) for seed in (1, 2))
+    assert one.name == two.name
+    assert one.fingerprints["run"] != two.fingerprints["run"]
+
+
+def test_settings_of_the_command_line_are_laid_over_every_point(tmp_path: Path) -> None:
+    file = write(tmp_path, "  width: {set: vars.width, values: [8, 16]}")
+    read = read_sweep(file, ["training.max_steps=2", "vars.heads=1"])
+    assert {recipe_of(read, point).training["max_steps"] for point in grid(read)} == {2}
+    assert read.fingerprint != read_sweep(file).fingerprint
+
+
+def test_the_fingerprint_is_of_what_decides(tmp_path: Path) -> None:
+    first = sweep(tmp_path, ENCODER).fingerprint
+    assert sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
+    assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first  # seeds may be added
+    drawn_by = [
+        sweep(tmp_path, ENCODER, f"search: {{random: {told}}}").fingerprint
+        for told in ("{trials: 3}", "{trials: 9, seed: 1}", "{trials: 3, seed: 2}")
+    ]
+    assert drawn_by[0] == drawn_by[1]
+    assert len({first, *drawn_by}) == 3
+    sweep(tmp_path, ENCODER)
+    (tmp_path / "base.yaml").write_text(BASE.replace("symbols: 6", "symbols: 7"), encoding="utf-8")
+    assert read_sweep(tmp_path / "tried.yaml").fingerprint != first
+
+
+def test_random_points_are_the_same_each_time_and_within_bounds(tmp_path: Path) -> None:
+    axes = f"""{ENCODER}
+  rate: {{set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder != "none"}}
+  steps: {{set: training.max_steps, int: [3, 4]}}
+  warm: {{set: training.validate_every, log_int: [1, 9]}}"""
+    read = sweep(tmp_path, axes, "search: {random: {trials: 30, seed: 2}}")
+    points = random_points(read)
+    assert points == random_points(read)
+    assert len({json.dumps(point) for point in points}) == len(points) == 30
+    for point in points:
+        assert point["encoder"] == "none" or 1e-4 <= float(point["rate"]) <= 1e-2
+        assert ("rate" in point) == (point["encoder"] != "none")
+        assert point["steps"] in (3, 4)
+        assert point["warm"] in range(1, 10)
+    assert {point["steps"] for point in points} == {3, 4}
+    assert points != random_points(sweep(tmp_path, axes, "search: {random: {trials: 30, seed: 3}}"))
+
+
+def test_no_more_points_are_drawn_than_there_are(tmp_path: Path) -> None:
+    assert len(random_points(sweep(tmp_path, ENCODER, "search: {random: 20}"))) == 3
+
+
+# ------------------------------------------------------------------------------------------- costs and the listing
+
+
+def test_costs_are_the_plans(tmp_path: Path) -> None:
+    read = sweep(tmp_path, ENCODER)
+    for each in points_of(read):
+        plan = recipe_of(read, each.point).plan()
+        assert (each.parameters, each.flops, each.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
+        assert each.runs
+
+
+def test_where_excludes(tmp_path: Path) -> None:
+    sizes = {str(each.point["encoder"]): each.parameters for each in points_of(sweep(tmp_path, ENCODER))}
+    most = max(sizes.values())
+    found = points_of(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
+    excluded = {str(each.point["encoder"]): each.condition for each in found if each.excluded}
+    largest = next(name for name, size in sizes.items() if size == most)
+    assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
+
+
+def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
+    axes = """
+  heads: {set: vars.heads, values: [2, 3]}
+  encoder: {replace: model.encoder..self_attention, with: {one: {rnn: gru}, two: {rnn: {cell: gru}}}}"""
+    found = dry_run_text(sweep(tmp_path, axes))
+    assert [(row.status, row.same_as) for row in found.rows] == [
+        ("trained", None),
+        ("double", 1),
+        ("impossible", None),
+        ("impossible", None),
+    ]
+    impossible = found.rows[2].costed
+    with pytest.raises(RecipeError) as caught:
+        recipe_of(found.sweep, impossible.point).plan()
+    assert impossible.faults == caught.value.faults
+    told = found.text()
+    assert impossible.faults[0].message in told
+    assert "impossible, points 3, 4:" in told
+    assert "1 point to train; 1 double, 2 impossible" in told
+    data = json.loads(json.dumps(found.as_json()))
+    assert [point["status"] for point in data["points"]] == ["trained", "double", "impossible", "impossible"]
+    assert data["points"][2]["errors"][0]["line"] > 0
+
+
+def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) -> None:
+    axes = f"""{ENCODER}
+  rate: {{set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder == "rnn"}}
+  width: {{set: vars.width, int: [8, 12]}}"""
+    read = sweep(tmp_path, axes, "search: {tpe: 5}")
+    assert points_of(read) == []
+    assert [point["width"] for point in corners(read)] == [8, 12] * 3
+    told = dry_run_text(read).text()
+    assert "tpe chooses 5 points among 6 structures" in told
+    assert "0.0001 to 0.01" in told
+
+
+# ------------------------------------------------------------------------------------------- the schema
+
+
+def test_the_schema_is_what_the_code_generates() -> None:
+    stale = "run `python -m composer.sweeps.spec_schema`"
+    assert spec_schema.home().read_text(encoding="utf-8") == schema_text(spec_schema.generate()), stale
+
+
+def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
+    judge = Draft202012Validator(spec_schema.load())
+    Draft202012Validator.check_schema(spec_schema.load())
+    for path in sorted(Path(__file__).parents[2].glob("recipes/sweeps/*.yaml")):
+        judge.validate(plain(read(path, str(path))))
+    assert not judge.is_valid(plain(read(write(tmp_path, ENCODER, "axis: 3"), "s.yaml")))
+
+
+def test_every_key_of_the_schema_says_what_it_means() -> None:
+    found = spec_schema.load()
+    for keys in (
+        found["properties"],
+        *(each["properties"] for each in found["$defs"].values() if "x-choice" not in each),
+    ):
+        assert all(each["description"] for each in keys.values())
+
+
+def test_metrics_are_those_of_the_recipes_language() -> None:
+    assert {"val/loss", "val/bleu", "test/bleu", "parameters", "flops", "state_bytes", "minutes"} <= set(metrics())
+
+
+def test_reading_a_sweep_needs_no_torch(tmp_path: Path) -> None:
+    file = write(tmp_path, ENCODER)
+    code = f"""
+import sys
+from composer.sweeps.search_space import *
+sweep = read_sweep({str(file)!r})
+recipe_of(sweep, grid(sweep)[0])
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

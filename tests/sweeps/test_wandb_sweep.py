@@ -1,0 +1,135 @@
+"""A sweep as a sweep file of Weights & Biases: its keys, and the command line that an agent makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
+from composer.errors import RunError
+from composer.recipe.node import plain
+from composer.recipe.yaml_reader import read
+from composer.sweeps import wandb_sweep
+from composer.sweeps.search_space import read_sweep
+from tests.sweeps.tiny_sweep import SWEEP, write_sweep
+
+TOP = {"method", "parameters", "metric", "early_terminate", "command", "name", "run_cap"}
+"""Of the keys that W&B takes, those that are written."""
+DISTRIBUTIONS = {"uniform", "log_uniform_values", "int_uniform", "q_log_uniform_values"}
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def exported(folder: Path, text: str = SWEEP, given: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
+    """What the file says when it is read again, and what was told to be lost."""
+    lost = wandb_sweep.write(folder / "wandb.yaml", read_sweep(write_sweep(folder, text), given), given, None)
+    return plain(read(folder / "wandb.yaml", "wandb.yaml")), lost
+
+
+def test_every_part_is_said_in_wandbs_words(tmp_path: Path) -> None:
+    told, lost = exported(tmp_path)
+    assert told == {
+        "name": "tiny",
+        "method": "random",
+        "metric": {"name": "val/token_accuracy", "goal": "maximize"},
+        "parameters": {
+            "encoder": {"values": ["recurrent", "convolution"]},
+            "attention": {"values": ["dot", "none"]},
+            "rate": {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-2},
+            "width": {"values": [8, 16, 512]},  # `hidden` follows from it
+            "training.seed": {"values": [1, 2]},
+        },
+        "early_terminate": {"type": "hyperband", "min_iter": 2, "eta": 2},  # 3 steps are 2 validations of 2 steps
+        "run_cap": 6,  # 3 trials with 2 seeds
+        "command": ["seqcomposer", "train", str(tmp_path / "tiny.yaml"), "${args_no_hyphens}"],
+    }
+    assert set(told) == TOP
+    assert all(NAME.fullmatch(name) for name in told["parameters"])
+    assert len(lost) == 2
+    assert "`when`" in lost[0]
+    assert "`where`" in lost[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("uniform: [0.1, 0.5]", {"distribution": "uniform", "min": 0.1, "max": 0.5}),
+        ("log_uniform: [1e-4, 1e-2]", {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-2}),
+        ("int: [2, 9]", {"distribution": "int_uniform", "min": 2, "max": 9}),
+        ("log_int: [2, 90]", {"distribution": "q_log_uniform_values", "min": 2, "max": 90, "q": 1}),
+    ],
+)
+def test_ranges(kind: str, told: dict[str, Any], tmp_path: Path) -> None:
+    path = "training.max_steps" if "int" in kind else "training.optimizer.adam.learning_rate"
+    text = f"sweep: 1\nbase: base.yaml\naxes:\n  a: {{set: {path}, {kind}}}\nsearch: {{tpe: {{trials: 4}}}}\n"
+    found, lost = exported(tmp_path, text)
+    assert found["parameters"] == {"a": told}
+    assert told["distribution"] in DISTRIBUTIONS
+    assert (found["method"], found["metric"]) == ("bayes", {"name": "val/loss", "goal": "minimize"})
+    assert "early_terminate" not in found
+    assert lost == []
+
+
+def test_what_cannot_be_said_is_told(tmp_path: Path) -> None:
+    _, lost = exported(tmp_path, SWEEP.replace("{hyperband: {min_steps: 3, reduction: 2}}", "median"))
+    assert "the median" in lost[-1]
+
+
+def test_what_no_run_logs_is_no_metric(tmp_path: Path) -> None:
+    axes = "axes:\n  width: {set: vars.width, values: [8, 16]}\n"
+    text = f"sweep: 1\nbase: base.yaml\n{axes}rank: [{{parameters: min}}, {{val/loss: min}}]\n"
+    told, _ = exported(tmp_path, text)
+    assert told["metric"] == {"name": "val/loss", "goal": "minimize"}
+    assert (told["method"], told["parameters"]) == ("grid", {"width": {"values": [8, 16]}})
+    text = text.replace(", {val/loss: min}", "") + "search: {tpe: {trials: 2}}\n"
+    with pytest.raises(RunError, match="`rank` has none of it"):
+        wandb_sweep.write(tmp_path / "other.yaml", read_sweep(write_sweep(tmp_path, text)), (), None)
+    assert not (tmp_path / "other.yaml").exists()
+
+
+def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "wandb.yaml").write_text("mine", encoding="utf-8")
+    with pytest.raises(RunError, match="there already"):
+        exported(tmp_path)
+    assert (tmp_path / "wandb.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def agents_line(command: list[str], parameters: dict[str, Any]) -> list[str]:
+    """The command line that W&B's agent runs, by its own code for the macros."""
+    made = create_sweep_command_args({"args": {name: {"value": value} for name, value in parameters.items()}})
+    words: list[str] = []
+    for each in create_sweep_command(list(command)):
+        is_macro = each.startswith("${") and each.endswith("}")
+        words += made[each[2:-1]] if is_macro else [each]
+    return words
+
+
+def test_an_agents_command_line_runs(tmp_path: Path) -> None:
+    """As an agent starts it, in a process of its own, with what it says in the environment, and nothing to send to."""
+    told, _ = exported(tmp_path, given=("training.max_steps=2",))
+    drawn = {"encoder": "recurrent", "attention": "none", "rate": 0.00123, "width": 16, "training.seed": 8}
+    assert set(drawn) == set(told["parameters"])
+    line = agents_line(told["command"], drawn)
+    assert line[:2] == ["seqcomposer", "train"]
+    environment = {
+        **os.environ,
+        "WANDB_SWEEP_ID": "abc",
+        "WANDB_MODE": "offline",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (record,) = tmp_path.glob("runs/tiny-*/seed-8/run.json")
+    run = json.loads(record.read_text(encoding="utf-8"))
+    assert (run["status"], run["steps"]) == ("finished", 2)
+    recipe = plain(read(record.parent / "recipe.yaml", ""))
+    assert recipe["training"]["optimizer"] == {"adam": {"learning_rate": 0.00123}}
+    assert recipe["training"]["seed"] == 8
+    assert recipe["logging"]["wandb"] == {"group": "tiny"}
+    assert recipe["model"]["width"] == 16

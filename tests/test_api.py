@@ -1,0 +1,252 @@
+"""The Python face: each command is a function of the package, for files, recipes, objects and runs alike."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+import composer
+from composer.errors import ComposerError, RecipeError
+from composer.inference.run import Run
+from composer.recipe import classes
+from composer.recipe.classes import (
+    CopyTask,
+    CrossAttention,
+    Data,
+    Logging,
+    Model,
+    Norm,
+    Recipe,
+    Rnn,
+    SelfAttention,
+    Trainer,
+    Training,
+)
+
+FUNCTIONS = (
+    "load",
+    "check",
+    "plan",
+    "build",
+    "train",
+    "open_run",
+    "translate",
+    "evaluate",
+    "report",
+    "draw",
+    "diff",
+    "pack",
+    "pull",
+    "export",
+    "fingerprints",
+)
+SMALL = Recipe(
+    name="small",
+    data=Data(generate=CopyTask(symbols=5, max_length=5, train=40, val=5, test=5)),
+    model=Model(width=8, encoder=[Rnn("gru")], decoder=[SelfAttention(heads=2), CrossAttention(heads=2, as_="read")]),
+    training=Training(max_steps=2, tokens_per_batch=100),
+    trainer=Trainer(enable_progress_bar=False),
+    logging=Logging(wandb=False),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("face") / "run"
+    assert composer.train(SMALL, run=folder).folder == folder
+    return composer.open_run(folder)
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def alone(code: str, folder: Path) -> str:
+    """What a fresh interpreter prints."""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+# ------------------------------------------------------------------------------------------- what there is
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_typed_and_says_what_it_does(name: str) -> None:
+    function = getattr(composer, name)
+    assert isinstance(function, types.FunctionType)
+    assert inspect.getdoc(function)
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(each.annotation is not inspect.Parameter.empty for each in signature.parameters.values())
+    assert name in composer.__all__
+    assert name in dir(composer)
+
+
+def test_a_name_stays_a_function_whatever_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import composer, importlib, pkgutil\n"
+        "for each in pkgutil.walk_packages(composer.__path__, 'composer.'):\n"
+        "    importlib.import_module(each.name)\n"
+        "print([name for name in composer.__all__ if isinstance(getattr(composer, name), type(composer))])"
+    )
+    assert alone(code, tmp_path).strip() == "[]"
+
+
+def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
+    SMALL.save(tmp_path / "small.yaml")
+    code = (
+        "import sys, composer\n"
+        "from composer import words\n"
+        "composer.load('small.yaml').fingerprints, words.read('small.yaml').recipe().frozen\n"
+        "composer.check, composer.plan, composer.train\n"
+        "print('torch' in sys.modules)"
+    )
+    assert alone(code, tmp_path).strip() == "False"
+
+
+def test_another_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tranlate'"):
+        composer.tranlate  # noqa: B018
+
+
+# ------------------------------------------------------------------------------------------- recipes
+
+
+def test_a_recipe_is_a_file_or_objects_or_loaded(tmp_path: Path) -> None:
+    file = SMALL.save(tmp_path / "small.yaml")
+    every = [file, str(file), composer.load(file), SMALL, SMALL.recipe()]
+    assert [composer.check(each) for each in every] == [[]] * len(every)
+    assert len({composer.plan(each).parameters for each in every}) == 1
+    assert len({str(composer.fingerprints(each)) for each in every}) == 1
+    assert len({composer.draw(each).svg() for each in every}) == 1
+    wider = [composer.plan(each, ["model.width=16"]).parameters for each in every[:2]]
+    assert wider == [composer.plan(SMALL, ["model.width=16"]).parameters] * 2
+    assert composer.plan(SMALL, "model.width=16").parameters == wider[0]
+    assert composer.draw(file, "model.width=16").svg() == composer.draw(file, ["model.width=16"]).svg()
+    with pytest.raises(TypeError, match="has been loaded"):
+        composer.plan(composer.load(file), ["model.width=16"])
+
+
+def test_check_tells_the_faults_of_text_model_and_data(tmp_path: Path) -> None:
+    recipe = Recipe(data=SMALL.data, model=Model(width=8, decoder=[SelfAttention(heads=3)]))
+    assert [fault.code for fault in composer.check(recipe)] == ["width"]
+    assert [fault.path for fault in composer.check(SMALL, ["model.width=x"])] == ["model.width"]
+    parallel = classes.ParallelData(train=classes.Split(source="a", target="b"))
+    faults = composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model))
+    assert {fault.path for fault in faults} == {"data.parallel.train.source", "data.parallel.train.target"}
+    for name in "ab":
+        (tmp_path / name).write_text("x\n", encoding="utf-8")
+    assert composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model), data=tmp_path) == []
+    assert composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model).recipe(), data=tmp_path) == []
+    with pytest.raises(ComposerError):
+        composer.plan(recipe)
+
+
+def test_build_makes_the_model_with_the_vocabularies_that_are_named() -> None:
+    few, many = (composer.build(SMALL, vocabularies={"source": size, "target": 9}) for size in (7, 8))
+    assert count(many) - count(few) == 8  # one more embedding
+    assert count(composer.build(SMALL)) == composer.plan(SMALL).parameters
+
+
+def test_diff_says_what_differs() -> None:
+    other = Recipe(data=SMALL.data, model=Model(width=8, encoder=[Rnn("lstm")], decoder=SMALL.model.decoder))  # type: ignore[union-attr]
+    text = composer.diff(SMALL, other).text()
+    assert "gru" in text
+    assert "lstm" in text
+    assert "lstm" not in composer.diff(SMALL, SMALL).text()
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+def test_a_run_translates_is_measured_reported_and_drawn(run: Run, tmp_path: Path) -> None:
+    lines = ["a b", "", "c"]
+    found = run.translate(lines)
+    assert composer.translate(run, lines) == found
+    assert composer.translate(run.folder.path, lines) == found
+    assert composer.translate([run, str(run.folder.path)], lines) == found  # two votes of one mind
+    assert composer.translate(run, lines, beam=1) == run.translate(lines, beam=1)
+    assert run.evaluate() == composer.evaluate(run.folder.path)
+    page = run.report(tmp_path / "page.html")
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert composer.draw(run).svg() == composer.draw(str(run.folder.path)).svg()
+
+
+def test_an_alignment_shows_itself_in_a_notebook(run: Run) -> None:
+    first, second = run.alignments(["a b", "c d"])
+    shown = first._repr_html_()
+    assert shown.startswith("<iframe ")
+    assert shown != second._repr_html_()
+    assert "<script" not in shown  # the page is an escaped value of the frame, and changes nothing around it
+
+
+def test_a_run_is_packed_and_pulled_and_exported(run: Run, tmp_path: Path) -> None:
+    packed = composer.pack(run.folder.path, tmp_path / "small.tar.gz")
+    pulled = composer.pull(str(packed), tmp_path / "pulled")
+    assert composer.translate(pulled, ["a b c"]) == run.translate(["a b c"])
+    assert composer.fingerprints(pulled)["run"] == composer.fingerprints(run)["run"]
+    script = composer.export(run, tmp_path / "model.py")
+    assert "composer" not in {
+        line.split()[1].split(".")[0]
+        for line in script.read_text().splitlines()
+        if line.startswith(("import ", "from "))
+    }
+
+
+def test_what_a_user_did_wrong_is_told() -> None:
+    with pytest.raises(RecipeError, match="cannot be read"):
+        composer.load("nowhere.yaml")
+    with pytest.raises(RecipeError):
+        composer.build(Recipe(model=Model(width=8, decoder=[Norm("batch")]), data=SMALL.data))  # type: ignore[arg-type]
+    with pytest.raises(ComposerError):
+        composer.translate("nowhere", ["a"])
+
+
+# ------------------------------------------------------------------------------------------- whatever is given
+
+WRONG = (None, 3, [], b"x", {"recipe": 1}, Model(width=8, decoder=["norm"]))
+OF_RECIPES = ("check", "plan", "build", "train")
+OF_BOTH = ("draw", "fingerprints", "export", "diff")
+
+
+@pytest.mark.parametrize("name", [*OF_RECIPES, *OF_BOTH, "translate"])
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_another_thing_is_refused_in_words(name: str, wrong: object, tmp_path: Path) -> None:
+    more = {"export": (tmp_path / "m.py",), "diff": (SMALL,), "translate": (["a"],)}.get(name, ())
+    with pytest.raises(TypeError, match=r"this takes|a recipe is"):
+        getattr(composer, name)(wrong, *more)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", OF_RECIPES)
+def test_a_run_is_no_recipe(run: Run, name: str) -> None:
+    with pytest.raises(TypeError, match=r"a recipe is .* this is a Run"):
+        getattr(composer, name)(run)
+
+
+def test_recipes_and_runs_are_the_same_however_they_are_named(run: Run, tmp_path: Path) -> None:
+    folder = run.folder.path
+    every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, classes.read(folder / "recipe.yaml")]
+    assert len({composer.fingerprints(each)["run"] for each in every}) == 1
+    for alike in (every[1:4], every[4:] + every[:1]):  # of runs, and of recipes
+        assert len({composer.draw(each).mermaid() for each in alike}) == 1
+    assert all(composer.diff(run, each, quick=True).same for each in every)
+    scripts = [composer.export(each, tmp_path / f"{at}.py") for at, each in enumerate(every)]
+    assert len({each.read_text().partition("# the model")[2].partition("def build")[0] for each in scripts}) == 1
+    assert composer.diff(run, run, quick=True).tested == ""
+    assert composer.diff(run, run).tested != ""
+
+
+def test_what_takes_a_runs_folder_takes_an_open_run(run: Run, tmp_path: Path) -> None:
+    assert composer.open_run(run).folder == run.folder
+    assert composer.evaluate(run) == run.evaluate()
+    packed = composer.pack(run, tmp_path / "p.tar.gz")
+    assert composer.report(composer.pull(packed, tmp_path / "pulled")).is_file()
+    assert composer.report(run, output=tmp_path / "r.html").is_file()

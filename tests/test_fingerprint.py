@@ -1,0 +1,363 @@
+"""What is trained has the same fingerprints wherever it lies and however its files are written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pytest
+import torch
+import yaml
+
+import composer
+from composer.atomic_io import sha256_of_file
+from composer.cli.main import main
+from composer.data.sources import SPLITS
+from composer.errors import ComposerError, DataError, RunError
+from composer.fingerprint import content, fingerprint_data, fingerprints
+from composer.recipe.cache import is_hash
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir
+from composer.training import provenance
+from composer.training.train import train
+
+SOURCE, TARGET = ["a b", "b  c", "ä ö"], ["x y", "y z", ""]
+MODEL = {"width": 8, "encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
+Make = Callable[..., Recipe]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes a recipe with this section `data`, and loads it."""
+
+    def _make(data: Mapping[str, Any], folder: Path = tmp_path, **more: Any) -> Recipe:
+        folder.mkdir(exist_ok=True)
+        told = {"recipe": 1, "name": "t", "data": dict(data), "model": MODEL, **more}
+        (folder / "t.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+        return load(folder / "t.yaml")
+
+    return _make
+
+
+def text(path: Path, lines: Sequence[str], end: str = "\n", start: str = "") -> str:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_bytes((start + "".join(line + end for line in lines)).encode())
+    return path.name
+
+
+def of(recipe: Recipe, data: Path | None = None) -> dict[str, str]:
+    return fingerprint_data(recipe, recipe.folders(data))
+
+
+@pytest.fixture
+def two(tmp_path: Path, make: Make) -> dict[str, str]:
+    """The fingerprints of three pairs in two text files."""
+    files = {"source": text(tmp_path / "a.txt", SOURCE), "target": text(tmp_path / "b.txt", TARGET)}
+    return of(make({"parallel": {"train": files}}))
+
+
+def pairs_in(folder: Path, kind: str) -> dict[str, str]:
+    """The same three pairs, written otherwise; the split of a recipe."""
+    names = {"source": "en", "target": "de"}
+    rows = [{"en": en, "de": de} for en, de in zip(SOURCE, TARGET, strict=True)]
+    lines = {
+        "tsv": ["en\tde", *(f"{row['en']}\t{row['de']}" for row in rows)],
+        "json": [json.dumps(row) for row in rows],
+        "jsonl": [json.dumps(dict(reversed(row.items())), ensure_ascii=False) for row in rows],
+        "csv": ["de,en", *(f'"{row["de"]}",{row["en"]}' for row in rows)],
+    }
+    if kind in lines:
+        return {"file": text(folder / f"rows.{kind}", lines[kind]), **names}
+    end, start = {"windows": ("\r\n", ""), "marked": ("\n", "\ufeff")}.get(kind, ("\n", ""))
+    return {"source": text(folder / "other.1", SOURCE, end, start), "target": text(folder / "other.2", TARGET, end)}
+
+
+@pytest.mark.parametrize("kind", ["named otherwise", "windows", "marked", "tsv", "json", "jsonl", "csv"])
+def test_the_same_lines_are_the_same_data(
+    tmp_path: Path, make: Make, two: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    recipe = make({"parallel": {"train": pairs_in(tmp_path, kind)}})
+    assert of(recipe) == two
+    assert recipe.fingerprints["data"] != two["data"]
+
+
+def test_where_the_files_lie_does_not_count(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
+    files = pairs_in(tmp_path / "elsewhere", "")
+    assert of(make({"parallel": {"train": files}}), tmp_path / "elsewhere") == two
+    (tmp_path / "elsewhere").rename(tmp_path / "moved")
+    assert of(make({"parallel": {"train": files}}), tmp_path / "moved") == two
+    with pytest.raises(DataError, match="--data DIR"):
+        of(make({"parallel": {"train": files}}))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (["a b", "b c", "ä ö"], TARGET),  # one space
+        (["b  c", "a b", "ä ö"], ["y z", "x y", ""]),  # another order
+        (SOURCE, ["x y", "y z", " "]),
+        ([*SOURCE, "a"], [*TARGET, "x"]),
+        (TARGET, SOURCE),
+        (["a b", "b  c", "a\u0308 ö"], TARGET),  # looks the same
+    ],
+)
+def test_other_lines_are_other_data(
+    tmp_path: Path, make: Make, two: dict[str, str], source: list[str], target: list[str]
+) -> None:
+    files = {"source": text(tmp_path / "a.txt", source), "target": text(tmp_path / "b.txt", target)}
+    found = of(make({"parallel": {"train": files}}))
+    assert {key for key in two if two[key] != found[key]} == {"data", "run"}
+
+
+@pytest.mark.parametrize(
+    ("more", "changed"),
+    [
+        ({"tokenizer": "char"}, {"data", "run"}),
+        ({"tokenizer": {"word": {"min_count": 2}}}, {"data", "run"}),
+        ({"tokenizer": {"word": {"size": 10_000}}}, set()),  # the default
+        ({"lowercase": True}, {"data", "run"}),
+        ({"max_length": 10}, {"data", "run"}),
+        ({"max_length": 256}, set()),
+    ],
+)
+def test_how_lines_become_ids_counts(make: Make, two: dict[str, str], more: dict[str, Any], changed: set[str]) -> None:
+    found = of(make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, **more}))
+    assert {key for key in two if two[key] != found[key]} == changed
+
+
+def test_what_is_measured_counts(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
+    files = {"source": "a.txt", "target": "b.txt"}
+    val, test = (of(make({"parallel": {"train": files, split: dict(files)}})) for split in ("val", "test"))
+    assert len({two["data"], val["data"], test["data"]}) == 3
+
+
+def test_a_task_is_its_pairs(tmp_path: Path, make: Make) -> None:
+    """Drawn or read from files, they are the same data; what of a task changes no pair does not count."""
+    task = {"train": 20, "val": 5, "test": 5, "endless": False}
+    drawn = make({"generate": {"copy": task}})
+    splits = {}
+    for split in SPLITS:
+        pairs = composer.data.pairs.open_pairs(drawn, split, ())
+        splits[split] = {side: text(tmp_path / f"{split}.{side}", lines) for side, lines in pairs.sides.items()}
+    assert of(make({"parallel": splits})) == of(drawn)
+    assert of(make({"generate": {"copy": task | {"test_lengths": [20]}}})) != of(drawn)
+    for other in ({"train": 21}, {"seed": 2}, {"min_length": 2}):
+        assert of(make({"generate": {"copy": task | other}}))["data"] != of(drawn)["data"]
+
+
+def test_later_epochs_of_an_endless_task_count(make: Make) -> None:
+    """Its first epoch is that of a task which is not endless; its other ones are not."""
+    task = {"train": 20, "val": 5, "test": 5}
+    endless, other = (make({"generate": {"copy": {**task, "endless": each}}}) for each in (True, False))
+    first, same = (composer.data.pairs.open_pairs(recipe, "train", ()).sides for recipe in (endless, other))
+    assert first == same
+    assert of(endless)["data"] != of(other)["data"]
+    assert of(endless) == of(make({"generate": {"copy": task}}))
+
+
+STORY = "1 Mary moved to the hall.\n2 John went to the garden.\n3 Where is Mary?\thall\t1\n"
+
+
+def test_of_a_story_it_counts_how_much_is_read_and_what_bears_the_answer(tmp_path: Path) -> None:
+    def found(story: str, **settings: int) -> str:
+        for split in ("train", "test"):
+            text(tmp_path / "tasks" / f"qa1_x_{split}.txt", story.splitlines())
+        told = {"folder": "tasks", "tasks": [1], "val": 0.0, **settings}
+        model = {
+            "width": 8,
+            "encoders": {"question": ["rnn"], "story": ["sum"]},
+            "decoder": [{"cross_attention": {"from": "story"}}],
+        }
+        data = {"babi": told, "tokenizer": {"word": {"split": "spaces", "joint": True}}}
+        (tmp_path / "b.yaml").write_text(yaml.safe_dump({"recipe": 1, "data": data, "model": model}))
+        return of(load(tmp_path / "b.yaml"))["data"]
+
+    first = found(STORY)
+    assert found(STORY, words=16) == first
+    others = [found(STORY, words=15), found(STORY, sentences=1), found(STORY.replace("hall\t1", "hall\t2"))]
+    assert len({first, *others}) == 4
+
+
+def test_what_a_run_begins_with_counts(make: Make, two: dict[str, str]) -> None:
+    recipe = make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}})
+    one = fingerprint_data(recipe, recipe.folders(), {"weights": "1" * 64, "tokenizer": "2" * 64})
+    other = fingerprint_data(recipe, recipe.folders(), {"weights": "1" * 64, "tokenizer": "3" * 64})
+    assert len({each["run"] for each in (two, one, other)}) == 3
+    assert len({(each["model"], each["data"]) for each in (two, one, other)}) == 1
+
+
+def test_halves_of_characters_can_be_read(tmp_path: Path, make: Make) -> None:
+    rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
+    recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})
+    pairs = {"train": composer.data.pairs.open_pairs(recipe, "train", recipe.folders())}
+    assert len(content(recipe, pairs)) == 64
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+SETTINGS = ("data={generate: {copy: {train: 20, val: 4, test: 4, max_length: 4}}}", "training.max_steps=1")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    file = tmp_path_factory.mktemp("identity") / "t.yaml"
+    told = {"recipe": 1, "data": {"generate": "copy"}, "model": MODEL, "logging": {"wandb": False}}
+    file.write_text(yaml.safe_dump(told))
+    train(load(file, SETTINGS), file.parent / "run")
+    return file.parent / "run"
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    captured = capsys.readouterr()
+    return int(ended.value.code or 0), captured.out, captured.err
+
+
+def test_a_run_and_its_recipe_are_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = said(capsys, "fingerprints", run, "--json")
+    found = json.loads(out)
+    assert (status, found.pop("weights")) == (0, sha256_of_file(run / "model.safetensors"))
+    assert found == fingerprints(run / "recipe.yaml") == fingerprints(load(run / "recipe.yaml"))
+    assert found["says"] == load(run / "recipe.yaml").fingerprints["run"]
+    _, out, _ = said(capsys, "fingerprints", run / "recipe.yaml")
+    assert [line.split() for line in out.splitlines()] == [[name, value] for name, value in found.items()]
+
+
+def damage(run: Path, how: str) -> None:
+    folder = RunDir(run)
+    if how == "recipe":
+        folder.recipe.write_text(folder.recipe.read_text().replace("width: 8", "width: 9"))
+    elif how == "weights":
+        folder.weights.write_bytes(folder.weights.read_bytes()[:-1] + b"\x01")
+    elif how == "no weights":
+        folder.weights.unlink()
+    elif how == "older":
+        folder.update(fingerprints={"model": "1", "data": "2", "run": "3"})
+    else:
+        folder.record.unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("recipe", "not the one that the run was begun with"),
+        ("weights", "not those that the training has left"),
+        ("no weights", "not those that the training has left"),
+        ("older", "older version"),
+        ("no run.json", "not a run folder"),
+    ],
+)
+def test_what_is_no_longer_the_run_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str], how: str, message: str
+) -> None:
+    damage(run, how)
+    status, out, err = said(capsys, "fingerprints", run)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert "fix: " in err
+
+
+def test_what_has_none_is_refused(tmp_path: Path, make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    make({"parallel": {"train": {"source": "no.en", "target": "no.de"}}})
+    sweep = Path(__file__).parents[1] / "recipes" / "sweeps" / "attention_scores.yaml"
+    for place in (tmp_path / "t.yaml", sweep, tmp_path / "nothing.yaml"):
+        status, out, err = said(capsys, "fingerprints", place)
+        assert (status, out) == (2, "")
+        assert "   fix: " in err
+    with pytest.raises(ComposerError):
+        fingerprints(tmp_path / "t.yaml")
+    with pytest.raises(RunError):
+        fingerprints(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------- the lock
+
+
+def test_the_lock_is_in_run_json(trained: Path) -> None:
+    record = RunDir(trained).read()
+    assert is_hash(record["source"])
+    assert record["machine"]["threads"] == torch.get_num_threads()
+    assert record["machine"]["processes"] == 1
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["plug_ins"] == {}
+    assert (record["began_from"], record["repeat_of"]) == (None, None)
+    assert str(Path.home()) not in json.dumps({key: record[key] for key in ("versions", "machine", "plug_ins")})
+
+
+def test_the_source_is_all_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("composer/a.py", "composer/inner/b.py", "blocks/c.py", "composer/data.bin"):
+        text(tmp_path / name, ["x"])
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
+    found = [provenance.source()]
+    for name in ("composer/a.py", "composer/inner/b.py", "blocks/c.py"):
+        text(tmp_path / name, ["y"])
+        found.append(provenance.source())
+    (tmp_path / "blocks/c.py").rename(tmp_path / "blocks/d.py")
+    found.append(provenance.source())
+    assert len(set(found)) == 5
+    text(tmp_path / "composer/data.bin", ["y"])
+    assert provenance.source() == found[-1]
+
+
+def test_plug_ins_that_are_used_are_locked(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    text(tmp_path / "site" / "odd_blocks.py", ["1"])
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    points = [EntryPoint(name, f"odd_blocks:{name}", "seqcomposer.blocks") for name in ("rnn", "unused")]
+    monkeypatch.setattr(provenance, "plug_ins", lambda: points)
+    found = provenance.plug_ins_of(make({"generate": "copy"}))
+    code = sha256_of_file(tmp_path / "site" / "odd_blocks.py")
+    assert found == {"rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}}
+    assert "odd_blocks" not in sys.modules
+    other = {"rnn": {**found["rnn"], "sha256": "a" * 64}}
+    assert provenance.differences({"plug_ins": other}, {"plug_ins": found}) == [
+        f"rnn: odd_blocks:rnn {'a' * 12} there, odd_blocks:rnn {code[:12]} here"
+    ]
+
+
+class OnGpu:
+    """What of a trainer the lock reads."""
+
+    strategy = types.SimpleNamespace(root_device=torch.device("cuda", 1))
+    device_ids: ClassVar = [1, 3]
+    world_size = 4
+
+
+def test_the_gpus_that_train_are_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
+    found = provenance.machine(cast(Any, OnGpu()))
+    assert (found["device"], found["gpus"], found["processes"]) == ("cuda", ["card 1", "card 3"], 4)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ({"versions": {"torch": "1"}}, {"versions": {"torch": "2"}}, ["torch: 1 there, 2 here"]),
+        ({"versions": {"ray": "1"}}, {"versions": {}}, ["ray: 1 there, none here"]),
+        ({"machine": {"gpus": ["A"]}}, {"machine": {"gpus": []}}, ["gpus: A there, none here"]),
+        ({"machine": {"threads": 1}}, {"machine": {"threads": 1}}, []),
+        ({}, {"machine": {"threads": 1}, "git": {"commit": "a"}}, []),
+        ({"git": None}, {"git": {"commit": "a", "dirty": True}}, []),
+        (
+            {"git": {"commit": "b"}},
+            {"git": {"commit": "a"}},
+            ["the commit of the recipe's repository: b there, a here"],
+        ),
+        ({"git": {"commit": "a", "dirty": True}}, {"git": {"commit": "a", "dirty": False}}, []),
+    ],
+)
+def test_how_two_locks_differ(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
+    assert provenance.differences(then, now) == told

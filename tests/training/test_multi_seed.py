@@ -1,0 +1,240 @@
+"""One recipe, several seeds: each an ordinary run, none left out, the best named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.cli.output import print_seeds
+from composer.errors import RunError
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.training.multi_seed import SeedRequest, must_be_alone, seed_runs, seeds_of, train_seeds
+from composer.training.train import train
+from tests.training.tiny_recipes import TINY, same_weights
+
+ROOT = Path(__file__).parents[2]
+SHORT = ("training.max_steps=2", "training.validate_every=2")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(TINY, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that would be run; each leaves a run folder, as `outcomes` says, in place of a training."""
+    asked: list[list[str]] = []
+
+    class Child:
+        """A training that is over at once."""
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            asked.append(command)
+            folder = Path(command[command.index("--run") + 1])
+            self.status = OUTCOMES[int(folder.name.removeprefix("seed-"))](folder)
+
+        def wait(self) -> int:
+            return self.status
+
+    monkeypatch.setattr("composer.training.multi_seed.subprocess.Popen", Child)
+    return asked
+
+
+def finishes(loss: float, bleu: float = 0.0) -> Any:
+    def ends(folder: Path) -> int:
+        folder.mkdir(parents=True)
+        scores = {"val/loss": loss, "val/bleu": bleu, "test/loss": 2 * loss}
+        RunDir(folder).write({"status": "finished", "steps": 9, "minutes": 1.5, "scores": scores})
+        return 0
+
+    return ends
+
+
+def fails(folder: Path) -> int:
+    folder.mkdir(parents=True)
+    RunDir(folder).write({"status": "failed"})
+    rows: list[dict[str, float]] = [
+        {"step": 4, "minutes": 0.5, "val/loss": 7.0},
+        {"step": 6, "minutes": 0.6, "train/loss": 9.0},
+    ]
+    RunDir(folder).metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return 1
+
+
+def is_killed(folder: Path) -> int:
+    folder.mkdir(parents=True)
+    RunDir(folder).write({"status": "running"})
+    return -9
+
+
+def is_refused(folder: Path) -> int:
+    return 2
+
+
+OUTCOMES: dict[int, Any] = {
+    1: fails,
+    2: finishes(0.5),
+    3: finishes(0.25),
+    4: is_killed,
+    5: finishes(0.9, bleu=30.0),
+    6: finishes(0.8, bleu=30.0),
+    7: is_refused,
+    8: finishes(0.1),
+    9: fails,
+}
+"""What comes of a seed; its exit status."""
+
+
+def asked(recipe: Path, folder: Path, *overrides: str, resume: bool = False) -> SeedRequest:
+    return SeedRequest(recipe, overrides, None, folder, resume, None)
+
+
+def silent(text: str) -> None:
+    pass
+
+
+# ------------------------------------------------------------------------------------------- which seeds
+
+
+def test_a_number_and_a_list() -> None:
+    assert seeds_of("3", 1) == [1, 2, 3]
+    assert seeds_of("2", 7) == [7, 8]
+    assert seeds_of("1,2,5", 9) == [1, 2, 5]
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "a", "1,1", "1.5", "123456789"])
+def test_no_seeds(text: str) -> None:
+    with pytest.raises(RunError, match="names no seeds"):
+        seeds_of(text, 1)
+
+
+# ------------------------------------------------------------------------------------------- what comes of them
+
+
+def test_every_seed_is_told_the_failed_too(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+    found, status = train_seeds(asked(recipe, tmp_path / "runs"), "4", silent)
+    assert status == 0
+    assert [(each.seed, each.status, each.steps) for each in found.seeds] == [
+        (1, "failed", 6),
+        (2, "finished", 9),
+        (3, "finished", 9),
+        (4, "failed", 0),
+    ]
+    assert found.seeds[0].scores == {"val/loss": 7.0}
+    assert (found.metric, found.best) == ("val/loss", 3)
+    told = json.loads((tmp_path / "runs" / "seeds.json").read_text())
+    assert told["best"] == 3
+    assert [each["folder"] for each in told["seeds"]] == ["seed-1", "seed-2", "seed-3", "seed-4"]
+
+
+def test_the_best_is_the_best_by_the_runs_metric(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+    early = "training.early_stopping={metric: val/bleu, patience: 9}"
+    found, _ = train_seeds(asked(recipe, tmp_path / "runs", early), "3,5,6", silent)
+    assert (found.metric, found.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
+
+
+def test_a_refusal_ends_all(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+    found, status = train_seeds(asked(recipe, tmp_path / "runs"), "7,8", silent)
+    assert (status, len(commands), list(found.seeds)) == (2, 1, [])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_none_that_finished_is_a_failure(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+    found, status = train_seeds(asked(recipe, tmp_path / "runs"), "1,9", silent)
+    assert (status, found.best, len(found.seeds)) == (1, None, 2)
+
+
+def test_what_has_finished_is_not_done_again(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+    train_seeds(asked(recipe, tmp_path / "runs"), "2,3", silent)
+    found, _ = train_seeds(asked(recipe, tmp_path / "runs", resume=True), "3,8", silent)
+    assert [command[command.index("--run") + 1][-1] for command in commands] == ["2", "3", "8"]
+    assert "--resume" in commands[-1]
+    assert [each.seed for each in found.seeds] == [2, 3, 8]  # all that are in the folder
+    assert found.best == 8
+
+
+def test_a_folder_that_is_not_for_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+    train_seeds(asked(recipe, tmp_path / "runs"), "2,3", silent)
+    with pytest.raises(RunError, match="not empty"):
+        train_seeds(asked(recipe, tmp_path / "runs"), "8,9", silent)
+    with pytest.raises(RunError, match="a run of one seed"):
+        train_seeds(asked(recipe, tmp_path / "runs" / "seed-2", resume=True), "8,9", silent)
+    assert len(commands) == 2
+
+
+def test_a_process_among_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    must_be_alone()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(RunError, match="launcher"):
+        must_be_alone()
+
+
+def test_the_table(recipe: Path, tmp_path: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    found, _ = train_seeds(asked(recipe, tmp_path / "runs"), "3", silent)
+    print_seeds(found, Path("there"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0] == ["seed", "status", "steps", "minutes", "val/loss", "test/loss"]
+    assert lines[2:5] == [
+        ["1", "failed", "6", "0.6", "7.00", "-"],
+        ["2", "finished", "9", "1.5", "0.5", "1.00"],
+        ["3", "finished", "9", "1.5", "0.25", "0.5"],
+    ]
+    assert " ".join(lines[5]) == "The best by val/loss: seed 3."
+
+
+# ------------------------------------------------------------------------------------------- as commands
+
+
+def command(recipe: Path, *words: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    line = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *words]
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
+    process = command(recipe, *SHORT, "--seeds", "1,3", "--run", str(tmp_path / "runs"))
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    train(load(recipe, [*SHORT, "training.seed=3"]), tmp_path / "alone")
+    assert same_weights(tmp_path / "alone", tmp_path / "runs" / "seed-3")
+    assert not same_weights(tmp_path / "runs" / "seed-1", tmp_path / "runs" / "seed-3")
+    assert {each.seed: each.status for each in seed_runs(tmp_path / "runs", "val/loss").seeds} == {
+        1: "finished",
+        3: "finished",
+    }
+    assert "The best by val/loss: seed" in said
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_stops_the_seed_that_trains_and_those_to_come(
+    recipe: Path, tmp_path: Path, number: int, status: int
+) -> None:
+    run = tmp_path / "runs" / "seed-1"
+    process = command(
+        recipe, "training.max_steps=100000", "training.validate_every=50000", "--seeds", "2", "--run", str(run.parent)
+    )
+    for _ in range(3000):
+        if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count("\n") > 1:
+            break
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.1)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == status, said
+    assert "Traceback" not in said
+    assert RunDir(run).read()["status"] == "interrupted"
+    assert list((run / "checkpoints").glob("*.ckpt"))
+    assert not (run.parent / "seed-2").exists()
+    assert json.loads((run.parent / "seeds.json").read_text())["seeds"][0]["status"] == "interrupted"

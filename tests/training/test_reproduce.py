@@ -1,0 +1,375 @@
+"""A run is trained again from its own recipe, and it is told whether the same came of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from composer.atomic_io import sha256_of_file
+from composer.data.tokenizer import Tokenizers
+from composer.errors import ComposerError, RunError
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir
+from composer.training import callback, provenance
+from composer.training.callback import TrainingLoopCallback
+from composer.training.metrics_logger import pace_of
+from composer.training.reproduce import find_original_run
+from composer.training.train import train
+from tests.training.tiny_recipes import same_weights
+
+TEXT = """
+recipe: 1
+name: words
+data:
+  parallel:
+    train: {source: train.en, target: train.de}
+    val: {source: val.en, target: val.de}
+  tokenizer: {unigram: {size: 320}}
+model: {width: 8, dropout: 0.2, encoder: [rnn], decoder: [rnn, {residual: [{cross_attention: {heads: 2}}]}]}
+training: {max_steps: 4, validate_every: 2, tokens_per_batch: 300}
+logging: {wandb: false}
+"""
+
+
+def write_text(folder: Path) -> None:
+    """Some pairs: words, and the same words backwards."""
+    folder.mkdir(parents=True)
+    draw = random.Random(1)
+    for split, count in (("train", 80), ("val", 3)):
+        lines = [" ".join("".join(draw.choices("abcdefgh", k=5)) for _ in range(3)) for _ in range(count)]
+        (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{split}.de").write_text("".join(f"{line[::-1]}\n" for line in lines))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def same_code() -> Iterator[None]:
+    """Whoever edits the code while this runs does not change what is told of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "source", lambda: "5" * 64)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `home/words.yaml`, `home/text/`, and the runs `runs/words` and `runs/later`, begun from it."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("trained")
+    write_text(root / "home" / "text")
+    (root / "home" / "words.yaml").write_text(TEXT)
+    recipe = load(root / "home" / "words.yaml")
+    train(recipe, root / "runs" / "words", data=root / "home" / "text")
+    train(recipe, root / "runs" / "later", data=root / "home" / "text", start_from=root / "runs" / "words")
+    return root
+
+
+@pytest.fixture
+def there(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the two runs, whose data still lie where they lay; the working folder is another."""
+    shutil.copytree(trained / "runs", tmp_path / "kept")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "kept"
+
+
+def recipe_of(run: Path, *overrides: str) -> Recipe:
+    return load(run / "recipe.yaml", overrides)
+
+
+def change(run: Path, **changes: Any) -> None:
+    RunDir(run).update(**changes)
+
+
+def test_a_repeat_ends_with_the_same_weights(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = train(recipe_of(there / "words"))
+    assert outcome.folder == Path("runs/words-repeat")
+    assert same_weights(there / "words", outcome.folder)
+    told = capsys.readouterr().out
+    assert f"repeats {there / 'words'}" in told
+    assert "not as then" not in told
+    assert told.splitlines()[-1] == f"the same weights as {there / 'words'}, to the last bit"
+    was, now = RunDir(there / "words").read(), dict(outcome.record)
+    assert now["repeat_of"]["same"] is True
+    assert all(
+        now[key] == was[key] for key in ("fingerprints", "weights", "tokenizer", "versions", "machine", "scores")
+    )
+    assert (outcome.folder / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
+
+
+class Hare:
+    """A clock that is never as fast twice."""
+
+    runs = 0
+
+    def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
+        Hare.runs += 1
+        self.now, self.pace = before, 0.01 + 0.002 * Hare.runs
+
+    def minutes(self) -> float:
+        self.now += self.pace
+        return self.now
+
+
+IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.7", "training.schedule=cosine")
+
+
+def test_a_budget_in_minutes_is_spent_as_it_was(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learning rate of every step and the last step are those of the run, on a machine that is not as fast."""
+    monkeypatch.setattr(callback, "Clock", Hare)
+    monkeypatch.setattr(Hare, "runs", 0)
+    recipe = load(trained / "home" / "words.yaml", IN_MINUTES)
+    one = train(recipe, tmp_path / "one", data=trained / "home" / "text")
+    other = train(recipe, tmp_path / "other", data=trained / "home" / "text")
+    assert one.record["steps"] != other.record["steps"]  # or this would be no test
+    again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
+    assert again.record["repeat_of"]["same"] is True
+    assert again.record["steps"] == one.record["steps"]
+    assert same_weights(tmp_path / "one", tmp_path / "again")
+    assert pace_of(RunDir(tmp_path / "one").metrics) == pace_of(RunDir(tmp_path / "again").metrics)
+
+
+@pytest.mark.parametrize("cut", [7, 10])
+def test_a_run_in_minutes_that_was_stopped_is_repeated_too(
+    cut: int, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback, "Clock", Hare)
+    monkeypatch.setattr(Hare, "runs", 0)
+    recipe = load(trained / "home" / "words.yaml", IN_MINUTES)
+    text = trained / "home" / "text"
+
+    def stopped(run: Path) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(TrainingLoopCallback, "signal", lambda self: signal.SIGTERM if self.now.step == cut else 0)
+            with pytest.raises(SystemExit):
+                train(recipe if run.name == "one" else recipe_of(tmp_path / "one"), run, data=text)
+
+    stopped(tmp_path / "one")
+    assert train(recipe, tmp_path / "one", data=text, resume=True).record["status"] == "finished"
+    stopped(tmp_path / "again")
+    again = train(recipe_of(tmp_path / "again"), tmp_path / "again", resume=True)
+    assert again.record["repeat_of"]["same"] is True
+
+
+def test_the_tokenizer_of_this_run_is_not_the_same_twice(trained: Path, tmp_path: Path) -> None:
+    """So a repeat must not train its own: with another one the weights would be others."""
+    recipe = load(trained / "home" / "words.yaml", ["data.tokenizer.unigram.size=310"])
+    train(recipe, tmp_path / "other", data=trained / "home" / "text")
+    shutil.copytree(trained / "runs" / "words", tmp_path / "run")
+    shutil.copy(tmp_path / "other" / "tokenizer.json", tmp_path / "run" / "tokenizer.json")
+    with pytest.raises(RunError, match="not the one that the run was trained with"):
+        train(recipe_of(tmp_path / "run"), tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_what_a_repeat_is(there: Path) -> None:
+    run = there / "words"
+    assert find_original_run(recipe_of(run), None, None) is not None
+    assert find_original_run(recipe_of(run, "trainer.enable_progress_bar=false", "name=other"), None, None) is not None
+    assert find_original_run(recipe_of(run, "training.seed=7"), None, None) is None
+    assert find_original_run(recipe_of(run), run, None) is None  # that would be `--resume`
+    assert find_original_run(recipe_of(run), None, there / "later") is None  # it began at random
+    assert find_original_run(recipe_of(there / "later"), None, run) is not None
+    assert find_original_run(recipe_of(there / "later"), None, there / "later") is None
+    shutil.copy(run / "recipe.yaml", there / "alone.yaml")
+    assert find_original_run(load(there / "alone.yaml"), None, None) is None
+    change(run, fingerprints={"model": "", "data": "", "run": ""})  # of an older version
+    assert find_original_run(recipe_of(run), None, None) is None
+
+
+HARMLESS = (
+    "training.workers=1",
+    "name=other",
+    "description=other",
+    "vars={x: 1}",
+    "trainer.accelerator=cpu",
+    "trainer.devices=1",
+    "trainer.num_nodes=1",
+    "trainer.timeout_minutes=5",
+    "trainer.deterministic=true",
+    "trainer.benchmark=true",
+    "trainer.log_every_n_steps=3",
+    "trainer.inference_mode=false",
+    "trainer.detect_anomaly=true",
+    "trainer.enable_progress_bar=false",
+    "trainer.enable_model_summary=true",
+)
+
+
+def test_what_the_fingerprint_leaves_out_changes_no_weight_here(there: Path) -> None:
+    recipe = recipe_of(there / "words", *HARMLESS)
+    outcome = train(recipe, there / "again")
+    assert outcome.record["fingerprints"] == RunDir(there / "words").read()["fingerprints"]
+    assert outcome.record["repeat_of"]["same"] is True
+
+
+def test_what_limits_validation_decides_the_weights(trained: Path, tmp_path: Path) -> None:
+    """So it counts, though it is said under `trainer`: without validations nothing is stopped early."""
+    early = ["training.validate_every=1", "training.early_stopping={patience: 1, min_delta: 100.0}"]
+    steps, says = {}, set()
+    for limit in ("1.0", "0"):
+        recipe = load(trained / "home" / "words.yaml", [*early, f"trainer.limit_val_batches={limit}"])
+        steps[limit] = train(recipe, tmp_path / limit, data=trained / "home" / "text").record["steps"]
+        says.add(recipe.fingerprints["run"])
+    assert steps == {"1.0": 2, "0": 4}
+    assert len(says) == 2
+
+
+def test_it_is_never_written_into_the_run_itself(there: Path) -> None:
+    with pytest.raises(RunError, match="not empty"):
+        train(recipe_of(there / "words"), there / "words")
+    first = train(recipe_of(there / "words"))
+    with pytest.raises(RunError, match="not empty"):
+        train(recipe_of(there / "words"))
+    again = train(recipe_of(first.folder))
+    assert again.folder == Path("runs/words-repeat-2")
+    assert again.record["repeat_of"]["same"] is True
+
+
+def test_other_data_are_told(there: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(trained / "home" / "text", tmp_path / "text")
+    with (tmp_path / "text" / "val.de").open("a") as file, (tmp_path / "text" / "val.en").open("a") as other:
+        file.write("abcde\n")
+        other.write("edcba\n")
+    outcome = train(recipe_of(there / "words"), data=tmp_path / "text")
+    assert "not as then: the data are not those that it was trained on" in capsys.readouterr().out
+    assert outcome.record["repeat_of"]["differs"] == ["the data are not those that it was trained on"]
+    was = RunDir(there / "words").read()["fingerprints"]
+    assert {key for key in was if was[key] != outcome.record["fingerprints"][key]} == {"data", "run"}
+
+
+def test_moved_data_are_asked_for(there: Path, trained: Path, tmp_path: Path) -> None:
+    change(there / "words", data={"folders": []})  # as in a pack
+    with pytest.raises(ComposerError, match="--data DIR"):
+        train(recipe_of(there / "words"))
+    outcome = train(recipe_of(there / "words"), data=trained / "home" / "text")
+    assert outcome.record["repeat_of"]["same"] is True
+
+
+def test_it_begins_with_the_weights_that_the_run_began_with(there: Path, tmp_path: Path) -> None:
+    change(there / "later", start_from=str(tmp_path / "gone"))
+    assert train(recipe_of(there / "later"), tmp_path / "one").record["repeat_of"]["same"] is True  # beside it
+    (there / "words").rename(tmp_path / "moved")
+    with pytest.raises(RunError, match="name the folder of that run with `--from RUN`"):
+        train(recipe_of(there / "later"), tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+    outcome = train(recipe_of(there / "later"), tmp_path / "two", start_from=tmp_path / "moved")
+    assert outcome.record["repeat_of"]["same"] is True
+    assert outcome.record["fingerprints"]["run"] == RunDir(there / "later").read()["fingerprints"]["run"]
+
+
+def test_what_a_run_began_with_counts(trained: Path) -> None:
+    first, later = (RunDir(trained / "runs" / name).read()["fingerprints"] for name in ("words", "later"))
+    assert {key for key in first if first[key] != later[key]} == {"run"}
+
+
+def test_another_machine_is_told_and_may_be_why(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunDir(there / "words")
+    record = run.read()
+    change(
+        run.path,
+        versions={**record["versions"], "torch": "1.0"},
+        machine={**record["machine"], "threads": 99},
+        plug_ins={"odd": {"distribution": "oddities", "version": "2", "sha256": "a" * 64}},
+        source="b" * 64,
+        resumed_with=["threads: 1 there, 2 here"],
+    )
+    weights = load_file(run.weights)
+    name = next(iter(weights))
+    weights[name][0] += 0.5
+    save_file(weights, run.weights)
+    change(run.path, weights=sha256_of_file(run.weights))
+    outcome = train(recipe_of(run.path))
+    told = capsys.readouterr().out
+    for each in (
+        f"torch: 1.0 there, {record['versions']['torch']} here",
+        "threads: 99 there, 1 here",
+        "odd: oddities 2 aaaaaaaaaaaa there, none here",
+        "the code of seqcomposer: bbbbbbbbbbbb there",
+        "it was resumed otherwise, threads: 1 there, 2 here",
+    ):
+        assert f"not as then: {each}" in told
+    last = told.splitlines()[-1]
+    assert last.startswith(
+        f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at most"
+    )
+    assert "torch: 1.0 there" in last
+    assert outcome.record["repeat_of"]["same"] is False
+
+
+def test_a_budget_in_minutes_may_be_why(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = load(trained / "home" / "words.yaml", ["training.max_minutes=0.5"])
+    train(recipe, tmp_path / "run", data=trained / "home" / "text")
+    change(tmp_path / "run", weights="0" * 64)
+    (tmp_path / "run" / "model.safetensors").unlink()
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    train(recipe_of(tmp_path / "run"), tmp_path / "again")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("its budget is in minutes, and how they were spent is no longer known")
+
+
+def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = RunDir(there / "words").read()
+    RunDir(there / "words").write({key: value for key, value in record.items() if key != "weights"})
+    outcome = train(recipe_of(there / "words"))
+    assert "nothing to compare with" in capsys.readouterr().out.splitlines()[-1]
+    assert outcome.record["repeat_of"]["same"] is None
+
+
+class Killed(BaseException):
+    """What a kill is to the code that is running."""
+
+
+@pytest.mark.parametrize("by", ["the same command", "its own recipe"])
+def test_a_killed_repeat_goes_on(there: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    real, left = TrainingLoopCallback.on_train_batch_end, [3]
+
+    def dies(self: TrainingLoopCallback, *given: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        real(self, *given)
+
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
+    with pytest.raises(Killed):
+        train(recipe_of(there / "words"))
+    folder = Path("runs/words-repeat")
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    recipe = recipe_of(there / "words") if by == "the same command" else recipe_of(folder)
+    outcome = train(recipe, None if by == "the same command" else folder, resume=True)
+    assert outcome.folder == folder
+    assert outcome.record["repeat_of"]["same"] is True
+    assert same_weights(there / "words", folder)
+
+
+def test_a_resumed_run_says_what_has_changed(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(there / "words")
+    record = run.read()
+    change(run.path, status="failed", versions={**record["versions"], "torch": "1.0"})
+    outcome = train(recipe_of(run.path), run.path, resume=True)
+    assert outcome.record["resumed_with"] == [f"torch: 1.0 there, {record['versions']['torch']} here"]
+    assert outcome.record["versions"] == record["versions"]
+    assert outcome.record["repeat_of"] is None
+
+
+def test_a_run_of_an_older_version_goes_on(there: Path) -> None:
+    run = RunDir(there / "words")
+    known = dict.fromkeys(("model", "data", "run"), "0" * 64)
+    record = {key: value for key, value in run.read().items() if key not in ("machine", "source", "weights")}
+    run.write({**record, "status": "failed", "fingerprints": known})
+    assert train(recipe_of(run.path), run.path, resume=True).record["status"] == "finished"
+    with pytest.raises(RunError, match=r"`training.seed` was 1 and is 2"):
+        train(recipe_of(run.path, "training.seed=2"), run.path, resume=True)
+
+
+def test_the_own_tokenizer_is_read_once(there: Path) -> None:
+    """The law behind it: what is read again from the file is the very tokenizer."""
+    path = there / "words" / "tokenizer.json"
+    assert Tokenizers.load(path).sha256 == RunDir(there / "words").read()["tokenizer"] == sha256_of_file(path)

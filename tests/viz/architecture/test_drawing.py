@@ -1,0 +1,352 @@
+"""Pictures of architectures: all that is in the plan is in the picture, once, and nothing lies over a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from composer.cli.main import app
+from composer.errors import RunError
+from composer.model.planner import TOKENS, Plan, parameters_of, plan_rows, vocabulary_bounds
+from composer.model.tracing import RecordingBuilder
+from composer.recipe.recipe import Recipe, load
+from composer.viz.architecture.drawing import Drawing, draw
+from composer.viz.architecture.graph import Box, Scene, scene
+from composer.viz.architecture.mermaid import escaped
+from composer.viz.architecture.svg import Picture, picture_of, texts_of
+
+HOME = Path(__file__).parents[3] / "recipes"
+RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+FAMILIES = sorted({path.relative_to(HOME).parts[0] for path in RECIPES})
+SVG = "{http://www.w3.org/2000/svg}"
+Area = tuple[float, float, float, float]
+Point = tuple[float, float]
+
+EVERYTHING = """recipe: 1
+name: everything
+data: {generate: copy}
+model:
+  width: 16
+  output: {tie: [target]}
+  stacks:
+    shared: [{rnn: {cell: gru}}, norm]
+  encoder:
+    - linear: {as: early}
+    - {use: shared}
+    - {use: shared}
+    - {use: {stack: shared, copy: true}}
+    - parallel:
+        branches: {one: [{rnn: {as: deep}}], two: [{parallel: {branches: [[linear], [{add: early}]], merge: max}}]}
+        merge: gate
+  decoder:
+    - residual: {stack: [linear], norm: pre, as: top}
+    - highway: [linear]
+    - recurrent:
+        stack:
+          - add: prev.state
+          - parallel:
+              branches:
+                left: [{cross_attention: {from: encoder.deep}}, {add: input}]
+                right: [{cross_attention: {from: encoder}}, {add: [prev.left, top]}]
+          - rnn: {cell: gru, initial_state: encoder, as: state}
+          - norm
+    - repeat: {times: 2, share: true, stack: [{residual: [{concat: [top, state]}, linear]}]}
+    - add: [left, input]
+"""
+
+
+def planned(recipe: Recipe) -> Plan:
+    """The plan without its costs: they take seconds, and pictures are made of the rest."""
+    builder = RecordingBuilder(recipe)
+    with torch.device("meta"):
+        model = builder.model(vocabulary_bounds(recipe))
+    builder.finish()
+    rows = tuple(plan_rows(builder, model, {}))
+    return Plan(rows, parameters_of(model), 0, 0, TOKENS, vocabulary_bounds(recipe))
+
+
+def everything(folder: Path) -> Recipe:
+    (folder / "everything.yaml").write_text(EVERYTHING, encoding="utf-8")
+    return load(folder / "everything.yaml")
+
+
+def box(made: Scene, ending: str) -> Box:
+    """The only box whose key ends so."""
+    (found,) = [each for each in made.boxes() if each.key.endswith(ending)]
+    return found
+
+
+def check(recipe: Recipe) -> None:
+    """All that must be true of every picture."""
+    plan = planned(recipe)
+    made = scene(recipe, plan)
+    all_of_the_plan(made, plan)
+    picture = picture_of(made)
+    nothing_on_a_text(picture)
+    in_each_other(picture)
+    arrows_meet_their_boxes(picture)
+    drawing = Drawing(made)
+    well_formed(drawing, made)
+    links_known_nodes(drawing.mermaid(), made)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_recipe_is_drawn(family: str) -> None:
+    for path in RECIPES:
+        if path.relative_to(HOME).parts[0] == family:
+            check(load(path))
+
+
+def test_all_kinds_of_block_and_read_at_once(tmp_path: Path) -> None:
+    check(everything(tmp_path))
+
+
+def test_what_leaves_an_encoder_and_what_arrives_beside_it_do_not_meet(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(
+        "recipe: 1\n"
+        "data: {parallel: {train: {image: i, text: s, target: t}}, tokenizer: char}\n"
+        "model:\n"
+        "  width: 6\n"
+        "  encoders: {image: [linear], text: [maxout, maxout]}\n"
+        "  decoder: [maxout, {residual: [{cross_attention: {from: image}}]}, "
+        "{residual: [{cross_attention: {from: text}}]}]\n",
+        encoding="utf-8",
+    )
+    check(load(tmp_path / "two.yaml"))
+
+
+# ------------------------------------------------------------------------------------------- the laws
+
+
+def all_of_the_plan(made: Scene, plan: Plan) -> None:
+    """Every row is a box, once; every read of a row is an arrow between boxes that there are."""
+    rows = [each.row for each in made.boxes() if each.row is not None]
+    assert rows == list(plan.rows)
+    assert len({id(row) for row in rows}) == len(rows)
+    keys = [each.key for each in made.boxes()]
+    assert len(keys) == len(set(keys))
+    readers = {each.key: each.row for each in made.boxes() if each.row is not None}
+    assert {read.maker for read in made.reads} <= set(keys)
+    arrows = sorted((id(readers[read.reader]), read.name) for read in made.reads)
+    assert arrows == sorted((id(row), name) for row in plan.rows for name in row.reads)
+
+
+def nothing_on_a_text(picture: Picture) -> None:
+    """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in the picture."""
+    areas = [text.box for text in picture.texts]
+    assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
+    lines = [each.points for each in picture.lines] + [each.points for each in picture.arrows]
+    for line in lines:
+        for stretch in map(area_of, pairwise(line)):
+            assert not [area for area in areas if overlap(area, stretch)]
+    for text in picture.texts:
+        assert text.box[2] - text.box[0] >= 7.22 * text.scale * sum(len(run.text) for run in text.runs), "too narrow"
+        assert min(text.box) >= 0
+
+
+def overlap(one: Area, other: Area) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def area_of(stretch: tuple[Point, Point]) -> Area:
+    (a, b), (c, d) = stretch
+    assert a == c or b == d, "neither across nor down"
+    return min(a, c) - 0.5, min(b, d) - 0.5, max(a, c) + 0.5, max(b, d) + 0.5
+
+
+def in_each_other(picture: Picture) -> None:
+    """Whatever stands in a box lies in it, and what stands beside it does not overlap."""
+    for placed in picture.figure.all():
+        area = (placed.x, placed.y, placed.x + placed.w, placed.y + placed.h)
+        for each in placed.inner:
+            assert area[0] <= each.x
+            assert each.x + each.w <= area[2]
+            assert area[1] <= each.y
+            assert each.y + each.h <= area[3]
+        for text in texts_of(placed):
+            assert area[0] < text.box[0]
+            assert text.box[2] < area[2]
+            assert area[1] <= text.box[1]
+            assert text.box[3] <= area[3]
+        areas = [(each.x, each.y, each.x + each.w, each.y + each.h) for each in placed.inner]
+        assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
+
+
+def arrows_meet_their_boxes(picture: Picture) -> None:
+    """An arrow begins at the side of who makes and ends at the side of who reads; no two lie on each other."""
+    boxes = {placed.box.key: placed for placed in picture.figure.all()}
+    for route in picture.arrows:
+        reader, (x, y) = boxes[route.read.reader], route.points[-1]
+        assert x in (reader.x, reader.x + reader.w)
+        assert reader.y < y < reader.y + reader.h
+        maker, (x, y) = boxes[route.read.maker], route.points[0]
+        assert maker.x <= x <= maker.x + maker.w
+        assert maker.y < y < maker.y + maker.h
+    ends = {(route.read.reader, route.points[-1]) for route in picture.arrows}
+    for (one, (x, y)), (other, (a, b)) in combinations(ends, 2):
+        assert one != other or x != a or abs(y - b) >= 8
+    kinds = {(each.read.maker, each.read.how, each.read.entering) for each in picture.arrows}
+    for one, other in combinations(kinds, 2):
+        for first in along(picture, one):
+            assert not [second for second in along(picture, other) if covers(first, second)]
+
+
+def along(picture: Picture, kind: tuple[str, str, bool]) -> Iterator[tuple[Point, Point]]:
+    for each in picture.arrows:
+        if (each.read.maker, each.read.how, each.read.entering) == kind:
+            yield from pairwise(each.points)
+
+
+def covers(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
+    """Whether two stretches run along each other, and not only across."""
+    for axis in (0, 1):
+        places = [point[axis] for point in (*one, *other)]
+        if max(places) - min(places) < 1.5:
+            a, b = sorted(point[1 - axis] for point in one)
+            c, d = sorted(point[1 - axis] for point in other)
+            return a < d and c < b
+    return False
+
+
+def well_formed(drawing: Drawing, made: Scene) -> None:
+    """The SVG is XML, tells its name and itself, and has an arrow for each read."""
+    root = ElementTree.fromstring(drawing.svg())
+    assert root.tag == f"{SVG}svg"
+    assert root.findtext(f"{SVG}title") == f"Architecture of {made.name}"
+    assert made.about in str(root.findtext(f"{SVG}desc"))
+    assert len(root.findall(f"{SVG}g[@class='arrow']")) == len(made.reads)
+    assert "http" not in drawing.svg().replace("http://www.w3.org/2000/svg", "")
+
+
+def links_known_nodes(text: str, made: Scene) -> None:
+    """Mermaid's text has a node for each box, every group ends, and every arrow is between nodes that there are."""
+    nodes = re.findall(r"^ +(?:subgraph )?(n\d+)[\[(]", text, re.MULTILINE)
+    assert len(nodes) == len(set(nodes)) >= len(list(made.boxes()))
+    assert text.count("subgraph ") == len(re.findall(r"^ +end$", text, re.MULTILINE))
+    re.findall(r"-->|-\.->|==>", text)
+    links = re.findall(r'^ +(n\d+) (?:-->|-\.->|==>)(?:\|"[^"|]*"\|)? (n\d+)$', text, re.MULTILINE)
+    assert len(links) == len(re.findall(r"-->|-\.->|==>", text))
+    assert {each for link in links for each in link} <= set(nodes)
+
+
+# ------------------------------------------------------------------------------------------- by hand
+
+
+def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
+    made = draw(HOME / "papers/luong2015_input_feeding.yaml").scene
+    loop = box(made, "/loop")
+    assert [each.title for each in loop.inner] == ["concat", "rnn", "cross_attention", "concat", "linear"]
+    told = {(read.maker.split("/")[-1], read.name, read.reader.split("/")[-1], read.how) for read in made.reads}
+    assert told == {
+        ("linear", "prev.attended", "concat", "before"),
+        ("rnn", "encoder.top", "rnn", "memory"),
+        ("memory", "encoder", "cross_attention", "memory"),
+        ("rnn", "top", "concat", "name"),
+    }
+    assert {read.maker.split("/")[0] for read in made.reads if read.how == "memory"} == {"encoder"}
+    picture = picture_of(made)
+    (back,) = [each.points for each in picture.arrows if each.read.how == "before"]
+    assert back[0][1] > back[-1][1], "it leads up again"
+
+
+def test_what_enters_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path) -> None:
+    recipe = everything(tmp_path)
+    made = scene(recipe, planned(recipe))
+    found = {(read.maker.removeprefix("decoder/"), read.entering) for read in made.reads if read.name == "input"}
+    assert found == {("decoder/2/recurrent", True), ("embedding", False)}
+
+
+def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
+    recipe = everything(tmp_path)
+    made = scene(recipe, planned(recipe))
+    used = [each for each in made.boxes() if each.title == "use shared"]
+    assert [[inner.title for inner in each.inner] for each in used] == [["rnn", "norm"], [], []]
+    assert [each.lines for each in used[1:]] == [
+        ("as above, with the same parameters",),
+        ("a copy, parameters of its own",),
+    ]
+
+
+def test_boxes_say_what_the_recipe_says(tmp_path: Path) -> None:
+    recipe = everything(tmp_path)
+    made = scene(recipe, planned(recipe))
+    assert box(made, "3/repeat").title == "repeat \N{MULTIPLICATION SIGN} 2"
+    assert box(made, "3/repeat").lines == ("the same parameters each time",)
+    assert box(made, "2/recurrent/stack/2/rnn").lines == ("gru  initial_state=encoder",)
+    assert box(made, "decoder/0/residual").lines == ("norm=pre",)
+    assert box(made, "decoder/0/residual").name == "top"
+    assert box(made, "output").lines[-1] == "shares its matrix with target"
+    assert [each.join for each in made.boxes() if each.join] == ["gate", "max", "+", "gate", "sum", "+"]
+
+
+def test_what_does_not_read_the_stream_has_no_arrow_from_it() -> None:
+    recipe = load(HOME / "papers/graves2014_lstm.yaml")
+    made = scene(recipe, planned(recipe))
+    blank = box(made, "/blank")
+    assert not blank.hears
+    picture = picture_of(made)
+    (placed,) = [each for each in picture.figure.all() if each.box is blank]
+    assert not [line for line in picture.lines if line.points[-1] == (placed.middle, placed.y)]
+    assert "nothing reads these tokens" in box(made, "decoder/embedding").lines
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+def run(*arguments: object) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text("recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [rnn]}\n", encoding="utf-8")
+    return file
+
+
+def test_mermaid_goes_to_stdout_and_files_are_what_they_are_called(small: Path, tmp_path: Path) -> None:
+    chart = run("draw", small, "model.width=12")
+    assert "12 wide" in chart
+    assert "flowchart TB" in chart
+    kinds = {"svg": "<svg ", "mmd": "%%{init", "md": "# small", "html": "<!DOCTYPE html>"}
+    for kind, beginning in kinds.items():
+        for _ in range(2):  # a picture may be drawn again
+            assert run("draw", small, "model.width=12", "--output", tmp_path / f"x.{kind}").startswith("wrote ")
+        assert (tmp_path / f"x.{kind}").read_text(encoding="utf-8").startswith(beginning)
+    assert (tmp_path / "x.mmd").read_text(encoding="utf-8") == chart
+    assert chart in (tmp_path / "x.md").read_text(encoding="utf-8")
+    assert "<svg " in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["x.png", "x", "nowhere/x.svg", "notes.md", "other.svg"])
+def test_what_cannot_be_drawn_or_would_be_lost_is_refused(small: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.md").write_text("# Mine\n\n```mermaid\nflowchart TB\n```\n\nand what I think of it\n")
+    (tmp_path / "other.svg").write_text("<svg></svg>")
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(RunError) as raised:
+        draw(small).save(tmp_path / name)
+    assert name in raised.value.render()
+    assert before == {each: each.read_bytes() for each in tmp_path.iterdir()}
+
+
+def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(load(small).dump(), encoding="utf-8")
+    (folder / "run.json").write_text('{"vocabularies": {"target": 21}}', encoding="utf-8")
+    assert "target, 21 tokens" in draw(folder).mermaid()
+    assert "target, 21 tokens" not in draw(small).mermaid()
+
+
+def test_a_label_cannot_be_anything_else() -> None:
+    assert escaped('a"] --> b; <i>') == "a#34;] --#62; b#59; #60;i#62;"

@@ -1,0 +1,277 @@
+"""The maps are the weights, with the tokens beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from blocks.core.contract import Record
+from composer.errors import DataError
+from composer.inference.run import open_run
+from composer.model.encoder_decoder import StepInputs
+from composer.viz.attention_maps import LONGEST, Alignment, Attention, alignments, beside, on_top, passes
+from composer.viz.heatmaps import sentence
+from composer.viz.page import attention_page
+from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
+from tests.viz.pages import having, needs_nothing, pixels, read, texts
+
+LINE = "eins zwei drei vier"
+STRICT = 1e-6
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("attention") / "run", ATTENTION)
+
+
+def maps_of(found: Alignment) -> list[ElementTree.Element]:
+    return [each for figure in having(read(attention_page(found)), "map") for each in figure.iter("image")]
+
+
+def test_every_attention_has_its_tokens(run: Path) -> None:
+    opened = open_run(run)
+    (found,) = alignments(opened, [LINE])
+    assert found.texts == {"source": LINE}
+    assert found.written == opened.translate([LINE])[0]
+    source = ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
+    written = opened.tokenizers.tokens("target", found.written)
+    told = {(each.word, each.side): (each.rows, each.columns) for each in found.attentions}
+    assert told == {
+        ("self_attention", "source"): (source, source),
+        ("self_attention", "target"): ([*written, "⟨eos⟩"], ["⟨bos⟩", *written]),
+        ("cross_attention", "target"): ([*written, "⟨eos⟩"], source),
+    }
+    assert [each.block for each in found.attentions] == [
+        "encoder[1].residual[0].self_attention",
+        "decoder[1].residual[0].self_attention",
+        "decoder[2].residual[0].cross_attention",
+    ]
+
+
+def test_rows_sum_to_one_and_nobody_sees_what_comes(run: Path) -> None:
+    (found,) = alignments(open_run(run), [LINE])
+    for each in found.attentions:
+        assert each.weights.shape == (2, len(each.rows), len(each.columns))
+        np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=STRICT)
+    after = found.attentions[1].weights * np.triu(np.ones(found.attentions[1].weights.shape[1:]), 1)
+    assert not after.any()
+
+
+def test_the_weights_are_those_with_which_it_is_written(run: Path) -> None:
+    """The weights, times the values by hand, are what the block reads."""
+    opened = open_run(run)
+    (found,) = alignments(opened, [LINE])
+    (ids,), (answer,) = opened.tokenizers.encode("source", [LINE]), opened.tokenizers.encode("target", [found.written])
+    records: dict[Record, list[torch.Tensor]] = {}
+    with torch.no_grad():
+        opened.model({"source": torch.tensor([[*ids, 2]])}, torch.tensor([[1, *answer]]), StepInputs(records=records))
+    for each, (value,) in zip(found.attentions, records.values(), strict=True):
+        np.testing.assert_allclose(each.weights, value[0].transpose(0, 1).numpy(), atol=STRICT)
+
+
+def test_a_picture_has_the_weights(run: Path) -> None:
+    (found,) = alignments(open_run(run), [LINE])
+    root = read(attention_page(found))
+    needs_nothing(root)
+    drawn = maps_of(found)
+    # what crosses stands first, and is open
+    order = [found.attentions[2], found.attentions[0], found.attentions[1]]
+    weights = [head for each in order for head in each.weights]
+    assert len(drawn) == len(weights) == 6
+    for image, head in zip(drawn, weights, strict=True):
+        assert image.get("width") == str(14 * head.shape[1])
+        np.testing.assert_allclose(1 - pixels(image) / 255, head, atol=0.5 / 255 + STRICT)
+    opened = [each.get("open") for each in having(root, "group")]
+    assert opened == ["open", None, None]
+
+
+def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:
+    (found,) = alignments(open_run(run), [LINE])
+    root = read(attention_page(found))
+    axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
+    order = [found.attentions[2], found.attentions[0], found.attentions[1]]
+    used = [each.get("href", "")[1:] for figure in having(root, "map") for each in figure.iter("use")]
+    for name, attention in zip(used[::2], order, strict=True):
+        assert texts(axes[name], "row") == attention.rows
+        assert texts(axes[name], "column") == attention.columns
+    assert used[::2] == used[1::2]
+
+
+def test_a_map_is_told_in_words() -> None:
+    weights = np.array([[[0.9, 0.1], [0.2, 0.8]]])
+    one = Attention(
+        "decoder[0].cross_attention", "cross_attention", "target", ["ja", "⟨eos⟩"], ["yes", "⟨eos⟩"], weights
+    )
+    root = read(attention_page(Alignment({"source": "yes"}, "ja", [one])))
+    (drawing,) = (each for figure in having(root, "map") for each in figure.iter("svg"))
+    assert drawing.get("aria-label") == "decoder[0].cross_attention, head 1. Most read: ja: yes; ⟨eos⟩: ⟨eos⟩"
+    assert drawing.get("role") == "img"
+
+
+def test_tokens_cannot_become_markup() -> None:
+    rows = ["<script>alert(1)</script>", '"', "&amp;", "\0", "שלום"]
+    one = Attention("<b>", "cross_attention", "target", rows, rows, np.eye(5)[None])
+    root = read(attention_page(Alignment({"source": "<script>"}, "</title>", [one])))
+    assert [each.text for each in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
+    assert texts(root, "row") == ["<script>alert…", '"', "&amp;", "�", "שלום"]
+    assert [each.text for each in root.iter("bdi")] == ["<script>", "</title>"]
+
+
+def test_many_maps_are_small() -> None:
+    """Six blocks of eight heads over thirty tokens, with weights that no packing makes small."""
+    tokens = [f"token{number}" for number in range(30)]
+    weights = np.random.default_rng(0).random((8, 30, 30))
+    blocks = [Attention(f"b[{at}]", "cross_attention", "target", tokens, tokens, weights) for at in range(6)]
+    assert len(sentence(Alignment({}, "", blocks), 0)) < 130_000
+
+
+# ------------------------------------------------------------------------------------------- other models
+
+
+def test_several_encoders(tmp_path: Path) -> None:
+    opened = open_run(made(tmp_path / "run", TWO))
+    (found,) = alignments(opened, ["eins zwei\tdrei"])
+    assert found.texts == {"left": "eins zwei", "right": "drei"}
+    assert [each.columns for each in found.attentions] == [["eins", "zwei", "⟨eos⟩"], ["drei", "⟨eos⟩"]]
+    with pytest.raises(DataError, match=r"--sentence:2:1.*1 text, and the model reads 2: left, right"):
+        alignments(opened, ["eins\tzwei", "eins"], "--sentence")
+
+
+def test_several_memories_at_once(tmp_path: Path) -> None:
+    model = TWO.replace("{cross_attention: {from: left}}", "{cross_attention: {from: [left, right]}}")
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
+    assert found.attentions[0].columns == ["eins", "zwei", "⟨eos⟩", "drei", "⟨eos⟩"]
+
+
+def test_attention_over_branches_reads_branches(tmp_path: Path) -> None:
+    model = """
+encoders: {left: [{rnn: {cell: gru}}], right: [{rnn: {cell: gru}}]}
+decoder:
+  - parallel:
+      merge: attention
+      branches: {a: [{cross_attention: {from: left}}], b: [{cross_attention: {from: right}}]}
+  - rnn: {cell: gru}
+"""
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
+    branches = found.attentions[-1]
+    assert (branches.word, branches.columns) == ("parallel", ["a", "b"])
+    assert branches.weights.shape == (1, len(found.attentions[0].rows), 2)
+    np.testing.assert_allclose(branches.weights.sum(-1), 1.0, atol=STRICT)
+
+
+def test_a_model_without_encoders_reads_the_line(tmp_path: Path) -> None:
+    model = "decoder: [positions, {residual: [{self_attention: {heads: 2}}]}]"
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert (found.texts, found.written) == ({}, LINE)
+    assert [each.rows for each in found.attentions] == [["eins", "zwei", "drei", "vier", "⟨eos⟩"]]
+    (nothing,) = alignments(open_run(made(tmp_path / "other", LANGUAGE)), [LINE])
+    assert list(nothing.attentions) == []
+
+
+def test_fewer_positions_than_tokens_have_numbers(tmp_path: Path) -> None:
+    model = "encoder: [{conv: {kernel: 2, stride: 2}}]\ndecoder: [{cross_attention: {}}, {rnn: {cell: gru}}]"
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert found.attentions[0].columns == [str(number + 1) for number in range(found.attentions[0].weights.shape[2])]
+    assert len(found.attentions[0].columns) < 5
+
+
+def test_each_iteration_is_told(tmp_path: Path) -> None:
+    model = """
+encoder: [{rnn: {cell: gru}}]
+decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]}]}}, {rnn: {cell: gru}}]
+"""
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert [each.block.partition(", ")[2] for each in found.attentions] == ["iteration 1", "iteration 2"]
+
+
+def test_a_stack_with_a_name_is_shown_at_each_use(tmp_path: Path) -> None:
+    model = """
+encoder: [{rnn: {cell: gru}}]
+stacks: {reader: [{residual: [{cross_attention: {heads: 2}}]}]}
+decoder: [{use: reader}, {rnn: {cell: gru}}, {use: reader}]
+"""
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert len(found.attentions) == 2
+    for each in found.attentions:
+        assert each.rows[-1] == "⟨eos⟩"
+        assert each.columns == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
+    assert not np.allclose(found.attentions[0].weights, found.attentions[1].weights)
+
+
+def test_position_by_position_is_the_same(tmp_path: Path) -> None:
+    """With feedback the attention runs once for each position; its map is whole all the same."""
+    model = """
+encoder: [{rnn: {cell: gru}}]
+decoder:
+  - recurrent:
+      stack:
+        - concat: [input, prev.read]
+        - rnn: {cell: gru}
+        - {self_attention: {heads: 2}}
+        - cross_attention: {heads: 2, as: read}
+"""
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    for each in found.attentions:
+        assert each.weights.shape == (2, len(each.rows), len(each.columns))
+        assert each.rows[-1] == "⟨eos⟩"
+        np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=STRICT)
+    here = found.attentions[0]
+    assert here.columns[0] == "⟨bos⟩"
+    assert not np.triu(here.weights, 1).any()
+
+
+def test_what_is_long_is_not_drawn(run: Path) -> None:
+    (found,) = alignments(open_run(run), ["eins " * (LONGEST + 1)])
+    assert (list(found.attentions), found.note) == (
+        [],
+        f"its {LONGEST + 1} tokens are more than the {LONGEST} of a picture",
+    )
+
+
+# ------------------------------------------------------------------------------------------- pieces
+
+
+def causal(length: int) -> torch.Tensor:
+    """Random weights of positions that see themselves and those before. (1, T, H, T)"""
+    scores = torch.randn(1, length, 2, length, generator=torch.Generator().manual_seed(0))
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)[None, :, None]
+    return scores.masked_fill(later, -torch.inf).softmax(-1)
+
+
+@pytest.mark.parametrize("cuts", [[6], [1] * 6, [2, 3, 1], [5, 1]])
+def test_pieces_that_grow(cuts: list[int]) -> None:
+    whole, at, pieces = causal(6), 0, []
+    for length in cuts:
+        at += length
+        pieces.append(whole[:, at - length : at, :, :at])
+    assert torch.equal(beside(pieces), whole[0])
+
+
+@pytest.mark.parametrize("cuts", [[5], [1] * 5, [2, 2, 1]])
+def test_pieces_of_a_window(cuts: list[int]) -> None:
+    """A window of three keeps two slots before its first position, which are empty at first."""
+    whole, at, pieces = causal(5).tril(), 0, []
+    near = (torch.arange(5)[:, None] - torch.arange(5))[None, :, None] < 3
+    whole = torch.where(near, whole, 0.0)
+    slots = torch.cat([torch.zeros(1, 5, 2, 2), whole], 3)
+    for length in cuts:
+        pieces.append(slots[:, at : at + length, :, at : at + length + 2])
+        at += length
+    assert torch.equal(beside(pieces), whole[0])
+
+
+def test_pieces_that_read_the_same() -> None:
+    whole = torch.rand(1, 4, 2, 3)
+    assert torch.equal(on_top([whole[:, :1], whole[:, 1:]]), whole[0])
+
+
+def test_passes_are_told_apart() -> None:
+    one, two = torch.zeros(1, 4, 1, 3), torch.zeros(1, 1, 1, 3)
+    assert [len(each) for each in passes([one, one], [4])] == [1, 1]
+    assert [len(each) for each in passes([two] * 4, [4])] == [4]
+    assert [len(each) for each in passes([two] * 8, [4])] == [4, 4]
+    assert [len(each) for each in passes([one], [7])] == [1]

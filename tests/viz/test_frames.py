@@ -1,0 +1,352 @@
+"""Film strips are the grids, frame by frame, with the tokens above and below."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Context
+from composer.inference.run import Run, open_run
+from composer.model.encoder_decoder import pad_with_blanks
+from composer.viz.attention_maps import LONGEST, Alignment, alignment, alignments
+from composer.viz.frames import CELLS, FRAMES, Film, chosen
+from composer.viz.frames_html import colours, counted, strips, told
+from composer.viz.page import attention_page
+from composer.viz.report import report
+from tests.inference.untrained import WORDS, made
+from tests.viz.pages import having, headings, needs_nothing, read, texts
+from tests.viz.pages import pixels as pixels_of
+
+NEURAL_GPU = """
+encoder: [{grid: {columns: 3, room: 1}}, {repeat: {times: length, share: true, stack: [cgru, cgru]}}, {column: 0}]
+decoder: [aligned]
+"""
+EXTENDED = """
+encoder: [{grid: 2}]
+decoder: [{active_memory: {stack: [{cgru: {with: tape}}]}}, {column: 0}]
+"""
+IN_A_ROW = """
+encoder: [{grid: 3}, cgru, {cgru: {kernel: [1, 1]}}, {column: 0}]
+decoder: [{cross_attention: {}}, {rnn: {cell: gru}}]
+"""
+LINE = "eins zwei drei vier"
+EXACT = 1e-6
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return open_run(made(tmp_path_factory.mktemp("films") / "run", NEURAL_GPU))
+
+
+def film_of(run: Run, line: str = LINE) -> Film:
+    (found,) = alignments(run, [line])
+    (film,) = found.films
+    return film
+
+
+def drawn(images: np.ndarray, **changes: list[str]) -> Film:
+    """A film of these images, with names that tell nothing."""
+    names = {"frames": [f"step {at + 1}" for at in range(len(images))], "read": ["a"] * images.shape[1], "written": []}
+    return Film("encoder[1].cgru", "source", total=len(images), images=images, **(names | changes))  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def by_hand(run: Run, line: str, answer: int) -> Tensor:
+    """Two units after each other, as often as there are positions. -> (F, N, W, D)"""
+    encoder = run.model.readers()["source"]
+    (ids,) = run.tokenizers.encode("source", [line])
+    mask = torch.ones(1, len(ids) + 1, dtype=torch.bool)
+    x, mask = pad_with_blanks(
+        encoder.embedding(torch.tensor([[*ids, 2]])), mask, torch.ones(1, answer, dtype=torch.bool)
+    )
+    s = torch.cat([x[:, :, None], x.new_zeros(1, x.shape[1], 2, x.shape[2])], 2)  # (B, N, W, D)
+    units = [each for each in encoder.modules() if type(each).__name__ == "Cgru"]
+    context, seen = Context(mask[:, :, None].expand(-1, -1, 3), {}, {}), [s[0]]
+    for _ in range(x.shape[1]):
+        for unit in units:
+            s, _ = unit(s, (), context)
+        seen.append(s[0])
+    return torch.stack(seen)
+
+
+def answered(run: Run, line: str, answer: str) -> Alignment:
+    """A sentence with an answer that is given."""
+    (ids,), (written,) = run.tokenizers.encode("source", [line]), run.tokenizers.encode("target", [answer])
+    return alignment(run, {"source": line}, {"source": ids}, written)
+
+
+# ------------------------------------------------------------------------------------------- what is filmed
+
+
+def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
+    (found,) = alignments(run, [LINE])
+    (film,) = found.films
+    answer = len(run.tokenizers.tokens("target", found.written)) + 1
+    assert film.images.shape == (6, 5, 3, 16)
+    np.testing.assert_allclose(film.images, by_hand(run, LINE, answer).numpy(), atol=EXACT)
+    assert film.frames == ["grid", *(f"step {number}" for number in range(1, 6))]
+    assert (film.side, film.total) == ("source", 6)
+    assert film.block == "encoder[1].repeat.stack[1]"
+
+
+def test_what_is_read_stands_above_and_what_is_written_below(run: Run) -> None:
+    (film,) = answered(run, LINE, "acht neun").films
+    assert film.read == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
+    assert film.written == ["acht", "neun", "⟨eos⟩", "·", "·"]
+
+
+def test_blanks_have_no_word(run: Run) -> None:
+    (film,) = answered(run, "eins", "zwei drei vier").films
+    assert film.read == ["eins", "⟨eos⟩", "·", "·"]
+    assert film.written == ["zwei", "drei", "vier", "⟨eos⟩"]
+    assert film.total == 5
+    np.testing.assert_allclose(film.images, by_hand(run, "eins", 4).numpy(), atol=EXACT)
+
+
+def test_outside_of_a_repeat_each_block_has_a_frame(tmp_path: Path) -> None:
+    (found,) = alignments(open_run(made(tmp_path / "run", IN_A_ROW)), [LINE])
+    (film,) = found.films
+    assert (film.frames, film.written) == (["grid", "cgru", "cgru"], [])
+    assert len(found.attentions) == 1
+    assert not film.images[0, :, 1:].any()
+    assert film.images[0, :, 0].all(-1).any()
+    assert not np.allclose(film.images[1], film.images[2])
+
+
+def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(tmp_path: Path) -> None:
+    model = IN_A_ROW.replace("{column: 0}", "{column: 0}, {grid: 2}, cgru, {column: 1}")
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert [(film.total, film.images.shape[2]) for film in found.films] == [(3, 3), (2, 2)]
+
+
+def test_what_stands_beside_the_grid_is_no_frame(tmp_path: Path) -> None:
+    """What a block adds to a grid is not the grid: of a residual, a highway and parallel stacks the sum is filmed."""
+    model = """
+encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]}, conv2d, {column: 0}]
+decoder: [aligned]
+"""
+    opened = open_run(made(tmp_path / "run", model))
+    film = film_of(opened)
+    assert film.frames == ["grid", "residual", "highway", "parallel", "conv2d"]
+    context = Context(torch.ones(1, *film.images.shape[1:3], dtype=torch.bool), {}, {})
+    with torch.no_grad():
+        for at, block in enumerate(opened.model.readers()["source"].stack.inner()[1:5]):
+            x = torch.from_numpy(film.images[at : at + 1])
+            after, _ = block(x, block.start(x, context), context)
+            np.testing.assert_allclose(film.images[at + 1], after[0].numpy(), atol=EXACT)
+
+
+def test_encoders_have_strips_of_their_own(tmp_path: Path) -> None:
+    model = """
+encoders: {left: [{grid: 2}, cgru, {column: 0}], right: [{grid: 2}, cgru, cgru, {column: 0}]}
+decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}]
+"""
+    (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei vier"])
+    assert [(film.side, film.total) for film in found.films] == [("left", 2), ("right", 3)]
+    assert [film.read[:2] for film in found.films] == [["eins", "zwei"], ["drei", "vier"]]
+
+
+def test_a_grid_that_nobody_changes_is_not_filmed(tmp_path: Path) -> None:
+    (found,) = alignments(
+        open_run(made(tmp_path / "run", "encoder: [{grid: 2}, {column: 0}]\ndecoder: [aligned]")), [LINE]
+    )
+    assert list(found.films) == []
+
+
+def test_a_stack_with_a_name_is_filmed_at_each_use(tmp_path: Path) -> None:
+    model = """
+encoder: [{grid: 2}, {use: think}, {use: think}, {column: 0}]
+stacks: {think: [cgru, {cgru: {kernel: [1, 1]}}]}
+decoder: [aligned]
+"""
+    opened = open_run(made(tmp_path / "run", model))
+    film = film_of(opened)
+    first, second, *_ = (each for each in opened.model.encoders.modules() if type(each).__name__ == "Cgru")
+    context = Context(torch.ones(1, *film.images.shape[1:3], dtype=torch.bool), {}, {})
+    with torch.no_grad():
+        for at, unit in enumerate([first, second, first, second]):
+            after, _ = unit(torch.from_numpy(film.images[at : at + 1]), (), context)
+            np.testing.assert_allclose(film.images[at + 1], after[0].numpy(), atol=EXACT)
+    assert (film.total, film.side, film.frames[0]) == (5, "source", "grid")
+
+
+def test_a_stack_of_one_block_is_filmed_at_each_use(tmp_path: Path) -> None:
+    model = """
+encoder: [{grid: 2}, {use: think}, {use: think}, {column: 0}]
+stacks: {think: [cgru]}
+decoder: [aligned]
+"""
+    film = film_of(open_run(made(tmp_path / "run", model)))
+    assert film.frames == ["grid", "cgru", "cgru"]
+    assert not np.allclose(film.images[1], film.images[2])
+
+
+def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
+    opened = open_run(made(tmp_path / "run", EXTENDED))
+    (found,) = alignments(opened, [LINE])
+    written = opened.tokenizers.tokens("target", found.written)
+    (film,) = found.films
+    rows = ["at first", *written, "⟨eos⟩"]
+    assert (film.side, film.frames, film.written) == ("target", rows[: len(film.frames)], [])
+    assert film.total == len(rows)
+    assert film.read[:5] == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
+    assert film.images.shape[1:] == (max(5, film.total - 1), 2, 16)
+    assert film.block == "decoder[0].active_memory"
+    assert not film.images[0, :, 1].any()  # the encoder's grid: the words in the first column
+    ((first, *_),) = opened.tokenizers.encode("source", [LINE])
+    with torch.no_grad():
+        embedded = opened.model.readers()["source"].embedding(torch.tensor(first))
+    np.testing.assert_allclose(film.images[0, 0, 0], embedded.numpy(), atol=EXACT)
+
+
+def test_a_long_film_is_cut_evenly(run: Run) -> None:
+    film = film_of(run, " ".join(WORDS * 4))
+    assert (film.total, len(film.frames)) == (42, FRAMES)
+    assert (film.frames[0], film.frames[-1]) == ("grid", "step 41")
+    assert counted(film) == "24 of 42 frames, evenly chosen"
+    assert counted(film_of(run)) == "6 frames"
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(5, 10), (24, 10), (25, 10), (1000, 10), (1000, 1000), (1000, 10**6), (1, 9)]
+)
+def test_frames_are_few_enough(count: int, size: int) -> None:
+    found = chosen(count, size)
+    assert (found[0], found[-1]) == (0, count - 1)
+    assert found == sorted(set(found))
+    assert len(found) <= min(count, FRAMES)
+    assert len(found) * size <= CELLS or len(found) <= 2
+    if len(found) < count:
+        steps = np.diff(found)
+        assert steps.max() - steps.min() <= 1
+
+
+def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
+    """Its size is part of the question: with a part of the answer the grid would be another."""
+    found = answered(run, "eins", " ".join(["zwei"] * (LONGEST + 1)))
+    assert list(found.films) == []
+    assert found.note == f"its {LONGEST + 1} tokens are more than the {LONGEST} of a picture"
+
+
+# ------------------------------------------------------------------------------------------- how it is drawn
+
+
+def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
+    (found,) = alignments(run, [LINE])
+    root = read(attention_page(found))
+    needs_nothing(root)
+    (figure,) = having(root, "film")
+    wanted = colours(found.films[0].images)
+    images = list(figure.iter("image"))
+    assert len(images) == len(wanted) == 6
+    for image, frame in zip(images, wanted, strict=True):
+        assert frame.shape == (3, 5, 3)
+        np.testing.assert_array_equal(pixels_of(image), frame)
+    assert texts(figure, "row") == found.films[0].frames
+    assert texts(figure, "column") == [*found.films[0].read, *found.films[0].written]
+    heights = [float(image.get("y", "")) for image in images]
+    assert len({round(after - before, 3) for before, after in pairwise(heights)}) == 1
+
+
+def test_a_strip_is_told_in_words() -> None:
+    images = np.zeros((3, 2, 4, 5))
+    images[2:] = 1.0
+    film = drawn(images, read=["a", "⟨eos⟩"], written=["b", "⟨eos⟩"])
+    words = (
+        "encoder[1].cgru: 3 frames; 2 positions by 4 columns. Read: a ⟨eos⟩. Written: b ⟨eos⟩. "
+        "It changes most between step 2 and step 3."
+    )
+    assert told(film) == words
+    (svg,) = (each for each in read(f"<!DOCTYPE html>\n<html>{strips([film])}</html>").iter("svg"))
+    assert (svg.get("role"), svg.get("aria-label")) == ("img", words)
+
+
+def test_tokens_cannot_become_markup() -> None:
+    film = drawn(np.zeros((1, 2, 1, 3)), read=["<b>", "&amp;"], written=["</svg>", "\0"], frames=['"><script>'])
+    root = read(f"<!DOCTYPE html>\n<html>{strips([film])}</html>")
+    assert texts(root, "column") == ["<b>", "&amp;", "</svg>", "\N{REPLACEMENT CHARACTER}"]
+    assert not list(root.iter("script"))
+
+
+def test_the_largest_strip_is_small() -> None:
+    """Numbers that no packing makes small, as many as may be drawn."""
+    images = np.random.default_rng(0).normal(size=(20, 100, 4, 8))
+    assert images[..., 0].size == CELLS
+    assert len(strips([drawn(images)])) < 60_000
+
+
+# ------------------------------------------------------------------------------------------- colours
+
+
+def test_equal_vectors_have_equal_colours_and_others_others() -> None:
+    kinds = np.random.default_rng(1).normal(size=(6, 10))
+    places = np.random.default_rng(2).integers(6, size=(4, 7, 3))
+    found = colours(kinds[places]).swapaxes(1, 2)  # (F, N, W, 3)
+    seen = [{tuple(colour) for colour in found[places == kind].tolist()} for kind in range(6)]
+    assert [len(each) for each in seen] == [1] * 6
+    assert len(set().union(*seen)) == 6
+
+
+def test_two_vectors_lie_on_both_sides_of_grey() -> None:
+    images = np.array([[[[1.0, 5.0], [3.0, 1.0]]]])
+    (first, second) = colours(images)[0, :, 0].astype(int)
+    np.testing.assert_allclose(first + second, 255, atol=1)
+    assert len(set(first)) == len(set(second)) == 1  # they differ along one direction, which is light
+    assert first[0] != second[0]
+
+
+def test_the_first_direction_is_light() -> None:
+    """A grid that changes along a line, with little beside it, is light and dark in the order of the line."""
+    line = np.linspace(-1.0, 1.0, 9)[None, :, None, None] * np.array([0.6, 0.8])
+    found = colours(line)[0, 0].astype(int)  # (N, 3)
+    assert (found == found[:, :1]).all()
+    assert len(set(np.sign(np.diff(found[:, 0])).tolist()) - {0}) == 1
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 40])
+def test_grids_of_any_width_have_colours(width: int) -> None:
+    images = np.random.default_rng(3).normal(size=(3, 4, 2, width))
+    found = colours(images)
+    assert (found.shape, found.dtype) == ((3, 2, 4, 3), np.uint8)
+    assert len(np.unique(found.reshape(-1, 3), axis=0)) > 4
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30, 0.1, -7.0])
+def test_a_grid_of_one_vector_is_grey(value: float) -> None:
+    images = np.full((2, 3, 3, 7), value)
+    images = images * (1 + 1e-7 * np.random.default_rng(0).normal(size=images.shape))  # as rounding leaves it
+    assert np.abs(colours(images).astype(int) - 128).max() <= 1
+
+
+def test_what_is_no_number_is_drawn() -> None:
+    images = np.random.default_rng(0).normal(size=(1, 3, 2, 4))
+    images[0, 0, 0] = np.nan
+    images[0, 1, 1, 0] = np.inf
+    assert colours(images).shape == (1, 2, 3, 3)
+
+
+# ------------------------------------------------------------------------------------------- on the page
+
+
+def test_the_page_has_the_films_and_says_what_they_are(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run", NEURAL_GPU)
+    page = report(folder)
+    found = read(page)
+    assert headings(found) == ["BLEU by source length", "Translations", "Mental image", "Architecture", "Recipe"]
+    needs_nothing(found)
+    (section,) = (each for each in found.iter("section") if each.get("id") == "films")
+    assert len(having(section, "film")) == len(having(section, "sentence")) == 3
+    assert [each.get("open") for each in having(section, "sentence")] == ["open", None, None]
+    assert "equal vectors have equal colours" in "".join(section.itertext())
+    assert page.stat().st_size < 300_000
+
+
+def test_maps_and_films_stand_beside_each_other(tmp_path: Path) -> None:
+    found = read(report(made(tmp_path / "run", IN_A_ROW), sentences=[LINE]))
+    assert headings(found)[2:4] == ["Alignments", "Mental image"]
+    assert len(having(found, "film")) == len(having(found, "map")) == 1

@@ -1,0 +1,149 @@
+"""Pictures of memories: their weights and the names of their axes, in words too, on a page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from composer.inference.run import open_run
+from composer.recipe.recipe import load
+from composer.training.train import train
+from composer.training.wandb_logger import WandbLogger
+from composer.viz.attention_maps import Alignment, alignments
+from composer.viz.heatmaps import shortened
+from composer.viz.memory import Memory, Panel, Table
+from composer.viz.memory_html import HIGH, TOLD, height, label, weightings
+from composer.viz.page import attention_page
+from composer.viz.report import report
+from tests.inference.untrained import made
+from tests.training.tiny_recipes import TINY
+from tests.viz.pages import having, needs_nothing, pixels, read, texts
+
+NTM = """
+encoder: [{rnn: {cell: gru}}, {ntm: {slots: 40, slot_width: 8, read_heads: 2, as: it}}]
+decoder: [{rnn: {cell: gru}}, {ntm: {slots: 40, slot_width: 8, read_heads: 2, initial_state: {copy: encoder.it}}}]
+"""
+LINE = "eins zwei drei vier"
+LEVEL = 0.5 / 255 + 1e-6
+
+
+def test_a_picture_has_the_weights_and_the_names_of_its_axes(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", NTM))
+    (found,) = alignments(run, [LINE])
+    root = read(attention_page(found))
+    needs_nothing(root)
+    panels = [panel for line in found.memories[0].panels for panel in line]
+    axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
+    figures = having(root, "map")
+    assert texts(root, "map") == [panel.title for panel in panels]
+    for figure, panel in zip(figures, panels, strict=True):
+        (image,), (used,), (drawing,) = (list(figure.iter(kind)) for kind in ("image", "use", "svg"))
+        np.testing.assert_allclose(1 - pixels(image) / 255, panel.values, atol=LEVEL)
+        named = axes[used.get("href", "")[1:]]
+        assert texts(named, "row") == [shortened(row) for row in panel.rows]
+        assert texts(named, "column") == [shortened(column) for column in panel.columns]
+        assert (drawing.get("role"), drawing.get("aria-label")) == ("img", label(panel))
+    assert len(axes) == 2
+
+
+def test_nothing_is_white_and_one_is_full() -> None:
+    panel = Panel("stack 1", ["top", "1 below"], ["a", "b"], np.array([[1.0, 0.0], [-1.0, -0.5]]), low=-1.0)
+    root = read(attention_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
+    (figure,) = having(root, "map")
+    (image,) = figure.iter("image")
+    np.testing.assert_allclose(1 - pixels(image) / 255, [[1.0, 0.5], [0.0, 0.25]], atol=LEVEL)
+    assert (figure.get("data-white"), figure.get("data-between")) == ("-1", " at ")
+
+
+def test_many_rows_are_low_and_not_all_of_them_are_named() -> None:
+    rows = [f"slot {at}" for at in range(128)]
+    panel = Panel("write head 1", rows, ["a", "b"], np.eye(128)[:, :2])
+    root = read(attention_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
+    (image,) = (each for figure in having(root, "map") for each in figure.iter("image"))
+    assert float(image.get("height", "")) <= HIGH
+    shown = [each for each in having(root, "row") if "unseen" not in each.get("class", "").split()]
+    places = [float(each.get("y", "")) for each in shown]
+    assert min(np.diff(places)) >= 11
+    assert len(having(root, "row")) == 128
+    assert height(5) == 14.0
+
+
+def test_a_map_is_told_in_words() -> None:
+    panel = Panel("encoder: read", ["slot 3", "slot 4"], ["a", "⟨eos⟩"], np.array([[0.9, 0.1], [0.1, 0.8]]))
+    assert label(panel) == "encoder: read. Largest at each moment: a: slot 3; ⟨eos⟩: slot 4"
+    many = Panel("read", ["slot 0"], ["a"] * (TOLD + 3), np.ones((1, TOLD + 3)))
+    assert label(many).endswith("; and 3 more")
+
+
+def test_a_table_is_the_darker_the_more_is_read() -> None:
+    table = Table(
+        "a → b",
+        "what is read",
+        ["x", "y", "z"],
+        ["hop 1"],
+        [["1.00"], ["0.42"], [""]],
+        np.array([[1.2], [0.42], [-0.1]]),
+    )
+    root = read(attention_page(Alignment({}, "", [], memories=[Memory(["b"], "", tables=[table])])))
+    assert [each.get("class") for row in root.iter("tr") for each in list(row)[1:]] == [
+        "number",
+        "number s10",
+        "number s4",
+        "number",
+    ]
+
+
+def test_tokens_cannot_become_markup() -> None:
+    bad = ["<script>1", '"', "&amp;"]
+    panel = Panel("<b>", bad, bad, np.eye(3))
+    table = Table("<i>", "</table>", bad, bad, [bad] * 3, np.eye(3))
+    root = read(attention_page(Alignment({}, "", [], memories=[Memory(["<u>"], "", "<p>", [[panel]], [table])])))
+    assert texts(root, "row") == bad
+    assert [each.text for each in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
+    assert not [*root.iter("b"), *root.iter("i"), *root.iter("u")]
+
+
+def test_the_largest_picture_is_small() -> None:
+    """As many positions as may be drawn over many slots, with weights that no packing makes small."""
+    noise = np.random.default_rng(0).random((128, 100))
+    rows, columns = [f"slot {at}" for at in range(128)], ["01101001"] * 100
+    panels = [[Panel(f"{part}: {kind}", rows, columns, noise) for part in "ab"] for kind in "cd"]
+    assert len(weightings([Memory(["b"], "", panels=panels)], 0)) < 130_000
+
+
+# ------------------------------------------------------------------------------------------- on the page
+
+
+def test_the_page_says_what_is_seen_once(tmp_path: Path) -> None:
+    page = report(made(tmp_path / "run", NTM))
+    root = read(page)
+    needs_nothing(root)
+    (section,) = (each for each in root.iter("section") if each.get("id") == "memories")
+    assert not [each for each in root.iter("section") if each.get("id") == "alignments"]
+    assert "".join(section.itertext()).count("Slots stand below each other") == 1
+    assert [each.get("open") for each in having(section, "sentence")] == ["open", None, None]
+    names = [each.get("id") for each in section.iter("g") if each.get("id")]
+    assert len(names) == len(set(names)) == 6
+    assert page.stat().st_size < 300_000
+
+
+def test_maps_of_attention_and_of_memories_have_axes_of_their_own(tmp_path: Path) -> None:
+    model = "encoder: [rnn]\ndecoder: [{cross_attention: {}}, {ntm: {slots: 9}}]"
+    root = read(report(made(tmp_path / "run", model), sentences=[LINE]))
+    names = [each.get("id") for each in root.iter("g") if each.get("id")]
+    assert len(names) == len(set(names)) == 2
+    assert len([*root.iter("section")]) == len({each.get("id") for each in root.iter("section")})
+
+
+def test_a_memory_without_attention_goes_to_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages))
+    monkeypatch.setattr(WandbLogger, "is_on", True)
+    before, after = TINY.split("  encoder:")[0], TINY.split("  output:")[1].partition("\n")[2]
+    stacks = "  encoder: [{ntm: {slots: 9, as: m}}]\n  decoder: [{ntm: {slots: 9, initial_state: {copy: encoder.m}}}]"
+    (tmp_path / "tiny.yaml").write_text(f"{before}{stacks}\n{after}", encoding="utf-8")
+    train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
+    (pages,) = given
+    assert [len(having(read(page), "map")) for page in pages] == [4, 4, 4]

@@ -1,0 +1,102 @@
+"""The pictures that W&B is given at the end of a training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.evaluation.evaluate import evaluate
+from composer.inference.run import open_run
+from composer.recipe.recipe import load
+from composer.training import finalize
+from composer.training.train import train
+from composer.training.wandb_logger import WandbLogger
+from composer.viz.attention_maps import alignments
+from composer.viz.page import attention_page
+from tests.training.tiny_recipes import TINY
+from tests.viz.pages import having, needs_nothing, read
+
+
+def test_they_are_recorded(trained: Path) -> None:
+    pages = sorted(trained.glob("wandb/offline-run-*/files/media/html/*.html"))
+    run = open_run(trained)
+    from composer.data.load import load_data
+
+    lines = list(load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).pairs["test"].sides["source"][:3])
+    assert {page.read_text(encoding="utf-8") for page in pages} == {
+        attention_page(each) for each in alignments(run, lines)
+    }
+    for page in pages:
+        needs_nothing(read(page))
+        assert len(having(read(page), "map")) == 2
+    (file,) = trained.glob("wandb/offline-run-*/*.wandb")
+    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "alignments" in text
+    assert "bleu_by_source_length" in text
+    (table,) = trained.glob("wandb/offline-run-*/files/media/table/bleu_by_source_length_table_*.table.json")
+    known = evaluate(trained)
+    assert json.loads(table.read_text())["data"] == [
+        [row["words"], row["lines"], row["bleu"]] for row in known["test/bleu_by_source_length"]
+    ]
+    (table,) = trained.glob("wandb/offline-run-*/files/media/table/accuracy_by_source_length_table_*.table.json")
+    assert json.loads(table.read_text())["data"] == [
+        [row["tokens"], row["lines"], row["exact_match"]] for row in known["test/accuracy_by_length"]
+    ]
+
+
+def test_a_grid_without_attention_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages))
+    monkeypatch.setattr(WandbLogger, "is_on", True)
+    before, after = TINY.split("  encoder:")[0], TINY.split("  output:")[1].partition("\n")[2]
+    stacks = "  encoder: [{grid: {columns: 2, room: 1}}, {repeat: {times: length, share: true, stack: [cgru]}}, column]"
+    recipe = f"{before}{stacks}\n  decoder: [aligned]\n{after}"
+    (tmp_path / "tiny.yaml").write_text(recipe, encoding="utf-8")
+    train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
+    (pages,) = given
+    assert [len(having(read(page), "film")) for page in pages] == [1, 1, 1]
+    for page in pages:
+        needs_nothing(read(page))
+
+
+def test_trouble_with_a_picture_does_not_stop_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_torn(*_: Any) -> None:
+        raise RuntimeError("the picture\nis torn")
+
+    monkeypatch.setattr(finalize, "alignments", is_torn)
+    monkeypatch.setattr(WandbLogger, "is_on", True)
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    done = train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
+    assert done.record["status"] == "finished"
+    assert "no pictures for Weights & Biases: the picture is torn" in capsys.readouterr().out
+
+
+def test_without_a_test_part_the_validation_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[list[str], list[dict[str, Any]]]] = []
+    monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append((pages, lengths)))
+    monkeypatch.setattr(WandbLogger, "is_on", True)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("a b\nb a c\nc c\n" * 10, encoding="utf-8")
+    files = "parallel: {train: {source: a.txt, target: b.txt}, val: {source: a.txt, target: b.txt}}"
+    generated = next(line for line in TINY.splitlines() if "generate:" in line).strip()
+    (tmp_path / "tiny.yaml").write_text(TINY.replace(generated, files), encoding="utf-8")
+    train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
+    ((pages, lengths),) = given
+    assert len(pages) == 3
+    assert [(row["words"], row["lines"]) for row in lengths] == [("1-10", 30)]
+
+
+def test_without_wandb_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(finalize, "alignments", lambda *told: drawn.append(told))
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
+    assert drawn == []

@@ -1,0 +1,367 @@
+"""The page of a run: what stands on it, and what does not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.cli import main
+from composer.data.sources import open_pairs
+from composer.errors import DataError, RecipeError, RunError
+from composer.evaluation.evaluate import evaluate
+from composer.inference.run import open_run
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.viz.charts import number
+from composer.viz.frames import spaced
+from composer.viz.report import report
+from composer.viz.report_sections import points
+from tests.inference.untrained import LANGUAGE, TWO, made
+from tests.viz.pages import having, headings, needs_nothing, read, texts
+
+ALL = [
+    "Learning curves",
+    "Accuracy by source length",
+    "Translations",
+    "Alignments",
+    "In the course of training",
+    "Architecture",
+    "Recipe",
+]
+
+
+def facts(page: Any) -> dict[str, str]:
+    (told,) = having(page, "facts")
+    words = ["".join(each.itertext()) for each in told.iter() if each.tag in ("dt", "dd")]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def changed(run: Path, **changes: Any) -> None:
+    RunDir(run).update(**changes)
+
+
+@pytest.fixture(scope="module")
+def page(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return read(report(trained, output=tmp_path_factory.mktemp("page") / "page.html"))
+
+
+def test_the_page_holds_all_parts(page: Any) -> None:
+    assert headings(page) == ALL
+    links = [each.get("href", "")[1:] for nav in page.iter("nav") for each in nav]
+    assert links == [each.get("id") for each in page.iter("section")]
+    needs_nothing(page)
+
+
+def test_only_its_own_script_may_run(page: Any) -> None:
+    (policy,) = (each.get("content", "") for each in page.iter("meta") if each.get("http-equiv"))
+    (script,) = ("".join(each.itertext()) for each in page.iter("script"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none';")
+    assert policy.endswith(f"script-src 'sha256-{digest}'")
+
+
+def test_the_head_is_what_the_run_says(page: Any, trained: Path) -> None:
+    record = json.loads((trained / "run.json").read_text())
+    told = facts(page)
+    assert "".join(next(page.iter("h1")).itertext()) == "tinyfinished"
+    assert told["parameters"] == f"{record['parameters']:,}"
+    assert (told["seed"], told["steps"], told["training pairs"]) == ("1", "12", "90")
+    assert told["weights on this page"] == "the final weights"
+    assert f"{record['scores']['test/loss']:.4g}" in texts(page, "number")
+    assert f"{record['scores']['val/bleu']:.2f}" in texts(page, "number")
+
+
+def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
+    titles = [each.text for chart in having(page, "chart") for each in chart.iter("b")]
+    assert titles == [
+        "Loss",
+        "Perplexity",
+        "BLEU and chrF",
+        "Accuracy",
+        "Learning rate",
+        "Accuracy on test, by words of the source",
+    ]
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    dots = [each.text for chart in having(page, "chart")[:1] for dot in having(chart, "dot") for each in dot]
+    wanted = [(f"{name} ", row["step"]) for name in ("train/loss", "val/loss") for row in rows if name in row]
+    assert len(dots) == len(wanted)
+    for dot, (name, step) in zip(dots, wanted, strict=True):
+        assert dot.startswith(name)
+        assert dot.endswith(f"step {step}")
+
+
+def test_translations_are_those_of_the_run(page: Any, trained: Path) -> None:
+    run = open_run(trained)
+    listed, _ = having(page, "samples")
+    told = ["".join(each.itertext()) for each in listed.iter("dd")]
+    assert len(told) == 8 * 3  # all of the test part
+    assert told[2::3] == run.translate(told[::3])
+    assert {each.get("dir") for each in listed.iter("dd")} == {"auto"}
+
+
+def test_what_training_measured_is_not_measured_again(copy: Path) -> None:
+    known = json.loads((copy / "run.json").read_text())["by_length"]
+    assert known["test"] == evaluate(copy)["test/accuracy_by_length"]
+    changed(copy, by_length={"test": [{"tokens": 400, "lines": 7, "exact_match": 0.99}]})
+    assert accuracies(read(report(copy))) == ["exact match 0.99 at length 400"]
+    assert accuracies(read(report(copy, data=copy.parent))) == as_dots(known["test"])
+    (copy / "model.safetensors").unlink()
+    assert len(accuracies(read(report(copy)))) == 2 * len(known["test"])
+
+
+def accuracies(page: Any) -> list[str | None]:
+    """What the dots of the chart of accuracies tell."""
+    (section,) = (each for each in page.iter("section") if each.get("id") == "accuracy")
+    return [each.text for dot in having(section, "dot") for each in dot]
+
+
+def as_dots(rows: list[dict[str, Any]]) -> list[str]:
+    """What they should tell of these rows."""
+    names = {"exact_match": "exact match", "in_place": "words in place"}
+    return [f"{told} {number(row[name])} at length {row['tokens']}" for name, told in names.items() for row in rows]
+
+
+def test_texts_have_bleu_by_length(gru: Path, tmp_path: Path) -> None:
+    found = read(report(gru, output=tmp_path / "page.html"))
+    assert "BLEU by source length" in headings(found)
+    measured = evaluate(gru)["test/bleu_by_source_length"]
+    assert texts(found, "above") == [f"{row['bleu']:.1f}" for row in measured]
+    copied = Path(shutil.copytree(gru, tmp_path / "run"))
+    changed(copied, by_length={"test": [{"words": "51+", "lines": 7, "bleu": 99.0}]})
+    found = read(report(copied))
+    assert (texts(found, "above"), texts(found, "foot")[-2:]) == (["99.0"], ["51+", "n=7"])
+
+
+def test_sentences_of_each_length_are_counted(copy: Path) -> None:
+    rows = [
+        {"tokens": length, "lines": lines, "exact_match": 0.5, "in_place": 0.75}
+        for length, lines in ((100, 1000), (20, 1000), (40, 9))
+    ]
+    changed(copy, by_length={"test": rows})
+    found = read(report(copy))
+    assert accuracies(found) == as_dots(sorted(rows, key=lambda row: row["tokens"]))
+    (section,) = (each for each in found.iter("section") if each.get("id") == "accuracy")
+    assert "9 to 1,000 sentences of each length" in "".join(section.itertext())
+
+
+def test_a_curriculum_is_among_the_curves(copy: Path) -> None:
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 13, "train/level": 6, "train/sequence_error": 0.25}\n{"step": 14, "train/level": 7}\n')
+    found = read(report(copy))
+    told = [each.text for dot in having(found, "dot") for each in dot]
+    assert {"train/level 6 at step 13", "train/level 7 at step 14", "train/sequence_error 0.25 at step 13"} <= set(told)
+
+
+def test_another_split_is_measured(trained: Path, tmp_path: Path) -> None:
+    found = read(report(trained, split="val", output=tmp_path / "page.html"))
+    assert "Accuracy on val, by words of the source" in [each.text for each in found.iter("b")]
+    assert accuracies(found) == as_dots(evaluate(trained, "val")["val/accuracy_by_length"])
+
+
+def test_translations_made_in_training_are_shown(page: Any, trained: Path) -> None:
+    (section,) = (each for each in page.iter("section") if each.get("id") == "training")
+    first = next(section.iter("dl"))
+    rows = {name.text: text.text or "" for name, text in zip(first.iter("dt"), first.iter("dd"), strict=True)}
+    assert list(rows) == ["source", "reference", *(f"step {step}" for step in range(2, 13, 2))]
+    tables = trained.glob("wandb/*-run-*/files/media/table/samples*")
+    found = [json.loads(each.read_text())["data"][0] for each in tables]
+    assert {name: rows[name] for name in rows if "step" in name} == {
+        f"step {step}": written for step, _, _, written in found
+    }
+
+
+def test_asked_sentences_are_drawn(trained: Path, tmp_path: Path) -> None:
+    found = read(report(trained, sentences=["a b c", "<b>"], output=tmp_path / "page.html"))
+    told = ["".join(each.itertext()) for each in having(found, "sentence") for each in list(each)[:1]]
+    assert [each.split(" → ")[0] for each in told] == ["a b c", "<b>"]
+
+
+def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) -> None:
+    text = (copy / "recipe.yaml").read_text(encoding="utf-8")
+    (copy / "recipe.yaml").write_text(text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8")
+    found = read(report(copy))
+    listed, _ = having(found, "samples")
+    assert {len(each.text.split()) for each in list(listed.iter("dd"))[::3] if each.text} == {40}
+    told = ["".join(each.itertext()).split(" → ")[0] for sentence in having(found, "sentence") for each in sentence[:1]]
+    recipe = load(copy / "recipe.yaml")
+    assert told == list(open_pairs(recipe, "val", []).sides["source"][:3])
+
+
+# ------------------------------------------------------------------------------------------- text from anywhere
+
+
+def test_text_cannot_become_markup(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", tokenizer="char")
+    nasty = [
+        "<script>alert(1)</script>",
+        "</dd></dl><h2>&lt;",
+        '" onload="x',
+        "\0\x1b[31m",
+        "שלום <b>עולם",
+        "\u202e abc",
+    ]
+    lines = [nasty[at % len(nasty)] for at in range(12)]
+    for side in ("0", "1"):
+        (tmp_path / "data" / f"test.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    changed(run, name="<i>", commit="<i>", git={"commit": "<script>"}, status="<b>", versions={"<a>": "<b>"})
+    found = read(report(run))
+    needs_nothing(found)
+    (listed,) = having(found, "samples")
+    assert ["".join(each.itertext()) for each in listed.iter("dd")][:3:3] == nasty[:1]
+    assert len(list(found.iter("script"))) == 1
+    assert headings(found) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
+
+
+# ------------------------------------------------------------------------------------------- runs of all kinds
+
+
+def test_a_run_that_goes_on_is_told_by_its_checkpoint(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    record = json.loads((copy / "run.json").read_text())
+    late = {"scores", "by_length", "steps", "epochs", "minutes", "ended", "kept"}
+    RunDir(copy).write({name: value for name, value in record.items() if name not in late} | {"status": "running"})
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 14, "train/loss": null}\n{"step": 16, "tra')
+    found = read(report(copy))
+    assert headings(found) == ALL
+    told = facts(found)
+    assert told["weights on this page"] == "the checkpoint after 12 steps"
+    assert told["steps"] == "14"
+    assert having(found, "finished") == []
+    assert texts(found, "number")  # the scores of the last validation
+
+
+def test_a_run_without_any_weights_has_its_curves(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    shutil.rmtree(copy / "checkpoints")
+    found = read(report(copy))
+    assert headings(found) == ["Learning curves", "In the course of training", "Architecture", "Recipe"]
+    assert texts(found, "note") == [
+        "No translations and no alignments: the run has neither final weights nor a checkpoint."
+    ]
+    with pytest.raises(RunError, match="`--sentence` needs weights"):
+        report(copy, sentences=["a"])
+
+
+def test_a_run_that_has_just_begun(copy: Path) -> None:
+    for name in ("model.safetensors", "metrics.jsonl"):
+        (copy / name).unlink()
+    for name in ("checkpoints", "wandb"):
+        shutil.rmtree(copy / name)
+    changed(copy, status="running", scores={})
+    assert headings(read(report(copy))) == ["Architecture", "Recipe"]
+
+
+def test_a_damaged_checkpoint_is_passed_over(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    (copy / "checkpoints" / "step-00000012.ckpt").write_bytes(b"no")
+    assert facts(read(report(copy)))["weights on this page"] == "the checkpoint after 10 steps"
+
+
+def test_without_its_data_a_run_has_no_translations(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    shutil.rmtree(tmp_path / "data")
+    found = read(report(run, sentences=["eins zwei"]))
+    assert headings(found) == ["Alignments", "Architecture", "Recipe"]
+    (note,) = texts(found, "note")
+    assert note.startswith("No translations of data: ")
+    assert "test.0" in note
+    assert headings(read(report(run))) == ["Architecture", "Recipe"]
+    for asked in ({"split": "test"}, {"data": tmp_path}):
+        with pytest.raises(DataError, match=r"test\.0"):
+            report(run, **asked)
+
+
+def test_data_are_found_where_they_are_said_to_be(gru: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(gru.parent / "data", tmp_path / "data")
+    (data / "test.0").write_text("zehn\n" * 12, encoding="utf-8")
+    (listed,) = having(read(report(gru, data=data, output=tmp_path / "page.html")), "samples")
+    assert next(each.text for each in listed.iter("dd")) == "zehn"
+
+
+def test_a_model_without_encoders_goes_on(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", LANGUAGE)
+    found = read(report(run))
+    assert headings(found) == ["Continuations", "Alignments", "Architecture", "Recipe"]
+    (listed,) = having(found, "samples")
+    names = [each.text for each in listed.iter("dt")]
+    beginning, reference, written = ([each.text or "" for each in listed.iter("dd")][at::3] for at in range(3))
+    assert names[:3] == ["beginning", "reference", "written"]
+    assert all(text.startswith(start) for text, start in zip(reference, beginning, strict=True))
+    assert written == open_run(run).translate(beginning)
+
+
+def test_two_encoders_have_two_sources(tmp_path: Path) -> None:
+    found = read(report(made(tmp_path / "run", TWO)))
+    (listed,) = having(found, "samples")
+    assert [each.text for each in listed.iter("dt")][:4] == ["left", "right", "reference", "translation"]
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run folder"):
+        report(tmp_path)
+    with pytest.raises(RunError, match="not a run folder"):
+        report(tmp_path / "nothing")
+
+
+def test_a_split_that_is_not_there_is_refused(gru: Path) -> None:
+    for split in ("val", "tset"):
+        with pytest.raises(RunError, match=f"no data called `{split}`"):
+            report(gru, split=split)
+    assert not (gru / "report.html").exists()
+
+
+def test_a_broken_run_is_refused(copy: Path) -> None:
+    (copy / "recipe.yaml").write_text("recipe: 1\n", encoding="utf-8")
+    with pytest.raises(RecipeError):
+        report(copy)
+
+
+def test_only_a_report_is_overwritten(copy: Path, tmp_path: Path) -> None:
+    before = (copy / "model.safetensors").read_bytes()
+    for place in (copy / "model.safetensors", tmp_path, tmp_path / "none" / "page.html"):
+        with pytest.raises(RunError, match="the report cannot be written"):
+            report(copy, output=place)
+    assert (copy / "model.safetensors").read_bytes() == before
+    first = report(copy)
+    assert first == copy / "report.html"
+    assert report(copy) == first
+
+
+def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.html"
+    with pytest.raises(SystemExit) as left:
+        main.main(["report", str(trained), "--split", "val", "--sentence", "a b", "--output", str(file)])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith(f"wrote {file} (")
+    assert len(having(read(file), "sentence")) == 1
+
+
+# ------------------------------------------------------------------------------------------- small things
+
+
+def test_what_is_no_number_is_no_point() -> None:
+    rows: list[dict[str, Any]] = [
+        {"step": 1, "a": None},
+        {"step": 2, "a": 0.0},
+        {"step": 3, "b": 1.0},
+        {"step": 4, "a": 2},
+    ]
+    assert points(rows, "a", positive=False) == [(2.0, 0.0), (4.0, 2.0)]
+    assert points(rows, "a", positive=True) == [(4.0, 2.0)]
+
+
+def test_moments_are_evenly_spaced() -> None:
+    assert spaced([], 3) == []
+    assert spaced([5, 6], 3) == [5, 6]
+    assert spaced(list(range(0, 101, 10)), 6) == [0, 20, 40, 60, 80, 100]
