@@ -103,8 +103,8 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
     SMALL.save(tmp_path / "small.yaml")
     code = (
         "import sys, composer\n"
-        "from composer import words\n"
-        "composer.load('small.yaml').fingerprints, words.read('small.yaml').recipe().frozen\n"
+        "from composer.recipe import classes\n"
+        "composer.load('small.yaml').fingerprints, classes.read('small.yaml').recipe().frozen\n"
         "composer.check, composer.plan, composer.train\n"
         "print('torch' in sys.modules)"
     )

@@ -15,10 +15,9 @@ import pytest
 import torch
 import yaml
 
-import composer
 from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
-from composer.data.sources import SPLITS
+from composer.data.sources import SPLITS, open_pairs
 from composer.errors import ComposerError, DataError, RunError
 from composer.fingerprint import content, fingerprint_data, fingerprints
 from composer.recipe.cache import is_hash
@@ -144,7 +143,7 @@ def test_a_task_is_its_pairs(tmp_path: Path, make: Make) -> None:
     drawn = make({"generate": {"copy": task}})
     splits = {}
     for split in SPLITS:
-        pairs = composer.data.pairs.open_pairs(drawn, split, ())
+        pairs = open_pairs(drawn, split, ())
         splits[split] = {side: text(tmp_path / f"{split}.{side}", lines) for side, lines in pairs.sides.items()}
     assert of(make({"parallel": splits})) == of(drawn)
     assert of(make({"generate": {"copy": task | {"test_lengths": [20]}}})) != of(drawn)
@@ -156,7 +155,7 @@ def test_later_epochs_of_an_endless_task_count(make: Make) -> None:
     """Its first epoch is that of a task which is not endless; its other ones are not."""
     task = {"train": 20, "val": 5, "test": 5}
     endless, other = (make({"generate": {"copy": {**task, "endless": each}}}) for each in (True, False))
-    first, same = (composer.data.pairs.open_pairs(recipe, "train", ()).sides for recipe in (endless, other))
+    first, same = (open_pairs(recipe, "train", ()).sides for recipe in (endless, other))
     assert first == same
     assert of(endless)["data"] != of(other)["data"]
     assert of(endless) == of(make({"generate": {"copy": task}}))
@@ -196,7 +195,7 @@ def test_what_a_run_begins_with_counts(make: Make, two: dict[str, str]) -> None:
 def test_halves_of_characters_can_be_read(tmp_path: Path, make: Make) -> None:
     rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
     recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})
-    pairs = {"train": composer.data.pairs.open_pairs(recipe, "train", recipe.folders())}
+    pairs = {"train": open_pairs(recipe, "train", recipe.folders())}
     assert len(content(recipe, pairs)) == 64
 
 

@@ -162,7 +162,7 @@ def test_what_cannot_be_written_stays(file: Path, monkeypatch: pytest.MonkeyPatc
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(upgrader, "write_whole", full)
+    monkeypatch.setattr(upgrader, "atomic_write", full)
     with pytest.raises(RunError, match="no space left"):
         upgrade_files([file], steps={1: broader})
     assert file.read_text() == OLD

@@ -16,7 +16,7 @@ import typer
 from composer.cli import comparison, draw, export, fingerprints, recipes, reference, runs, sharing, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, examples
 from composer.errors import ComposerError
-from composer.training.distributed import EARLY
+from composer.training.signals import EARLY
 
 app = typer.Typer(
     name="seqcomposer",

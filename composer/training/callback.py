@@ -22,10 +22,10 @@ from composer.training import rng_state
 from composer.training.budget import Budget, Clock
 from composer.training.checkpointing import CheckpointManager
 from composer.training.curriculum import Curriculum
-from composer.training.distributed import Signals, TrainingInterrupted
 from composer.training.metrics_logger import PACE
 from composer.training.module import Seq2Seq, scores_of
 from composer.training.schedules import Progress
+from composer.training.signals import SignalHandler, TrainingInterrupted
 from composer.training.validation_decoding import RankInfo, ValidationDecoder
 from composer.training.wandb_logger import Sample
 
@@ -70,7 +70,7 @@ class TrainingLoopCallback(Callback):
         self.judge = judge
         self.reading: EvalBatchSampler | None = None
         self.journal: Journal | None = None
-        self.signals = Signals()
+        self.signals = SignalHandler()
         self.clock = Clock(on_cpu=True)
         self.before = 0.0
         self.now = Progress(0, 0.0)

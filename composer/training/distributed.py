@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -29,6 +28,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import Store
 
 from composer.errors import ComposerError, Fault, RunFailed
+from composer.training.signals import TrainingInterrupted
 
 GO_ON = "`--resume` goes on from the last checkpoint"
 SMALLER = "set a smaller `training.tokens_per_batch`"
@@ -314,44 +314,3 @@ class NoSignals(_SignalConnector):
 
     def register_signal_handlers(self) -> None:
         self.received_sigterm = False
-
-
-NOTED = (signal.SIGINT, signal.SIGTERM)
-EARLY: list[int] = []
-"""What came before a training listened: a module that is being imported may swallow what a handler raises."""
-
-
-class TrainingInterrupted(Exception):
-    """A training was asked to end, and has written a checkpoint."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
-class Signals:
-    """Remembers the first signal; a second one ends the process at once."""
-
-    def __init__(self) -> None:
-        self.received = 0
-        self.before: dict[int, Any] = {}
-
-    def listen(self) -> None:
-        """Takes the signals over; only a main thread can."""
-        if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self._note) for number in NOTED}
-            self.received = self.received or (EARLY.pop() if EARLY else 0)
-
-    def restore(self) -> None:
-        """Gives the signals back."""
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        self.before = {}
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if not self.received:
-            self.received = number
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
-        else:
-            raise SystemExit(128 + number)

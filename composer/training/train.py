@@ -21,7 +21,7 @@ from composer.model.planner import parameters_of, plan
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir
 from composer.training.allocator import keep_freed_memory
-from composer.training.distributed import TrainingInterrupted, is_first
+from composer.training.distributed import is_first
 from composer.training.finalize import TrainingResult, finalize
 from composer.training.metrics_logger import JsonLinesWriter, MetricsLogger
 from composer.training.progress import ProgressDisplay
@@ -29,6 +29,7 @@ from composer.training.provenance import EnvironmentRecord, differences, environ
 from composer.training.reproduce import find_original_run
 from composer.training.resume import must_be_same, resolve_initial_run
 from composer.training.setup import TrainingSetup, data_folders, record_of, setup
+from composer.training.signals import TrainingInterrupted
 from composer.training.trainer import quieten
 from composer.training.wandb_logger import WandbLogger, current_wandb_mode, describe_mode
 

@@ -28,7 +28,7 @@ COSTING = (
     "composer/model/embeddings.py",
     "composer/model/output_heads.py",
     "composer/model/vocabulary.py",
-    "composer/drawings/*.py",
+    "composer/viz/architecture/*.py",
 )
 """What decides what a recipe costs and how it is drawn, beside the recipe."""
 FIRST = (

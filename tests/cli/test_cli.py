@@ -330,13 +330,13 @@ def test_quick_answers_import_nothing_heavy(
 
 SIGNALLED = """
 import os, signal, sys, time
-from composer import cli
+from composer.cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and all they start
-@cli.app.command("wait")
+@main.app.command("wait")
 def wait():
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))
     time.sleep(5)
-cli.main(["wait"])
+main.main(["wait"])
 """
 
 

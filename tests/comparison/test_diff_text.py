@@ -127,7 +127,7 @@ def test_two_runs_are_compared_by_scores_and_by_chance(two: tuple[Path, Path]) -
 
 
 def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("composer.comparison.runs.compare", lambda *_: pytest.fail("translated"))
+    monkeypatch.setattr("composer.comparison.runs.compare_trials", lambda *_: pytest.fail("translated"))
     assert diff(*two, quick=True).tested == ""
     assert diff(two[0], two[0]).tested == "the weights of both are the same, to the last bit"
 

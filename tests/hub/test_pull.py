@@ -126,7 +126,7 @@ def test_who_is_quicker_keeps_what_is_there(folder: Path, tmp_path: Path, monkey
             target.mkdir()
             (target / "mine").touch()
 
-    monkeypatch.setattr(atomic_io, "must_be_new", quicker)
+    monkeypatch.setattr(atomic_io, "require_absent", quicker)
     with pytest.raises(RunError, match="is not overwritten"):
         pull(str(folder), tmp_path / "x")
     assert [each.name for each in (tmp_path / "x").iterdir()] == ["mine"]

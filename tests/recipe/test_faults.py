@@ -12,114 +12,103 @@ from pathlib import Path
 
 import pytest
 
-HOME = Path(__file__).parent
-SOURCE, VALIDATE, RESOLVE = "test_source.py", "test_validate.py", "test_resolve.py"
-BAD_TEXT = f"{SOURCE}::test_a_bad_text_is_refused_where_it_is_bad"
-BAD_BLOCK, BAD_WHOLE, BAD_SECTION = (f"{VALIDATE}::test_a_bad_{part}" for part in ("block", "whole", "section"))
-RESUME, STOPS, KILLS, LAUNCH = (f"training/test_{part}.py" for part in ("resume", "stops", "kills", "launch"))
-WANDB, BROKEN, LOAD, BATCHES = (
-    "training/test_wandb.py",
-    "data/test_broken_files.py",
-    "data/test_load.py",
-    "data/test_batches.py",
-)
+TESTS = Path(__file__).parents[1]
+BAD_TEXT = "test_a_bad_text_is_refused_where_it_is_bad"
+BAD_BLOCK, BAD_WHOLE, BAD_SECTION = (f"test_a_bad_{part}" for part in ("block", "whole", "section"))
 
 FAULTS = {
     # the text of a recipe
-    "a key twice, told with both lines": f"{SOURCE}::test_a_duplicate_names_the_line_of_the_first",
+    "a key twice, told with both lines": "test_a_duplicate_names_the_line_of_the_first",
     "a key twice, deep inside": BAD_TEXT,
-    "aliases that multiply": f"{SOURCE}::test_bombs_do_not_go_off",
+    "aliases that multiply": "test_bombs_do_not_go_off",
     "merge keys": BAD_TEXT,
     "an alias of itself": BAD_TEXT,
-    "a hundred thousand brackets": f"{SOURCE}::test_depth_is_bounded",
-    "more than a megabyte": f"{SOURCE}::test_bytes_that_are_no_recipe",
+    "a hundred thousand brackets": "test_depth_is_bounded",
+    "more than a megabyte": "test_bytes_that_are_no_recipe",
     "a tag that runs code": BAD_TEXT,
     "an unknown tag": BAD_TEXT,
     "tags for binary data, sets and ordered maps": BAD_TEXT,
     "two documents": BAD_TEXT,
     "nothing, or comments alone": BAD_TEXT,
     "a list or a word at the top": BAD_TEXT,
-    "indented with tabs": f"{SOURCE}::test_a_tab_is_told_as_a_tab",
-    "a byte order mark, carriage returns": f"{SOURCE}::test_byte_order_mark_and_carriage_returns",
-    "UTF-16, Latin-1, NUL, binary": f"{SOURCE}::test_a_text_for_another_system_is_told_as_what_it_is",
-    "`no` and `on` are words": f"{SOURCE}::test_scalars_follow_the_core_schema",
-    "`1e-4` is a number": f"{SOURCE}::test_scalars_follow_the_core_schema",
-    "`010`, `1_000`, `1:20`": f"{SOURCE}::test_scalars_follow_the_core_schema",
+    "indented with tabs": "test_a_tab_is_told_as_a_tab",
+    "a byte order mark, carriage returns": "test_byte_order_mark_and_carriage_returns",
+    "UTF-16, Latin-1, NUL, binary": "test_a_text_for_another_system_is_told_as_what_it_is",
+    "`no` and `on` are words": "test_scalars_follow_the_core_schema",
+    "`1e-4` is a number": "test_scalars_follow_the_core_schema",
+    "`010`, `1_000`, `1:20`": "test_scalars_follow_the_core_schema",
     "not a number, infinity": BAD_BLOCK,
     "a number of 5,000 digits": BAD_TEXT,
-    "a width of a million millions": "test_fuzz.py::test_every_size_has_an_end",
+    "a width of a million millions": "test_every_size_has_an_end",
     "a size of zero, or less": BAD_SECTION,
     "`true` for a number": BAD_BLOCK,
     "`3.0` for a count": BAD_SECTION,
     "`null` for what is needed": BAD_BLOCK,
-    "a date is a word": f"{SOURCE}::test_scalars_follow_the_core_schema",
+    "a date is a word": "test_scalars_follow_the_core_schema",
     "a key that is no word": BAD_TEXT,
     # what a recipe says
     "an unknown block": BAD_BLOCK,
     "an unknown setting": BAD_BLOCK,
     "something missing": BAD_WHOLE,
-    "widths of neighbours that differ": "test_limits.py::test_widths_that_differ_are_told_with_both_lines",
-    "heads that do not divide the width": "blocks/test_transformer.py::test_attention_refuses_heads_that_do_not_divide",
+    "widths of neighbours that differ": "test_widths_that_differ_are_told_with_both_lines",
+    "heads that do not divide the width": "test_attention_refuses_heads_that_do_not_divide",
     "a vocabulary that cannot be": BAD_WHOLE,
-    "a memory where there is no encoder": "test_combinations.py::test_a_decoder_that_reads_where_there_is_no_encoder",
-    "a setting for what is not there": f"{RESOLVE}::test_a_bad_setting_is_told_in_its_own_text",
-    "a setting of another kind, an index too large": f"{RESOLVE}::test_a_bad_setting_is_told_in_its_own_text",
-    "variables without a value, or in a circle": f"{RESOLVE}::test_bad_variables",
-    "recipes that extend each other": f"{RESOLVE}::test_a_circle_is_told_where_it_closes",
-    "extending what lies elsewhere": f"{RESOLVE}::test_what_cannot_be_extended",
-    "a folder, a pipe or a device for a recipe": "test_recipe.py::test_what_is_no_recipe_at_all",
-    "a file that may not be read": "test_recipe.py::test_a_recipe_that_may_not_be_read",
+    "a memory where there is no encoder": "test_a_decoder_that_reads_where_there_is_no_encoder",
+    "a setting for what is not there": "test_a_bad_setting_is_told_in_its_own_text",
+    "a setting of another kind, an index too large": "test_a_bad_setting_is_told_in_its_own_text",
+    "variables without a value, or in a circle": "test_bad_variables",
+    "recipes that extend each other": "test_a_circle_is_told_where_it_closes",
+    "extending what lies elsewhere": "test_what_cannot_be_extended",
+    "a folder, a pipe or a device for a recipe": "test_what_is_no_recipe_at_all",
+    "a file that may not be read": "test_a_recipe_that_may_not_be_read",
     "a recipe of a later language": BAD_WHOLE,
-    "a recipe that names code": "test_plug_ins.py::test_a_recipe_brings_no_code",
-    "a plug-in that cannot be imported": "test_plug_ins.py::test_a_plug_in_that_cannot_be_used_is_named",
-    "a plug-in that fails later": "test_plug_ins.py::test_a_plug_in_that_fails_is_told_of_at_its_line",
-    "a hundred thousand blocks": "test_limits.py::test_too_large_a_model_is_refused",
-    "more weights than memory": "test_limits.py::test_parameters_that_no_memory_holds",
+    "a recipe that names code": "test_a_recipe_brings_no_code",
+    "a plug-in that cannot be imported": "test_a_plug_in_that_cannot_be_used_is_named",
+    "a plug-in that fails later": "test_a_plug_in_that_fails_is_told_of_at_its_line",
+    "a hundred thousand blocks": "test_too_large_a_model_is_refused",
+    "more weights than memory": "test_parameters_that_no_memory_holds",
     "a name with slashes": BAD_SECTION,
     # data
-    "no data": f"{BROKEN}::test_a_split_of_no_pairs",
-    "sides of unequal length": "data/test_pairs.py::test_faults_of_text_files",
-    "blank lines": f"{LOAD}::test_what_is_left_out_is_counted",
-    "lines that are too long": f"{LOAD}::test_max_length_counts_eos",
-    "text that is not UTF-8": "data/test_pairs.py::test_faults_of_text_files",
-    "text of which nothing is known": f"{BROKEN}::test_a_side_of_which_nothing_is_known",
-    "fewer pairs than devices": f"{BATCHES}::test_fewer_rows_than_devices_gives_rows_without_weight",
-    "another tokenizer than the checkpoint's": f"{RESUME}::test_another_tokenizer_is_refused",
-    "data that have changed since": "training/test_data_faults.py::test_data_that_have_changed_since_the_checkpoint",
-    "data that change while they are read": f"{BROKEN}::test_a_file_that_is_written_into_while_it_is_read",
+    "no data": "test_a_split_of_no_pairs",
+    "sides of unequal length": "test_faults_of_text_files",
+    "blank lines": "test_what_is_left_out_is_counted",
+    "lines that are too long": "test_max_length_counts_eos",
+    "text that is not UTF-8": "test_faults_of_text_files",
+    "text of which nothing is known": "test_a_side_of_which_nothing_is_known",
+    "fewer pairs than devices": "test_fewer_rows_than_devices_gives_rows_without_weight",
+    "another tokenizer than the checkpoint's": "test_another_tokenizer_is_refused",
+    "data that have changed since": "test_data_that_have_changed_since_the_checkpoint",
+    "data that change while they are read": "test_a_file_that_is_written_into_while_it_is_read",
     # a training
-    "killed anywhere": f"{KILLS}::test_a_training_that_is_killed_everywhere",
-    "SIGTERM": f"{STOPS}::test_a_signal_leaves_a_checkpoint",
-    "SIGINT, twice": f"{LAUNCH}::test_a_second_signal_ends_at_once",
-    "killed while a checkpoint is written": f"{KILLS}::test_a_training_that_is_killed_everywhere",
-    "a checkpoint cut, emptied, or with a bit turned": f"{RESUME}::test_a_damaged_checkpoint_is_passed_over",
-    "a full disk": f"{KILLS}::test_a_disk_that_is_full",
-    "a disk that is read-only": f"{STOPS}::test_a_folder_on_a_read_only_disk_is_told",
-    "a checkpoint that runs code": f"{RESUME}::test_what_is_no_checkpoint_is_refused_and_not_executed",
-    "a checkpoint of another recipe": f"{RESUME}::test_a_checkpoint_of_another_run_is_refused",
-    "a loss that is no number": f"{STOPS}::test_a_loss_that_is_no_number_ends_the_run",
-    "a gradient that is no number": f"{STOPS}::test_a_gradient_that_is_no_number_spoils_no_checkpoint",
-    "a process that dies": f"{LAUNCH}::test_all_end_with_the_one_that_is_lost",
-    "a data worker that dies": f"{KILLS}::test_a_data_worker_that_is_killed",
-    "a process that dies under torchrun": f"{LAUNCH}::test_torchrun_starts_all_anew_where_one_is_killed",
-    "another number of processes": (
-        "training/test_sharding.py::test_two_sharded_processes_then_one_then_two_whole_ones_train_as_one_does"
-    ),
-    "Weights & Biases that cannot be reached": f"{WANDB}::test_trouble_with_the_real_wandb",
-    "Weights & Biases that fails": f"{WANDB}::test_whatever_fails_in_the_middle_is_said_once_and_passed_over",
-    "two trainings in one folder": f"{STOPS}::test_two_trainings_in_one_folder_are_refused",
-    "packages that are not there": f"{WANDB}::test_everything_but_what_they_do_works_without_packages",
+    "killed anywhere": "test_a_training_that_is_killed_everywhere",
+    "SIGTERM": "test_a_signal_leaves_a_checkpoint",
+    "SIGINT, twice": "test_a_second_signal_ends_at_once",
+    "killed while a checkpoint is written": "test_a_training_that_is_killed_everywhere",
+    "a checkpoint cut, emptied, or with a bit turned": "test_a_damaged_checkpoint_is_passed_over",
+    "a full disk": "test_a_disk_that_is_full",
+    "a disk that is read-only": "test_a_folder_on_a_read_only_disk_is_told",
+    "a checkpoint that runs code": "test_what_is_no_checkpoint_is_refused_and_not_executed",
+    "a checkpoint of another recipe": "test_a_checkpoint_of_another_run_is_refused",
+    "a loss that is no number": "test_a_loss_that_is_no_number_ends_the_run",
+    "a gradient that is no number": "test_a_gradient_that_is_no_number_spoils_no_checkpoint",
+    "a process that dies": "test_all_end_with_the_one_that_is_lost",
+    "a data worker that dies": "test_a_data_worker_that_is_killed",
+    "a process that dies under torchrun": "test_torchrun_starts_all_anew_where_one_is_killed",
+    "another number of processes": "test_two_sharded_processes_then_one_then_two_whole_ones_train_as_one_does",
+    "Weights & Biases that cannot be reached": "test_trouble_with_the_real_wandb",
+    "Weights & Biases that fails": "test_whatever_fails_in_the_middle_is_said_once_and_passed_over",
+    "two trainings in one folder": "test_two_trainings_in_one_folder_are_refused",
+    "packages that are not there": "test_everything_but_what_they_do_works_without_packages",
 }
 
 
 @cache
-def defined(path: Path) -> set[str]:
-    """The names of the test functions of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+def names_of_tests() -> set[str]:
+    """Return the names of the test functions of all files."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.glob("**/test_*.py"))
+    return {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_has_a_test(fault: str) -> None:
-    file, _, name = FAULTS[fault].partition("::")
-    assert name in defined(HOME / file)
+    assert FAULTS[fault] in names_of_tests()

@@ -221,7 +221,7 @@ def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
 
 
 def test_without_optuna_a_sweep_says_so(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("engine", "runner", "study"):
+    for name in ("scheduler", "trial_runner", "study"):
         monkeypatch.delitem(sys.modules, f"composer.sweeps.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "optuna", None)
     status, _, err = run("sweep", "tiny.yaml")

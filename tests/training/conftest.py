@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from composer.recipe.recipe import load
-from composer.training.distributed import EARLY
+from composer.training.signals import EARLY
 from tests.training.tiny_recipes import TINY, Tiny
 
 

@@ -35,7 +35,7 @@ def happen(what: str) -> None:
 
 
 def arrange(what: str, rank: int, step: int) -> None:
-    real, prepare = Seq2Seq.training_step, training.prepare
+    real, setup = Seq2Seq.training_step, training.setup
     seen = [0]
 
     def at_step(self: Seq2Seq, *given: Any) -> Any:
@@ -47,11 +47,11 @@ def arrange(what: str, rank: int, step: int) -> None:
     def at_start(*given: Any) -> Any:
         if int(os.environ.get("LOCAL_RANK", "0")) == rank:
             happen(what)
-        return prepare(*given)
+        return setup(*given)
 
     Seq2Seq.training_step = at_step  # type: ignore[method-assign]
     if step == 0:
-        training.prepare = at_start
+        training.setup = at_start
 
 
 if __name__ == "__main__":

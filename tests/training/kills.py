@@ -51,7 +51,7 @@ BEFORE: dict[str, tuple[Any, str]] = {
 }
 """Points that lie before a function: where it is called by this name."""
 AFTER: dict[str, tuple[Any, str]] = {
-    "digest": (checkpointing, "write_whole"),
+    "digest": (checkpointing, "atomic_write"),
     "kept": (checkpointing.SafeCheckpoints, "save_checkpoint"),
     "measured": (finalize, "evaluate"),
 }

@@ -38,7 +38,7 @@ def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.Capt
     assert record == outcome.record
     assert record["status"] == "finished"
     assert record["steps"] == 12
-    assert record["fingerprints"] == composer.identity.fingerprints(run / "recipe.yaml")
+    assert record["fingerprints"] == composer.fingerprint.fingerprints(run / "recipe.yaml")
     assert record["weights"] == sha256_of_file(run / "model.safetensors")
     assert record["tokenizer"] == composer.open_run(run).tokenizers.sha256
     assert {

@@ -1,0 +1,51 @@
+"""Handling of SIGINT and SIGTERM during training: note the signal, act between two steps.
+
+Apart from `distributed`, which imports torch, because the command line listens before it imports anything heavy.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+HANDLED = (signal.SIGINT, signal.SIGTERM)
+EARLY: list[int] = []
+"""Signals received before a training listened: a module that is being imported may swallow what a handler raises."""
+
+
+class TrainingInterrupted(Exception):
+    """Raised when a training was asked to end and has written a checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class SignalHandler:
+    """Handler that remembers the first signal; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Install the handler; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self._note) for number in HANDLED}
+            self.received = self.received or (EARLY.pop() if EARLY else 0)
+
+    def restore(self) -> None:
+        """Reinstall the handlers that were there before."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        self.before = {}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self.received:
+            self.received = number
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        else:
+            raise SystemExit(128 + number)
