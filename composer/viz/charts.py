@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from composer.viz.html import Markup, join, short_number, tag
+from jinja2.utils import htmlsafe_json_dumps
+
+from composer.viz.html import Markup, join, short_number, strip_control_characters, tag
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 Point = tuple[float, float]
 Scale = Callable[[float], float]
@@ -37,6 +45,39 @@ class Bar(NamedTuple):
     name: str
     value: float
     below: str
+
+
+# ------------------------------------------------------------------------------------------- Plotly figures
+
+
+def figure_html(figure: Figure, description: str = "") -> Markup:
+    """Return a Plotly figure as an element of a page; `script.js` draws it, in the page's colours, light and dark.
+
+    What a figure leaves unset (colours, fonts, grid, background) follows the page. Texts of users, such as names of
+    runs, must pass through `chart_text`, since Plotly reads some HTML.
+
+    Args:
+        figure: A `plotly.graph_objects.Figure`; its template is ignored.
+        description: The chart in words, for those who cannot see it.
+    """
+    content = json.loads(figure.to_json())
+    content["layout"].pop("template", None)
+    # not Plotly's own HTML: that is a script for each figure, and the page's policy allows only those that it lists
+    element = Markup('<div class="plot" role="img" aria-label="{}" data-figure=\'{}\'></div>')
+    return element.format(strip_control_characters(description), htmlsafe_json_dumps(content))
+
+
+def chart_text(text: str) -> str:
+    """Return a text such that Plotly shows it to the letter instead of reading tags and links in it."""
+    return html.escape(strip_control_characters(text), quote=False)
+
+
+@cache
+def plotly_script() -> Markup:
+    """Return Plotly's own JavaScript, as the installed package has it."""
+    from plotly.offline import get_plotlyjs
+
+    return Markup(get_plotlyjs())
 
 
 # ------------------------------------------------------------------------------------------- curves

@@ -6,18 +6,14 @@ import html
 import unicodedata
 from collections.abc import Iterable, Mapping
 
+from markupsafe import Markup as Markup
+
 CLOSED = frozenset({"circle", "image", "line", "meta", "path", "rect", "use"})
 """Elements that have nothing inside. All others are written with an end tag, which HTML asks of them."""
 KEPT = "\t\n"
 STRANGE = frozenset({"Cc", "Cs"})
 """Control characters and halves of characters: no page may hold them, nor what is NO_CHARACTER."""
 NO_CHARACTER = "\ufffe\uffff"
-
-
-class Markup(str):
-    """Text that is markup already."""
-
-    __slots__ = ()
 
 
 def escaped(text: str) -> Markup:

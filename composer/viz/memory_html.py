@@ -9,8 +9,9 @@ import numpy as np
 from composer.viz.heatmaps import CELL, Axes, axis, drawing, top_of
 from composer.viz.html import Markup, join, tag
 from composer.viz.memory import Memory, Panel, Table
-from composer.viz.style import SHADES
 
+SHADES = 10
+"""How dark a cell of a table can be: s1 to s10, on which text can be read in light and in dark."""
 HIGH = 420
 """Units of a map's height at most, where its rows are no lower than THIN."""
 THIN = 3.0

@@ -4,20 +4,73 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
 from composer.viz.attention_maps import Alignment
+from composer.viz.charts import plotly_script
 from composer.viz.frames_html import strips
 from composer.viz.heatmaps import sentence
-from composer.viz.html import Markup, join, tag
+from composer.viz.html import join, strip_control_characters, tag
 from composer.viz.memory_html import weightings
-from composer.viz.style import SCRIPT, STYLE
 
 BEGINNING = b"<!DOCTYPE html>"
+CHART = "data-figure='"
+"""How a chart is marked in a page; see `figure_html`."""
 FRAME, MAP, LINE, TALLEST = 120, 90, 18, 640
 """Pixels of a frame: around everything, around each map, of a row, and at most; what is higher can be scrolled."""
+
+
+def render(template: str, **context: object) -> str:
+    """Return a template of `composer/viz/templates` filled in.
+
+    Values are escaped unless they are `Markup`, and control characters, which no page may hold, are replaced. A page
+    extends `base.html`, takes a `title`, and fills the blocks `body` and, for CSS of its own, `style`.
+
+    Raises:
+        jinja2.UndefinedError: If the template uses a name that `context` lacks.
+    """
+    return TEMPLATES.get_template(template).render(**context)
+
+
+def asset(name: str) -> Markup:
+    """Return the text of a file of `composer/viz/templates`, such as a style sheet, as it is."""
+    assert TEMPLATES.loader is not None
+    return Markup(TEMPLATES.loader.get_source(TEMPLATES, name)[0])
+
+
+def page_scripts(body: str) -> list[Markup]:
+    """Return the scripts that a page needs: Plotly's where it has charts, then our own."""
+    # no text can forge the marker: in what is escaped there are no apostrophes
+    return [*([plotly_script()] if CHART in body else []), asset("script.js")]
+
+
+def content_security_policy(scripts: Iterable[str]) -> str:
+    """Return the policy of a page that loads nothing from elsewhere and runs these scripts only."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+
+
+def clean(value: object) -> object:
+    """Return what a template prints: text without control characters, everything else as it is."""
+    return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("composer.viz", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=clean,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.globals.update(asset=asset, page_scripts=page_scripts, content_security_policy=content_security_policy)
 
 
 def write_html(file: Path, what: str, content: str) -> Path:
@@ -48,21 +101,8 @@ def cannot_write(file: Path, what: str, why: str) -> RunError:
 
 
 def html_document(title: str, *body: str, style: str = "") -> str:
-    """A whole page. style: what it needs beside the look of all pages."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    head = tag(
-        "head",
-        {},
-        tag("meta", {"charset": "utf-8"}),
-        tag("meta", {"http-equiv": "Content-Security-Policy", "content": policy}),
-        tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        tag("meta", {"name": "color-scheme", "content": "light dark"}),
-        tag("title", {}, title),
-        tag("style", {}, Markup(STYLE + style)),
-    )
-    inner = tag("body", {}, *body, tag("script", {}, Markup(SCRIPT)))
-    return f"<!DOCTYPE html>\n{tag('html', {'lang': 'en'}, head, inner)}\n"
+    """Return a page of this title and body. style: CSS beside that of all pages."""
+    return render("markup.html", title=title, markup=join(body), css=Markup(style))
 
 
 def attention_page(alignment: Alignment) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 from PIL import Image
+
+from composer.viz.charts import plotly_script
 
 BEGINNING = "<!DOCTYPE html>\n"
 
@@ -17,6 +21,8 @@ def read(page: str | Path) -> ElementTree.Element:
     """The root of a page. Fails where an element is not closed, or anything is not escaped."""
     text = page.read_text(encoding="utf-8") if isinstance(page, Path) else page
     assert text.startswith(BEGINNING)
+    # Plotly's script holds characters that are markup to XML but not to HTML; see `figures`
+    text = text.replace(f"<script>{plotly_script()}</script>", '<script class="plotly"/>')
     return ElementTree.fromstring(text.removeprefix(BEGINNING))
 
 
@@ -54,3 +60,10 @@ def needs_nothing(root: ElementTree.Element) -> None:
     assert not any(
         word in written for word in ("url(", "@import", "@font-face", "http:", "https:", "fetch(", "import(")
     )
+
+
+def figures(root: ElementTree.Element) -> list[dict[str, Any]]:
+    """The Plotly figures of a page. Fails unless Plotly's script is in it once, or not at all without figures."""
+    found = [json.loads(each.get("data-figure", "")) for each in having(root, "plot")]
+    assert len(having(root, "plotly")) == bool(found)
+    return found
