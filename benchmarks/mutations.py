@@ -11,7 +11,7 @@ import yaml
 
 from composer.errors import RecipeError
 from composer.recipe import schema
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.yaml_reader import MAX_BYTES, dump, parse
 
 Path = tuple[str | int, ...]
@@ -310,7 +310,7 @@ def quoted(data: bytes, random: Random, _: bytes) -> bytes:
 def edited(data: bytes, random: Random, other: bytes) -> bytes:
     """The tree of a recipe with a part changed; what is no recipe any more, changed by its words."""
     try:
-        tree = plain(parse(data.decode("utf-8", errors="replace"), ""))
+        tree = to_data(parse(data.decode("utf-8", errors="replace"), ""))
     except RecipeError:
         return reworded(data, random, other)
     for _ in range(random.choice((1, 1, 2, 3))):
@@ -378,7 +378,7 @@ def moved(tree: Any, path: Path, random: Random, _: bytes) -> None:
 def grafted(tree: Any, path: Path, random: Random, other: bytes) -> None:
     """A part of another recipe."""
     try:
-        theirs = plain(parse(other.decode("utf-8", errors="replace"), ""))
+        theirs = to_data(parse(other.decode("utf-8", errors="replace"), ""))
     except RecipeError:
         return
     at_path(tree, path[:-1])[path[-1]] = at_path(theirs, random.choice([*paths(theirs), ()]))

@@ -20,7 +20,7 @@ from typing import Any
 
 import composer
 from composer.errors import ComposerError
-from composer.recipe.defaults import DECIDES_NOTHING
+from composer.recipe.defaults import TRAINING_WITHOUT_EFFECT
 from composer.recipe.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def said(recipe: Recipe) -> dict[str, Any]:
     """All that decides a run, by path, but for the model."""
     kept = {key: recipe.frozen[key] for key in ("data", "training", "decoding")}
-    return {key: value for key, value in leaves(kept) if key.removeprefix("training.") not in DECIDES_NOTHING}
+    return {key: value for key, value in leaves(kept) if key.removeprefix("training.") not in TRAINING_WITHOUT_EFFECT}
 
 
 def differences(run: Recipe, recipe: Recipe) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""The command that says what a recipe or a run is, in three numbers: `fingerprints`; and `upgrade`."""
+"""The command that says what a recipe or a run is, in three numbers: `fingerprints`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from composer.cli.options import DONE, FAILED, AsJson, DataDir, examples, print_json, require_recipe_file
+from composer.cli.options import AsJson, DataDir, examples, print_json, require_recipe_file
 
 commands = typer.Typer()
 
@@ -40,28 +40,3 @@ def fingerprints(
     else:
         for name, value in found.items():
             typer.echo(f"{name:8}{value}")
-
-
-@commands.command(
-    short_help="Rewrites recipes of an older version of the language.",
-    epilog=examples("seqcomposer upgrade mine.yaml", "seqcomposer upgrade --check recipes/*.yaml"),
-)
-def upgrade(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes: YAML files.", show_default=False)],
-    check: Annotated[bool, typer.Option("--check", help="Only tells; exit status 1 where one is older.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Rewrites recipes of an older version of the language, in place and with their comments.
-
-    What is changed is told line by line. A recipe that has no form in the newest version is refused with the reason,
-    and then nothing is written, of the others neither. There is version 1 alone today: no recipe is older.
-    """
-    from composer.upgrader import upgrade_files
-
-    found = upgrade_files(recipes, write=not check)
-    if as_json:
-        print_json([each.as_json() for each in found])
-    else:
-        for each in found:
-            typer.echo(each.told(written=not check))
-    raise typer.Exit(FAILED if check and any(each.changes for each in found) else DONE)

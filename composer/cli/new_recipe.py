@@ -291,7 +291,7 @@ def _beside(path: Path, recipe: Path) -> str:
 
 def _schema_beside(recipe: Path) -> str:
     """The schema's place: relative where the recipe lies in the same clone, so that it holds for a colleague too."""
-    home = schema.home().resolve()
+    home = schema.schema_path().resolve()
     root = home.parents[1]
     inside = Path(os.path.realpath(recipe.parent)).is_relative_to(root)
     return _beside(home, recipe) if inside else str(home)

@@ -16,7 +16,7 @@ from composer.errors import RunError, did_you_mean
 from composer.evaluation.metrics import MEANINGS
 from composer.formatting import format_bytes, si
 from composer.recipe import schema
-from composer.recipe.describe import describe, scalar_text
+from composer.recipe.json_schema import describe, scalar_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -40,14 +40,17 @@ def schema(
     from composer.recipe import schema as described
 
     if not write:
-        typer.echo(described.text(described.load()), nl=False)
+        typer.echo(described.to_json(described.load()), nl=False)
         return
     from composer.recipe import python_classes
     from composer.sweeps import spec_schema as of_sweeps
 
     rules = described.generate()
-    made = {described.home(): described.text(rules), python_classes.home(): python_classes.text(rules)}
-    made[of_sweeps.home()] = described.text(of_sweeps.generate())
+    made = {
+        described.schema_path(): described.to_json(rules),
+        python_classes.classes_path(): python_classes.generate(rules),
+    }
+    made[of_sweeps.home()] = described.to_json(of_sweeps.generate())
     for file, text in made.items():
         file.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {file}")

@@ -13,7 +13,7 @@ from composer.data import text_files
 from composer.data.sources import splits
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
-from composer.recipe.cache import SHORT
+from composer.recipe.cache import SHORT_HASH
 
 KEYS = ("model", "data", "run")
 MOST_BYTES = 1 << 28
@@ -81,7 +81,7 @@ def data_changes(found: Agreement, changes: Sequence[Change]) -> list[Change]:
     """That the same files hold other lines, which no recipe says."""
     if found.same("data") or not found.by_content or any(change.section == "data" for change in changes):
         return []
-    short = (each["data"][:SHORT] for each in (found.one, found.other))
+    short = (each["data"][:SHORT_HASH] for each in (found.one, found.other))
     return [Change("set", "data", "", "", "", "the lines in the files", *short)]
 
 

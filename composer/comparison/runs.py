@@ -11,7 +11,7 @@ from composer.atomic_io import sha256_of_file
 from composer.comparison.changes import Change
 from composer.comparison.sources import Side
 from composer.errors import ComposerError, format_path
-from composer.recipe.cache import SHORT
+from composer.recipe.cache import SHORT_HASH
 from composer.run_dir import RunDir
 from composer.sweeps.significance import Comparison, compare_trials
 
@@ -47,7 +47,7 @@ def _between(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]
 def short(value: Any) -> Any:
     """A value, of a hash its beginning."""
     is_hash = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
-    return value[:SHORT] if is_hash else value
+    return value[:SHORT_HASH] if is_hash else value
 
 
 def compared(one: Side, other: Side, data: Path | None, say: Say) -> Comparison | str:

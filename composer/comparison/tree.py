@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from composer.errors import format_path
-from composer.recipe.describe import is_stack, scalar_text
+from composer.recipe.json_schema import is_stack, scalar_text
 from composer.recipe.recipe import Recipe, Steps
 
 BRANCH, CHOICE = "branch", "choice"

@@ -26,7 +26,7 @@ from composer.hub.urls import MOST_GIB, Artifact, HubModel, LocalPath, Reference
 from composer.hub.verify_pack import accept, reaches, recipe_of, record_of
 from composer.hub.wandb_artifacts import artifact_place
 from composer.recipe.cache import get, put, require_hash
-from composer.recipe.inheritance import portable
+from composer.recipe.inheritance import portable_text
 from composer.recipe.yaml_reader import dump
 from composer.run_dir import RUNS, RunDir
 
@@ -152,7 +152,7 @@ def place_of(reference: Repository | Artifact | HubModel, asked: Asked, work: Pa
 def pulled_recipe(source: Source, asked: Asked) -> Pulled:
     """Keeps a recipe, with all that it extends inside it. Raises RecipeError, RunError."""
     try:
-        text = portable(source.path, None if source.top is None else source.top / RECIPES_IN)
+        text = portable_text(source.path, None if source.top is None else source.top / RECIPES_IN)
     except RecipeError as error:
         raise named(error, source, asked.ref) from None
     found = hashlib.sha256(text.encode()).hexdigest()
@@ -236,12 +236,14 @@ def placed(found: Manifest, fill: Fill, asked: Asked) -> Pulled:
     within(found.size, asked.limit, asked.ref)
     folder = asked.target or RUNS / found.name
     if is_there(found, folder):
-        return Pulled(asked.ref, folder, found.sha256, put(portable(folder / "recipe.yaml", folder)), was_there=True)
+        return Pulled(
+            asked.ref, folder, found.sha256, put(portable_text(folder / "recipe.yaml", folder)), was_there=True
+        )
     with atomic_directory(folder) as draft:
         fill(draft)
         notes = tuple(reaches(accept(draft, found, asked.ref)))
         (draft / MANIFEST).write_bytes(found.data)
-        recipe = put(portable(draft / "recipe.yaml", draft))
+        recipe = put(portable_text(draft / "recipe.yaml", draft))
     return Pulled(asked.ref, folder, found.sha256, recipe, notes=notes)
 
 

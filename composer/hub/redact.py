@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.recipe.node import texts
+from composer.recipe.node import strings_in
 
 PRIVATE = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 _PLACE = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
@@ -16,7 +16,7 @@ _PLACE = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
 
 def portable_record(record: Mapping[str, Any]) -> bytes:
     """The text of run.json for others; the same again of what it gives."""
-    places = sorted({each.rstrip("\\/") for each in texts(record) if is_place(each)}, key=len, reverse=True)
+    places = sorted({each.rstrip("\\/") for each in strings_in(record) if is_place(each)}, key=len, reverse=True)
     told = without_places(dict(record), [each for each in places if each])
     if isinstance(told.get("data"), dict) and "folders" in told["data"]:
         told["data"]["folders"] = []  # a pull finds none of them
@@ -31,7 +31,7 @@ def is_place(text: str) -> bool:
 def places_in(dataset: Mapping[str, Any]) -> list[str]:
     """The paths in the section `data` of a recipe that are those of some machine."""
     data = {key: each for key, each in dataset.items() if key != "tokenizer"}  # `/` is a mark there
-    return sorted(set(filter(is_place, texts(data))))
+    return sorted(set(filter(is_place, strings_in(data))))
 
 
 def without_places(value: Any, places: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from composer.hub.pack_contents import refuse
 from composer.hub.redact import is_place
 from composer.recipe.cache import is_hash
-from composer.recipe.node import texts
+from composer.recipe.node import strings_in
 
 MOST_TEXT = 4000
 """Characters of a text in run.json."""
@@ -155,6 +155,6 @@ def check_metrics(path: Path, origin: str) -> None:
 def check_handed_on(record: Mapping[str, Any], origin: str) -> None:
     """Raises RunError where the run.json of a pack names a place of a machine: data would be looked for there."""
     folders = record.get("data", {}).get("folders")
-    named = next(filter(is_place, texts(record)), None)
+    named = next(filter(is_place, strings_in(record)), None)
     if folders or named is not None:
         refuse(origin, f"run.json names a place of a machine, {named or folders[0]!a}; nothing was taken")

@@ -22,7 +22,7 @@ from composer.model.embeddings import OneHot
 from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs
 from composer.model.tracing import RecordingBuilder
 from composer.model.vocabulary import PAD, bound
-from composer.recipe.recipe import Recipe, path_as_written
+from composer.recipe.recipe import Recipe, source_path
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
@@ -419,7 +419,7 @@ def plan_row(
     """The row of what was built at one place."""
     seen = [tallies.get(id(module), Tally()) for module in built]
     return PlanRow(
-        path_as_written(recipe, path),
+        source_path(recipe, path),
         word,
         out.width,
         parameters_of(nn.ModuleList(built)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from composer.errors import Fault, closest_match, did_you_mean, format_path
-from composer.recipe.describe import listed
+from composer.recipe.json_schema import quote_all
 from composer.recipe.node import Mark, Node, fault_at
 
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
@@ -67,7 +67,7 @@ def _keys_of(node: Node, path: tuple[str, ...], own: tuple[str, ...], sources: l
     for name, value in node.value.items():
         if name not in allowed:
             message = f"`{path[-1]}` has no key `{name}`{did_you_mean(name, allowed)}"
-            hint = f"allowed here: {listed(allowed)}"
+            hint = f"allowed here: {quote_all(allowed)}"
             yield fault_at(value.place, "unknown", format_path((*path, name)), message, hint)
     misspelt = {closest_match(name, allowed) for name in node.value if name not in allowed}
     for name in sources:
@@ -88,7 +88,7 @@ def _ties(root: Node) -> Iterator[Fault]:
         if node.value not in allowed:
             message = f"there is no embedding called `{node.value}`{did_you_mean(node.value, allowed)}"
             path = format_path(("model", "output", "tie", index))
-            yield fault_at(node.mark, "unknown", path, message, f"the embeddings are {listed(allowed)}")
+            yield fault_at(node.mark, "unknown", path, message, f"the embeddings are {quote_all(allowed)}")
 
 
 def _curriculum(root: Node) -> Iterator[Fault]:
@@ -96,7 +96,7 @@ def _curriculum(root: Node) -> Iterator[Fault]:
     allowed = [*_sources(root), "target"]
     if by is not None and by.value not in allowed:
         message = f"a pair has no side called `{by.value}`{did_you_mean(by.value, allowed)}"
-        yield fault_at(by.mark, "unknown", "training.curriculum.by", message, f"its sides are {listed(allowed)}")
+        yield fault_at(by.mark, "unknown", "training.curriculum.by", message, f"its sides are {quote_all(allowed)}")
     workers = _child(root, "training", "workers")
     if workers is not None and workers.value and _child(root, "training", "curriculum") is not None:
         message = "workers fetch batches ahead, and what a curriculum has next is not known so early"
@@ -141,14 +141,14 @@ def _needs_val(mark: Mark) -> Fault:
     return fault_at(mark, "missing", "training.early_stopping", message, "name a `val` among the data")
 
 
-def _word(node: Node | None) -> str:
+def _chosen_word(node: Node | None) -> str:
     """The one word of a choice: its name, with settings or without."""
     return "" if node is None else next(iter(node.value)) if isinstance(node.value, dict) else str(node.value)
 
 
 def _vectors(root: Node) -> Iterator[Fault]:
     """Bits are made and read where the tokenizer gives vectors of them."""
-    kind = _word(_child(root, "data", "tokenizer")) or "word"
+    kind = _chosen_word(_child(root, "data", "tokenizer")) or "word"
     embedding, output = _child(root, "model", "embedding"), _child(root, "model", "output", "kind")
     for node, path, value in ((embedding, "model.embedding", "linear"), (output, "model.output.kind", "sigmoid")):
         if node is not None and node.value == value and kind != "bits":
@@ -190,8 +190,8 @@ def _stories(root: Node) -> Iterator[Fault]:
     names = tuple(sorted(encoders.value)) if encoders is not None else ()
     if names != STORIES:
         place = (encoders or _child(root, "model", "encoder") or root.value["model"]).place
-        told = listed(list(names)) if names else "other encoders, or none"
-        message = f"the data of `babi` are read by the encoders {listed(list(STORIES))}, and the model has {told}"
+        told = quote_all(list(names)) if names else "other encoders, or none"
+        message = f"the data of `babi` are read by the encoders {quote_all(list(STORIES))}, and the model has {told}"
         yield fault_at(
             place, "encoders", "model.encoders", message, "write `encoders: {question: [...], story: [...]}`"
         )
@@ -209,7 +209,7 @@ def _stories(root: Node) -> Iterator[Fault]:
 
 def _machine(root: Node) -> Iterator[Fault]:
     """A list of devices names each once, and only what has numbers; Apple's accelerator is one device."""
-    accelerator, strategy = (_word(_child(root, "trainer", key)) for key in ("accelerator", "strategy"))
+    accelerator, strategy = (_chosen_word(_child(root, "trainer", key)) for key in ("accelerator", "strategy"))
     devices = _child(root, "trainer", "devices")
     if devices is not None and isinstance(devices.value, list):
         numbers = [each.value for each in devices.value]

@@ -11,15 +11,15 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from composer.recipe.json_schema import Schema, alternative, dereference, referred
-from composer.recipe.node import texts
+from composer.recipe.json_schema import Schema, dereference, ref_name, select_branch
+from composer.recipe.node import strings_in
 
 DEFAULT_EPOCHS = 10
 BUDGETS = ("max_steps", "max_epochs", "max_minutes")
-NOT_FROZEN = ("extends", "vars", "description")
-DECIDES_NOTHING = ("workers",)
+EXCLUDED_KEYS = ("extends", "vars", "description")
+TRAINING_WITHOUT_EFFECT = ("workers",)
 """What of `training` can change without changing the result."""
-DECIDES = ("limit_val_batches",)
+TRAINER_WITH_EFFECT = ("limit_val_batches",)
 """What of `trainer` decides: which checkpoint is the best, and when a training is stopped early."""
 
 Data = dict[str, Any]
@@ -30,8 +30,8 @@ def fill_defaults(written: Data, schema: Schema, name: str) -> Data:
     model, defs = written["model"], schema["$defs"]
     defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
     freezer = _DefaultFiller(defs, defaults, model.get("dropout"))
-    frozen = freezer.section({key: value for key, value in written.items() if key not in NOT_FROZEN}, schema)
-    frozen = {key: value for key, value in frozen.items() if key not in NOT_FROZEN}
+    frozen = freezer.section({key: value for key, value in written.items() if key not in EXCLUDED_KEYS}, schema)
+    frozen = {key: value for key, value in frozen.items() if key not in EXCLUDED_KEYS}
     frozen["name"] = frozen["name"] or name
     frozen["model"] = {key: value for key, value in frozen["model"].items() if f"defaults.{key}" not in defs}
     if all(frozen["training"][budget] is None for budget in BUDGETS):
@@ -60,9 +60,9 @@ def fingerprints(frozen: Data, data: str | None = None, began: Data | None = Non
     found = {"model": _hash(model), "data": data or _hash(frozen["data"])}
     run = {
         **found,
-        "training": {key: value for key, value in frozen["training"].items() if key not in DECIDES_NOTHING},
+        "training": {key: value for key, value in frozen["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
         "decoding": frozen["decoding"],
-        "trainer": {key: frozen["trainer"][key] for key in DECIDES},
+        "trainer": {key: frozen["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }
     return {**found, "run": _hash(run)}
@@ -74,7 +74,7 @@ def used_stacks(model: Data) -> Data:
     todo = [model.get(key) for key in ("encoder", "encoders", "decoder")]
     used: set[str] = set()
     while todo:
-        new = set(texts(todo.pop())) & stacks.keys() - used
+        new = set(strings_in(todo.pop())) & stacks.keys() - used
         used |= new
         todo += [stacks[name] for name in new]
     return {name: stack for name, stack in stacks.items() if name in used}
@@ -95,8 +95,8 @@ class _DefaultFiller(NamedTuple):
     def value(self, value: Any, schema: Schema) -> Any:
         if value is None:
             return None
-        if "$ref" in schema and "x-choice" in self.defs[referred(schema)]:
-            return self.choice(value, referred(schema))
+        if "$ref" in schema and "x-choice" in self.defs[ref_name(schema)]:
+            return self.choice(value, ref_name(schema))
         if "x-list" in schema and not isinstance(value, list):
             return [value]
         if isinstance(value, dict):
@@ -104,7 +104,7 @@ class _DefaultFiller(NamedTuple):
         if isinstance(value, list):
             items = dereference(self.defs, schema).get("items", {})
             return [self.value(item, items) for item in value]
-        part = (alternative(schema, value) or {}) if "anyOf" in schema else schema
+        part = (select_branch(schema, value) or {}) if "anyOf" in schema else schema
         return float(value) + 0.0 if part.get("type") == "number" else value  # -0.0 is 0.0
 
     def mapping(self, value: Data, schema: Schema) -> Data:

@@ -11,9 +11,10 @@ from functools import reduce
 from pathlib import Path
 
 from composer.errors import Fault, RecipeError, did_you_mean
-from composer.recipe.node import Node, fault_at, plain
-from composer.recipe.pinning import parse_pin, read_pinned
-from composer.recipe.versions import version_fault
+from composer.recipe.cache import parse_pin, read_pinned
+from composer.recipe.json_schema import VERSION
+from composer.recipe.messages import unsupported_version
+from composer.recipe.node import Node, fault_at, to_data
 from composer.recipe.yaml_reader import dump, read
 
 MAX_FILES = 32
@@ -36,17 +37,17 @@ def extend(path: Path) -> Node:
     return _without_extends(_Extender(_ceiling(path)).load(path, str(path), ()))
 
 
-def extend_text(own: Node, file: Path) -> Node:
+def extend_node(own: Node, file: Path) -> Node:
     """A recipe that lies in no file, laid over what it extends as if `file` were its own. Raises RecipeError."""
-    return _without_extends(_Extender(_ceiling(file)).laid(own, str(file), file.parent, (_real(file),)))
+    return _without_extends(_Extender(_ceiling(file)).laid(own, str(file), file.parent, (_real_path(file),)))
 
 
 def resolve_relative(file: Path, named: Node) -> Node:
     """The recipe that a value of a file names, by the rules of `extends`. Raises RecipeError with the faults of all."""
-    return _without_extends(_Extender(_ceiling(file)).base(named, str(file), file.parent, (_real(file),)))
+    return _without_extends(_Extender(_ceiling(file)).base(named, str(file), file.parent, (_real_path(file),)))
 
 
-def portable(path: Path, ceiling: Path | None = None) -> str:
+def portable_text(path: Path, ceiling: Path | None = None) -> str:
     """A recipe as the store keeps it: one YAML text with all that it extends, and with its `vars` still open.
 
     The hash of this text is what others write down, so the same recipe must give the same bytes in every version.
@@ -54,9 +55,9 @@ def portable(path: Path, ceiling: Path | None = None) -> str:
     that somebody else wrote, the folder that it came in. Raises RecipeError.
     """
     top = _ceiling(path) if ceiling is None else Path(os.path.realpath(ceiling))
-    if ceiling is not None and not Path(_real(path)).is_relative_to(top):
+    if ceiling is not None and not Path(_real_path(path)).is_relative_to(top):
         raise RecipeError([Fault(str(path), 1, 1, "file", "", "this leads out of its folder", "name a file inside it")])
-    return dump(plain(_without_extends(_Extender(top).load(path, str(path), ()))))
+    return dump(to_data(_without_extends(_Extender(top).load(path, str(path), ()))))
 
 
 def _without_extends(root: Node) -> Node:
@@ -69,14 +70,14 @@ def _ceiling(path: Path) -> Path:
     return next((each for each in (folder, *folder.parents) if os.path.exists(each / ".git")), folder)
 
 
-def _real(path: Path) -> str:
+def _real_path(path: Path) -> str:
     try:
         return os.path.realpath(path)
     except ValueError:  # not a path at all, as reading it will say
         return str(path)
 
 
-def _listed(folder: Path) -> list[str]:
+def _recipes_in(folder: Path) -> list[str]:
     """The recipes in a folder; none where it cannot be looked into."""
     try:
         return sorted(name for name in os.listdir(folder) if name.endswith(".yaml"))
@@ -92,16 +93,16 @@ class _Extender:
     done: dict[str, Node] = field(default_factory=dict)
 
     def load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
-        real = _real(path)
+        real = _real_path(path)
         if real not in self.done:
-            own = _of_this_version(read(path, shown))
+            own = _check_version(read(path, shown))
             self.done[real] = self.laid(own, shown, path.parent, (*chain, real))
         return self.done[real]
 
     def laid(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
         """A recipe over what it extends, looked up from its folder. Raises RecipeError with the faults of all."""
         bases, faults = [], []
-        for node in _extended(own):
+        for node in _bases(own):
             try:
                 bases.append(self.base(node, shown, folder, chain))
             except RecipeError as error:
@@ -138,13 +139,13 @@ class _Extender:
         pin = parse_pin(node)
         if pin.sha256 not in self.done:
             self._count(node, chain)
-            self.done[pin.sha256] = _of_this_version(read_pinned(pin))
+            self.done[pin.sha256] = _check_version(read_pinned(pin))
         return self.done[pin.sha256]
 
     def _read(self, node: Node, target: Path, shown: str, chain: tuple[str, ...]) -> Node:
         if not os.path.isfile(target):
             reason = "is not a file" if os.path.exists(target) else "does not exist"
-            others = [each for each in _listed(target.parent) if os.path.join(target.parent, each) not in chain]
+            others = [each for each in _recipes_in(target.parent) if os.path.join(target.parent, each) not in chain]
             close = did_you_mean(target.name, others)
             self._refuse(node, "file", f"`{shown}` {reason}{close}", "the path is relative to this file")
         return self.load(target, shown, chain)
@@ -154,15 +155,18 @@ class _Extender:
         raise RecipeError([fault_at(node.mark, code, "extends", message, hint)])
 
 
-def _of_this_version(own: Node) -> Node:
-    """A file's recipe: what one says that is written in another version would be lost under what is laid over it."""
-    fault = version_fault(own)
-    if fault is not None:
-        raise RecipeError([fault])
-    return own
+def _check_version(root: Node) -> Node:
+    """Return the mapping of one file unchanged. Raise RecipeError if it is in another version of the language.
+
+    Every file is checked by itself: after merging, a base's `recipe:` is hidden by that of the recipe above it.
+    """
+    version = root.value.get("recipe")
+    if version is not None and type(version.value) is int and 0 < version.value != VERSION:
+        raise RecipeError([unsupported_version(version.mark, "recipe", version.value)])
+    return root
 
 
-def _extended(own: Node) -> list[Node]:
+def _bases(own: Node) -> list[Node]:
     extends = own.value.get("extends")
     if extends is None or extends.value is None:
         return []

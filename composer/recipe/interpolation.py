@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"\$\{([^{}]*)\}?")
 
 def substitute(root: Node) -> Node:
     """The recipe with every `${name}` replaced. Raises RecipeError with all unknown variables and cycles."""
-    variables = _Variables(variables_of(root))
+    variables = _Variables(recipe_variables(root))
     value = {key: node if key == "vars" else variables.replace(node, (key,)) for key, node in root.value.items()}
     variables.check_unused()
     if variables.faults:
@@ -28,13 +28,13 @@ def substitute(root: Node) -> Node:
     return replace(root, value=value)
 
 
-def variables_of(root: Node) -> dict[str, Node]:
+def recipe_variables(root: Node) -> dict[str, Node]:
     """What stands under `vars`."""
     node = root.value.get("vars")
     return node.value if node is not None and isinstance(node.value, dict) else {}
 
 
-def known(names: Iterable[str]) -> str:
+def variables_hint(names: Iterable[str]) -> str:
     """What can be written instead of an unknown variable."""
     listed = ", ".join(f"`{name}`" for name in names)
     return f"the variables are {listed}" if listed else "give it a value under `vars`"
@@ -62,9 +62,9 @@ class _Variables:
     def _placed(self, value: Any, node: Node) -> Node:
         if isinstance(value, list):
             self._count(len(value), node)
-            items = [Node(item, node.mark, text=_shown(item)) for item in value]
+            items = [Node(item, node.mark, text=_to_text(item)) for item in value]
             return replace(node, value=items, text="", quoted=False)
-        return replace(node, value=value, text=_shown(value), quoted=isinstance(value, str))
+        return replace(node, value=value, text=_to_text(value), quoted=isinstance(value, str))
 
     def _count(self, number: int, node: Node) -> None:
         self.made += number
@@ -96,7 +96,7 @@ class _Variables:
                 "use it alone",
             )
             return ""
-        return _shown(value)
+        return _to_text(value)
 
     def _lookup(self, found: re.Match[str], node: Node, path: Steps) -> Any:
         name = found.group(1)
@@ -110,7 +110,7 @@ class _Variables:
                 "variable",
                 path,
                 f"there is no variable `{name}`{did_you_mean(name, self.nodes)}",
-                known(self.nodes),
+                variables_hint(self.nodes),
             )
             return ""
         if name in self.open:
@@ -162,7 +162,7 @@ class _Variables:
         self.faults.append(fault_at(mark, code, format_path(path), message, hint))
 
 
-def _shown(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from composer.errors import Fault
 
 COMMAND_LINE = "<command line>"
-MOST_TOLD = 2000  # characters of a message: a name that it tells may be as long as the file
+MAX_MESSAGE = 2000  # characters of a message: a name that it tells may be as long as the file
 
 
 class Mark(NamedTuple):
@@ -43,36 +43,36 @@ class Node:
 
 def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
     """A fault at a place of a text."""
-    told = (_brief(path), _brief(message), _brief(hint))
+    told = (_shorten(path), _shorten(message), _shorten(hint))
     return Fault(mark.file, mark.line, mark.column, code, *told, mark.text, mark.length)
 
 
-def _brief(text: str) -> str:
+def _shorten(text: str) -> str:
     """One line, whose middle is left out where it is very long: what was meant stands at the end."""
     line = " ".join(text.split())
-    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD // 2]} ... {line[-MOST_TOLD // 4 :]}"
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 4 :]}"
 
 
-def plain(node: Node) -> Any:
+def to_data(node: Node) -> Any:
     """The data of a node without its places."""
     if isinstance(node.value, dict):
-        return {key: plain(value) for key, value in node.value.items()}
+        return {key: to_data(value) for key, value in node.value.items()}
     if isinstance(node.value, list):
-        return [plain(value) for value in node.value]
+        return [to_data(value) for value in node.value]
     return node.value
 
 
-def texts(data: Any) -> Iterator[str]:
+def strings_in(data: Any) -> Iterator[str]:
     """Every text that is a value somewhere in plain data."""
     if isinstance(data, str):
         yield data
     for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
-        yield from texts(each)
+        yield from strings_in(each)
 
 
-def depth(node: Node) -> int:
+def nesting_depth(node: Node) -> int:
     """How many lists and mappings lie inside each other; 0 for a scalar."""
     if not isinstance(node.value, (dict, list)):
         return 0
     inner = node.value.values() if isinstance(node.value, dict) else node.value
-    return 1 + max(map(depth, inner), default=0)
+    return 1 + max(map(nesting_depth, inner), default=0)

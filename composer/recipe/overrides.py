@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
-from composer.recipe.interpolation import known, variables_of
-from composer.recipe.node import COMMAND_LINE, Mark, Node, depth, fault_at
+from composer.recipe.interpolation import recipe_variables, variables_hint
+from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, nesting_depth
 from composer.recipe.yaml_reader import MAX_DEPTH, parse_value
 
 Steps = tuple[str | int, ...]
-First = Callable[[Steps], str | None]
+FirstSetting = Callable[[Steps], str | None]
 """The first setting of the block, optimizer, ... that stands at a path; None where there is none."""
 
 
@@ -25,7 +25,7 @@ class _Step(NamedTuple):
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-])|\[([0-9]{1,6})\]")
 
 
-class Part(NamedTuple):
+class PathStep(NamedTuple):
     """One step of a path, and from where to where it stands in the text."""
 
     name: str | int
@@ -33,9 +33,9 @@ class Part(NamedTuple):
     end: int
 
 
-def steps_in(text: str) -> tuple[list[Part], int]:
+def parse_path(text: str) -> tuple[list[PathStep], int]:
     """The steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and how far the text is one."""
-    parts: list[Part] = []
+    parts: list[PathStep] = []
     end = 0
     while end < len(text):
         found = _STEP.match(text, end)
@@ -43,12 +43,12 @@ def steps_in(text: str) -> tuple[list[Part], int]:
             break
         name, *index = found.groups()
         begin = end + (found.group()[0] in ".[")
-        parts.append(Part(name if name is not None else int(index[0] or index[1]), begin, found.end()))
+        parts.append(PathStep(name if name is not None else int(index[0] or index[1]), begin, found.end()))
         end = found.end()
     return parts, end
 
 
-def apply_overrides(root: Node, settings: Sequence[str], first: First) -> Node:
+def apply_overrides(root: Node, settings: Sequence[str], first: FirstSetting) -> Node:
     """The recipe with `key=value` settings laid over it, in their order. Raises RecipeError with all faults."""
     faults: list[Fault] = []
     for setting in [settings] if isinstance(settings, str) else settings:
@@ -61,47 +61,49 @@ def apply_overrides(root: Node, settings: Sequence[str], first: First) -> Node:
     return root
 
 
-def _apply_text(root: Node, setting: str, first: First) -> Node:
+def _apply_text(root: Node, setting: str, first: FirstSetting) -> Node:
     key, equals, _ = setting.partition("=")
     whole = Mark(COMMAND_LINE, 1, 1, max(1, len(key)), setting)
     if not equals:
-        raise _refused(whole, "", f"`{setting}` is not KEY=VALUE", "write, for example, `training.max_steps=100`")
+        raise _override_error(
+            whole, "", f"`{setting}` is not KEY=VALUE", "write, for example, `training.max_steps=100`"
+        )
     return apply_override(root, key, whole, parse_value(setting, len(key) + 1), first)
 
 
-def apply_override(root: Node, key: str, whole: Mark, value: Node, first: First) -> Node:
+def apply_override(root: Node, key: str, whole: Mark, value: Node, first: FirstSetting) -> Node:
     """The recipe with one value at the path `key`, which stands at `whole`. Raises RecipeError."""
-    steps = _steps(key, whole)
-    if len(steps) + depth(value) > MAX_DEPTH:
-        raise _refused(whole, "", f"this is nested deeper than {MAX_DEPTH} levels", "say it in the recipe")
+    steps = _marked_steps(key, whole)
+    if len(steps) + nesting_depth(value) > MAX_DEPTH:
+        raise _override_error(whole, "", f"this is nested deeper than {MAX_DEPTH} levels", "say it in the recipe")
     _check_target(root, steps)
     return _Setter(first, replace(value, key=steps[-1].mark)).set(root, steps, ())
 
 
-def _refused(mark: Mark, path: str, message: str, hint: str) -> RecipeError:
+def _override_error(mark: Mark, path: str, message: str, hint: str) -> RecipeError:
     return RecipeError([fault_at(mark, "override", path, message, hint)])
 
 
-def _steps(key: str, whole: Mark) -> list[_Step]:
-    found, end = steps_in(key)
+def _marked_steps(key: str, whole: Mark) -> list[_Step]:
+    found, end = parse_path(key)
     if end < len(key):
         mark = whole._replace(column=whole.column + end, length=len(key) - end)
         hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
-        raise _refused(mark, "", f"`{key}` is no path to a key", hint)
+        raise _override_error(mark, "", f"`{key}` is no path to a key", hint)
     steps = [
         _Step(each.name, whole._replace(column=whole.column + each.begin, length=each.end - each.begin))
         for each in found
     ]
     if not steps or len(steps) > MAX_DEPTH:
-        raise _refused(whole, "", "there is no such key", "write, for example, `training.max_steps=100`")
+        raise _override_error(whole, "", "there is no such key", "write, for example, `training.max_steps=100`")
     return steps
 
 
 def _check_target(root: Node, steps: list[_Step]) -> None:
     top = steps[0].name
     if top == "extends":
-        raise _refused(steps[0].mark, "extends", "`extends` cannot be set here", "write it in the recipe")
-    variables = variables_of(root)
+        raise _override_error(steps[0].mark, "extends", "`extends` cannot be set here", "write it in the recipe")
+    variables = recipe_variables(root)
     if top == "vars" and len(steps) > 1 and steps[1].name not in variables:
         name = str(steps[1].name)
         mark = steps[1].mark
@@ -112,7 +114,7 @@ def _check_target(root: Node, steps: list[_Step]) -> None:
                     "variable",
                     f"vars.{name}",
                     f"there is no variable `{name}`{did_you_mean(name, variables)}",
-                    known(variables),
+                    variables_hint(variables),
                 )
             ]
         )
@@ -121,7 +123,7 @@ def _check_target(root: Node, steps: list[_Step]) -> None:
 class _Setter(NamedTuple):
     """Sets one value in a tree, making new mappings where there are none yet."""
 
-    first: First
+    first: FirstSetting
     value: Node
 
     def set(self, node: Node | None, steps: list[_Step], path: Steps) -> Node:
@@ -131,7 +133,7 @@ class _Setter(NamedTuple):
         if node is not None and isinstance(node.value, list):
             return self._in_list(node, steps, path)
         if isinstance(step.name, int):
-            raise _refused(step.mark, format_path(path), f"`{format_path(path)}` is no list", "name a key")
+            raise _override_error(step.mark, format_path(path), f"`{format_path(path)}` is no list", "name a key")
         children = self._children(node, step, path)
         child = self.set(children.get(step.name), steps[1:], (*path, step.name))
         place = node or Node(None, step.mark, key=step.mark)
@@ -145,7 +147,7 @@ class _Setter(NamedTuple):
         if not isinstance(step.name, int) or step.name >= count:
             last = f"its items are 0 to {count - 1}" if count else "it is empty"
             message = f"`{format_path(path)}` is a list and has no item `{step.name}`"
-            raise _refused(step.mark, format_path(path), message, last)
+            raise _override_error(step.mark, format_path(path), message, last)
         items = list(node.value)
         items[step.name] = self.set(items[step.name], steps[1:], (*path, step.name))
         return replace(node, value=items)
@@ -160,7 +162,7 @@ class _Setter(NamedTuple):
         first = self.first(path)
         if first is None:
             message = f"`{format_path(path)}` is a single value and has no key `{step.name}`"
-            raise _refused(step.mark, format_path(path), message, f"set `{format_path(path)}` itself")
+            raise _override_error(step.mark, format_path(path), message, f"set `{format_path(path)}` itself")
         return {first: node}
 
     def _beside(self, node: Node, first: str, steps: list[_Step], path: Steps) -> dict[str, Node]:

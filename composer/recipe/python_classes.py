@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from composer.recipe import schema
-from composer.recipe.describe import allowed
-from composer.recipe.json_schema import VARIABLE, Schema, referred
+from composer.recipe.json_schema import VARIABLE, Schema, allowed_words, ref_name
 from composer.recipe.schema import ENCODER_KEYS
 
 WIDTH = 116
@@ -20,13 +19,16 @@ SUFFIXES = {"schedules": "Schedule", "tasks": "Task", "tokenizers": "Tokenizer",
 BASES = {BLOCK: "Block", "optimizers": "Optimizer", "decoders": "Decoder", **SUFFIXES}
 """The class of everything among which a table's word chooses."""
 SOURCES = {"parallel": "ParallelData", "hub": "HubData", "babi": "BabiData"}
-SPELT = {"earlystopping": "EarlyStopping", "gradientnoise": "GradientNoise", "scheduledsampling": "ScheduledSampling",
-         "wandb": "WandB", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop", "bpe": "BPE", **SOURCES}  # fmt: skip
+SPELLINGS = {
+    **{name.lower(): name for name in ("EarlyStopping", "GradientNoise", "ScheduledSampling", "WandB", "AdamW", "SGD")},
+    **{name.lower(): name for name in ("RMSprop", "BPE")},
+    **SOURCES,
+}
 """Sections and words whose class is not simply their words put together."""
 MERGED = ("recipe", "data", "model", "training", "trainer", "logging", "output", "wandb")
 """Sections that lie over an inherited one: nothing in them is required, and `None` removes."""
 OTHERS = "encoders"
-TAKEN = ("plain", "yaml", "save", "recipe", "word", "others")
+RESERVED_NAMES = ("plain", "yaml", "save", "recipe", "word", "others")
 """What the classes have beside settings."""
 SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 
@@ -61,7 +63,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.recipe.deserialization import read_recipe
+from composer.recipe.serialization import read_recipe
 from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot, Unset, Var
 '''
 READ = '''\
@@ -76,12 +78,12 @@ def read(path: str | Path) -> Recipe:
 '''
 
 
-def home() -> Path:
+def classes_path() -> Path:
     """Where the classes' file is."""
     return Path(__file__).with_name("classes.py")
 
 
-def text(rules: Schema) -> str:
+def generate(rules: Schema) -> str:
     """The file, for a schema. Raises ValueError where two words would be one class."""
     writer = _Writer(rules)
     parts = [HEAD, *writer.bases(), *writer.aliases(), *writer.classes(), READ]
@@ -99,13 +101,13 @@ def class_name(entry: str) -> str:
     if table == "defaults":
         return f"{_camel(word)}Defaults"
     if not table:
-        return SPELT.get(word, _camel(word))
-    return (_camel(word) if table == BLOCK else SPELT.get(word, _camel(word))) + SUFFIXES.get(table, "")
+        return SPELLINGS.get(word, _camel(word))
+    return (_camel(word) if table == BLOCK else SPELLINGS.get(word, _camel(word))) + SUFFIXES.get(table, "")
 
 
 def field_name(key: str) -> str:
     """What a key is called in Python: `from` is `from_`."""
-    return f"{key}_" if keyword.iskeyword(key) or key in TAKEN else key
+    return f"{key}_" if keyword.iskeyword(key) or key in RESERVED_NAMES else key
 
 
 def _camel(word: str) -> str:
@@ -145,7 +147,7 @@ class _Writer:
         """What may stand for a block, an optimizer, ...: an object, a bare word, or plain data."""
         lines = []
         for table, name in BASES.items():
-            bare = ", ".join(f'"{word}"' for word in allowed(self.defs[table]))
+            bare = ", ".join(f'"{word}"' for word in allowed_words(self.defs[table]))
             lines.append(f"Any{name} = {name} | Literal[{bare}] | Var | Mapping[str, Any]")
         yield "\n".join([*lines, "Stack = Sequence[AnyBlock]", '"""Blocks, the first one first."""\n'])
 
@@ -180,7 +182,7 @@ class _Writer:
 
     def _types(self, setting: Schema) -> Iterator[str]:
         """The types of a setting, as Python writes them."""
-        reference = referred(setting)
+        reference = ref_name(setting)
         if reference in BASES:
             yield f"Any{BASES[reference]}"
             return
@@ -207,12 +209,12 @@ class _Writer:
 
     def _list(self, setting: Schema) -> str:
         items = setting["items"]
-        if referred(items) == BLOCK:
+        if ref_name(items) == BLOCK:
             return "Stack"
         return f"Sequence[{_union(dict.fromkeys(self._types(items)))}]"
 
     def _mapping(self, setting: Schema) -> Iterator[str]:
-        section = referred(setting) or next(
+        section = ref_name(setting) or next(
             (name for name, known in self.sections.items() if known == setting.get("properties")), ""
         )
         if section:
@@ -238,7 +240,7 @@ def _docstring(described: Schema, is_open: bool) -> str:
     if what.startswith("The defaults of"):  # the block's own class tells the settings
         return f'    """{what.partition(". ")[0]}."""'
     lines = textwrap.wrap(what, WIDTH - 4)
-    keys = [_told(field_name(key), each) for key, each in described["properties"].items()]
+    keys = [_setting_line(field_name(key), each) for key, each in described["properties"].items()]
     keys += [f"{OTHERS}: With several encoders, the text of each by its name, in place of `source`."] if is_open else []
     told = [line for each in keys for line in textwrap.wrap(each, WIDTH - 4, subsequent_indent="    ")]
     body = "\n".join(["", "", *told, ""]) if told else ""
@@ -246,7 +248,7 @@ def _docstring(described: Schema, is_open: bool) -> str:
     return "\n".join(f"    {line}".rstrip() for line in whole.splitlines())
 
 
-def _told(name: str, setting: Schema) -> str:
+def _setting_line(name: str, setting: Schema) -> str:
     """A setting in a line: what it means, and its default."""
     parts = [setting.get("description", "").rstrip(".") or name]
     default = setting.get("default")
@@ -255,4 +257,4 @@ def _told(name: str, setting: Schema) -> str:
 
 
 if __name__ == "__main__":
-    home().write_text(text(schema.load()), encoding="utf-8")
+    classes_path().write_text(generate(schema.load()), encoding="utf-8")

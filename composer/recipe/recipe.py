@@ -11,25 +11,48 @@ from typing import TYPE_CHECKING, Any
 from composer.errors import Fault, format_path
 from composer.recipe import schema
 from composer.recipe.defaults import fill_defaults, fingerprints
-from composer.recipe.node import Node, fault_at, plain
-from composer.recipe.yaml_reader import dump
+from composer.recipe.node import Node, fault_at, to_data
+from composer.recipe.yaml_reader import dump, parse
 
 if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
-from composer.recipe.inheritance import extend
+from composer.recipe.inheritance import extend, extend_node
 from composer.recipe.interpolation import substitute
-from composer.recipe.overrides import First, apply_overrides
+from composer.recipe.overrides import apply_overrides
 
 Steps = tuple[str | int, ...]
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Recipe:
-    """The recipe in a file, with `key=value` settings laid over it. Raises RecipeError with every fault."""
+    """Return the recipe in a file, with `key=value` settings laid over it.
+
+    Raises:
+        RecipeError: With every fault of the first stage (reading, inheritance, variables, schema) that has any.
+    """
     file = Path(path)
+    return _finish(extend(file), file, overrides, data_dir)
+
+
+def load_text(
+    text: str,
+    file: str | Path = "recipe.yaml",
+    overrides: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    source: str | None = None,
+) -> Recipe:
+    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends` and data start there.
+
+    `source` is what faults call the text, `file` if None. Raises RecipeError like `load`.
+    """
+    own = parse(text, str(file) if source is None else source)
+    return _finish(extend_node(own, Path(file)), Path(file), overrides, data_dir)
+
+
+def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str | Path | None) -> Recipe:
     rules = schema.load()
-    root = resolve(file, overrides, lambda place: first_setting(rules, place))
-    return from_node(file, root, rules, data_dir)
+    overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
+    return from_node(file, substitute(overridden), rules, data_dir)
 
 
 def from_node(file: Path, root: Node, rules: dict[str, Any], data_dir: str | Path | None = None) -> Recipe:
@@ -38,7 +61,7 @@ def from_node(file: Path, root: Node, rules: dict[str, Any], data_dir: str | Pat
     from composer.recipe.validation import validate
 
     validate(root, rules)
-    written = {key: value for key, value in plain(root).items() if key != "vars"}
+    written = {key: value for key, value in to_data(root).items() if key != "vars"}
     written.setdefault("name", default_name(file))
     frozen = fill_defaults(written, rules, default_name(file))
     return Recipe(file, written, frozen, root, rules, None if data_dir is None else Path(data_dir))
@@ -134,8 +157,8 @@ class Recipe:
         message tells is pointed at.
         """
         node, steps, exact = self.written_at(path)
-        node = _mentioned(node, message) if exact and not _is_block(path) else node
-        by_key = not exact or _is_block(path) or code == "causality" or isinstance(node.value, (bool, list, dict))
+        node = _mentioned(node, message) if exact and not is_block_path(path) else node
+        by_key = not exact or is_block_path(path) or code == "causality" or isinstance(node.value, (bool, list, dict))
         empty = node.value is None and not node.text
         mark = node.place if by_key or empty else node.mark
         return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
@@ -158,7 +181,7 @@ class Recipe:
         node: Node = self.root
         steps: Steps = ()
         for index, step in enumerate(path):
-            inner = _inside(node, step)
+            inner = _child(node, step)
             if inner is not None:
                 node, steps = inner, (*steps, step)
             elif not self._is_short(node, step, path[:index]):
@@ -175,25 +198,25 @@ class Recipe:
 
     def _inherited(self, path: Steps) -> Node | None:
         """What is written under `model` for a setting of a block that is not written at the block."""
-        if len(path) < 3 or not _is_block(path[:-1]):
+        if len(path) < 3 or not is_block_path(path[:-1]):
             return None
         name, setting = path[-2:]
         model = self.root.value["model"].value
         written = model.get(name)
         if written is not None and isinstance(setting, str) and name != "dropout":
-            found = _inside(written, setting)
+            found = _child(written, setting)
             if found is not None or self._is_short(written, setting, ("model", name)):
                 return found or written
         is_dropout = setting == "dropout" or (name, setting) == ("dropout", "rate")
         return model.get("dropout") if is_dropout else None
 
 
-def path_as_written(recipe: Recipe, path: Steps) -> str:
+def source_path(recipe: Recipe, path: Steps) -> str:
     """A path of `frozen` as the recipe writes it: `model.encoder[0].residual[0].rnn`."""
     return format_path(recipe.written_at(path)[1])
 
 
-def _inside(node: Node, step: str | int) -> Node | None:
+def _child(node: Node, step: str | int) -> Node | None:
     if isinstance(node.value, dict):
         return node.value.get(step)
     if isinstance(node.value, list) and isinstance(step, int):
@@ -207,12 +230,12 @@ def _mentioned(node: Node, message: str) -> Node:
     return next((each for each in inner if isinstance(each.value, str) and f"`{each.value}`" in message), node)
 
 
-def _is_block(path: Steps) -> bool:
+def is_block_path(path: Steps) -> bool:
     """Whether a path of `frozen` ends with a block: its name, in an item of a list."""
     return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
 
 
-_CHOSEN: dict[Steps, str] = {
+_CHOICE_PATHS: dict[Steps, str] = {
     ("training", "optimizer"): "optimizers",
     ("training", "schedule"): "schedules",
     ("training", "initialization"): "initializations",
@@ -226,10 +249,7 @@ def first_setting(rules: dict[str, Any], place: Steps) -> str | None:
     """What a scalar or a list at a path sets, if a block, a block's defaults, an optimizer, ... stands there."""
     if not place or not isinstance(place[-1], str):
         return None
-    table = "block" if _is_block(place) else "defaults" if place[:-1] == ("model",) else _CHOSEN.get(place[:-1])
+    table = (
+        "block" if is_block_path(place) else "defaults" if place[:-1] == ("model",) else _CHOICE_PATHS.get(place[:-1])
+    )
     return rules["$defs"].get(f"{table}.{place[-1]}", {}).get("x-first")
-
-
-def resolve(path: Path, overrides: Sequence[str], first: First) -> Node:
-    """The recipe as one mapping: `extends`, then `overrides` (`key=value`), then variables. Raises RecipeError."""
-    return substitute(apply_overrides(extend(path), overrides, first))

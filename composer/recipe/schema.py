@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from composer.errors import RunError
+from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.json_schema import BLOCK, IDENTIFIER, RECIPE_NAME, VARIABLE, VARIABLE_TEXT, Schema
-from composer.recipe.pinning import PIN
 
 PLUG_INS = "seqcomposer.blocks"
 TABLES = {
@@ -46,21 +46,21 @@ ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have on
 def load() -> Schema:
     """The schema of what is installed here: the file's, or made anew where there are plug-ins. Raises RunError."""
     if not entry_points(group=PLUG_INS):
-        return json.loads(home().read_text(encoding="utf-8"))
+        return json.loads(schema_path().read_text(encoding="utf-8"))
     try:
         return generate()
     except Exception as error:
         raise RunError.of(f"a plug-in's block cannot be used: {error}", "mend or uninstall the plug-in") from error
 
 
-def home() -> Path:
+def schema_path() -> Path:
     """Where the schema's file is: inside an installed package, or beside it in a clone."""
     here = Path(__file__).parent.parent
     inside = here / "schemas" / "recipe.schema.json"
     return inside if inside.exists() else here.parent / "schemas" / "recipe.schema.json"
 
 
-def text(schema: Schema) -> str:
+def to_json(schema: Schema) -> str:
     """The schema as it is written to its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
@@ -75,11 +75,11 @@ def generate() -> Schema:
 
     defs: dict[str, Schema] = {"variable": _variable()}
     blocks = registry.blocks()
-    defs |= choice("block", blocks, "A block: its name, or its name with settings.", named=True)
+    defs |= choice_schema("block", blocks, "A block: its name, or its name with settings.", named=True)
     for table, (module, name) in TABLES.items():
         entries = getattr(importlib.import_module(module), name)
-        defs |= choice(table, entries, f"One of the {table}: its name, or its name with settings.")
-    root = mapping(language.Recipe, defs)
+        defs |= choice_schema(table, entries, f"One of the {table}: its name, or its name with settings.")
+    root = settings_schema(language.Recipe, defs)
     _add_defaults(defs, blocks)
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = language.TRAINER_REFUSES
@@ -145,11 +145,11 @@ def _holds_stack(schema: Any) -> bool:
 # ------------------------------------------------------------------------------------------- choices and sections
 
 
-def choice(
+def choice_schema(
     table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False
 ) -> dict[str, Schema]:
     """A choice among named constructors: a single-key mapping, or a bare name where no setting is required."""
-    defs = {f"{table}.{name}": _described(name, entry, named) for name, entry in sorted(entries.items())}
+    defs = {f"{table}.{name}": _checked_entry(name, entry, named) for name, entry in sorted(entries.items())}
     bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
     told = [defs[f"{table}.{name}"]["description"] for name in bare]
     chosen = {
@@ -166,7 +166,7 @@ def choice(
     return {table: chosen, **defs}
 
 
-def _described(name: str, constructor: Callable[..., Any], named: bool) -> Schema:
+def _checked_entry(name: str, constructor: Callable[..., Any], named: bool) -> Schema:
     try:
         return _entry(constructor, named)
     except Exception as error:  # a plug-in's annotations may be anything
@@ -175,7 +175,7 @@ def _described(name: str, constructor: Callable[..., Any], named: bool) -> Schem
 
 def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
     """One block, optimizer, ...: its settings, or its first setting alone."""
-    whole = mapping(constructor, {})
+    whole = settings_schema(constructor, {})
     first = next(iter(whole["properties"]), None)
     if named:
         name = {"description": "The name of the output, for later blocks.", "x-open": True, **_text(IDENTIFIER)}
@@ -187,9 +187,9 @@ def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
     return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **whole}])}
 
 
-def mapping(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
+def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
     """The settings of a constructor: its keyword-only arguments, described in its docstring."""
-    what, meanings = _documented(constructor)
+    what, meanings = _parse_docstring(constructor)
     hints = _hints(constructor)
     properties, required = {}, []
     for parameter in inspect.signature(constructor).parameters.values():
@@ -207,7 +207,7 @@ def _hints(constructor: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(owner, include_extras=True)
 
 
-def _documented(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """The first paragraph of a docstring, and the meanings of its section `Settings:`."""
     doc = inspect.getdoc(constructor) or ""
     what = " ".join(doc.split("\n\n")[0].split())
@@ -224,7 +224,7 @@ def _documented(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _setting(hint: Any, default: Any, meaning: str, defs: dict[str, Schema]) -> Schema:
-    schema = _schema(hint, defs)
+    schema = _hint_schema(hint, defs)
     if meaning:
         schema = {"description": meaning, **schema}
     if default in (inspect.Parameter.empty, None):
@@ -241,20 +241,20 @@ def _plain_default(default: Any, schema: Schema) -> Any:
 # ------------------------------------------------------------------------------------------- annotations
 
 
-def _schema(hint: Any, defs: dict[str, Schema]) -> Schema:
+def _hint_schema(hint: Any, defs: dict[str, Schema]) -> Schema:
     """The schema of an annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _annotated(arguments[0], arguments[1:], defs)
     if origin in (typing.Union, types.UnionType):
-        return _optional([_schema(each, defs) for each in arguments], defs)
+        return _optional([_hint_schema(each, defs) for each in arguments], defs)
     if origin is typing.Literal:
         return _any_of([{"enum": list(arguments)}, VARIABLE])
     if origin is dict:
         return {
             "type": "object",
             "propertyNames": {"pattern": IDENTIFIER},
-            "additionalProperties": _schema(arguments[1], defs),
+            "additionalProperties": _hint_schema(arguments[1], defs),
         }
     if origin in (list, tuple, Sequence):
         return _any_of([_array(origin, arguments, defs), VARIABLE])
@@ -279,14 +279,14 @@ def _inlined(schema: Schema, defs: dict[str, Schema]) -> Schema:
 def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
-        defs[name] = mapping(described, defs)
+        defs[name] = settings_schema(described, defs)
         if described.__name__ in ENCODER_KEYS:
             defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
     return {"type": "object", "$ref": f"#/$defs/{name}"}
 
 
 def _array(origin: Any, arguments: tuple[Any, ...], defs: dict[str, Schema]) -> Schema:
-    items = _schema(arguments[0], defs)
+    items = _hint_schema(arguments[0], defs)
     if origin is tuple and Ellipsis not in arguments:
         return {"type": "array", "items": items, "minItems": len(arguments), "maxItems": len(arguments)}
     return {"type": "array", "items": items}
@@ -306,10 +306,10 @@ def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Sche
     bounds = [note for note in notes if hasattr(note, "minimum")]
     kinds = [note.name for note in notes if hasattr(note, "name")]
     if kinds:
-        return _kind(kinds[0])
+        return _kind_schema(kinds[0])
     if bounds:
         return _scalar(hint, _bounds(bounds[0]))
-    return _schema(hint, defs)
+    return _hint_schema(hint, defs)
 
 
 def _bounds(bounds: Any) -> Schema:
@@ -322,7 +322,7 @@ def _bounds(bounds: Any) -> Schema:
     return {word: value for word, value in words.items() if value is not None}
 
 
-def _kind(name: str) -> Schema:
+def _kind_schema(name: str) -> Schema:
     """The schema of a setting that is more than a scalar."""
     if name.startswith("choice:"):
         return {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
@@ -381,13 +381,16 @@ KINDS: dict[str, Schema] = {
     "texts": _any_of([{"type": "array", "items": NAME}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
-    "bases": {"x-list": True, **_any_of([NAME, {"type": "array", "items": _any_of([NAME, PIN]), "minItems": 1}, PIN])},
+    "bases": {
+        "x-list": True,
+        **_any_of([NAME, {"type": "array", "items": _any_of([NAME, PIN_SCHEMA]), "minItems": 1}, PIN_SCHEMA]),
+    },
     "paths": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
     "any": {"x-open": True},
 }
 
 
 if __name__ == "__main__":
-    target = home()
+    target = schema_path()
     target.parent.mkdir(exist_ok=True)
-    target.write_text(text(generate()), encoding="utf-8")
+    target.write_text(to_json(generate()), encoding="utf-8")

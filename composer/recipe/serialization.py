@@ -12,6 +12,8 @@ import enum
 import numbers
 import os
 import re
+import types
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,17 +23,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from composer.atomic_io import atomic_write
 from composer.errors import Fault, RecipeError, RunError, did_you_mean, format_path, os_error_reason
 from composer.recipe import schema
-from composer.recipe.inheritance import extend_text
-from composer.recipe.interpolation import substitute
-from composer.recipe.json_schema import RECIPE_NAME
-from composer.recipe.node import Node
-from composer.recipe.overrides import apply_overrides
-from composer.recipe.recipe import Recipe, first_setting, from_node
-from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse
+from composer.recipe.json_schema import RECIPE_NAME, VARIABLE_TEXT
+from composer.recipe.node import to_data
+from composer.recipe.recipe import Recipe, load_text
+from composer.recipe.validation import schema_faults
+from composer.recipe.yaml_reader import MAX_DEPTH, dump
+from composer.recipe.yaml_reader import read as read_source
 
-SHOWN = "<python>"
+PYTHON_SOURCE = "<python>"
 """What the YAML of objects is called in faults."""
-WIDE = 96
+LINE_WIDTH = 96
 """Characters of one line of what `repr` shows."""
 
 Steps = tuple[str | int, ...]
@@ -88,14 +89,14 @@ class RecipeObject:
 
     def plain(self) -> Any:
         """It as plain data, as YAML would be read. Raises RecipeError where there is something that is no data."""
-        return _plain(self, ())
+        return _to_data(self, ())
 
     def yaml(self) -> str:
         """It as YAML. Raises RecipeError where there is something that is no data."""
         return dump(self.plain()).removesuffix("...\n")  # the mark behind a bare word
 
     def __repr__(self) -> str:
-        return _shown(self, 0)
+        return _source_code(self, 0)
 
 
 class RecipeObjectRoot(RecipeObject):
@@ -109,11 +110,10 @@ class RecipeObjectRoot(RecipeObject):
         `folder` is where it would lie: what it extends and its data files are looked up from there. `overrides` are
         `key=value` settings laid over it. Raises RecipeError with every fault; the line is that of its YAML.
         """
-        rules = schema.load()
-        own = parse(self.yaml(), SHOWN)
-        file = Path(folder) / f"{_stem(own)}.yaml"
-        laid = apply_overrides(extend_text(own, file), overrides, lambda place: first_setting(rules, place))
-        return from_node(file, substitute(laid), rules, data_dir)
+        # its file would be called as its runs are, if it has a plain name
+        name = self.plain().get("name")
+        stem = name if isinstance(name, str) and _NAME.fullmatch(name) else "recipe"
+        return load_text(self.yaml(), Path(folder) / f"{stem}.yaml", overrides, data_dir, PYTHON_SOURCE)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Writes it as YAML, and returns the path. Comments of a file that it was read from are not kept.
@@ -132,31 +132,24 @@ class RecipeObjectRoot(RecipeObject):
         return file
 
 
-def _stem(own: Node) -> str:
-    """What a recipe's file would be called: as its runs are, where it says that plainly."""
-    name = own.value.get("name")
-    plain_name = name is not None and isinstance(name.value, str) and _NAME.fullmatch(name.value)
-    return name.value if name is not None and plain_name else "recipe"
-
-
 # ------------------------------------------------------------------------------------------- from objects to data
 
 
-def _plain(value: Any, path: Steps) -> Any:
+def _to_data(value: Any, path: Steps) -> Any:
     if len(path) > MAX_DEPTH:
-        raise _no_data(path, f"this is nested deeper than {MAX_DEPTH} levels", "use stacks with names, `Use`")
+        raise _not_data_error(path, f"this is nested deeper than {MAX_DEPTH} levels", "use stacks with names, `Use`")
     if isinstance(value, RecipeObject):
-        return _written(value, path)
+        return _object_data(value, path)
     if isinstance(value, Mapping):
-        return {_key(key, path): _plain(each, (*path, key)) for key, each in value.items() if each is not UNSET}
+        return {_key(key, path): _to_data(each, (*path, key)) for key, each in value.items() if each is not UNSET}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return [_plain(each, (*path, at)) for at, each in enumerate(value)]
+        return [_to_data(each, (*path, at)) for at, each in enumerate(value)]
     return _scalar(value, path)
 
 
-def _written(value: RecipeObject, path: Steps) -> Any:
+def _object_data(value: RecipeObject, path: Steps) -> Any:
     inner = (*path, value.word) if value.word else path
-    settings = {key: _plain(each, (*inner, key)) for key, each in given(value)}
+    settings = {key: _to_data(each, (*inner, key)) for key, each in set_fields(value)}
     if value.others:
         settings |= settings.pop(value.others, {})
     kind: Any = type(value)
@@ -173,7 +166,7 @@ def _is_short(value: RecipeObject) -> bool:
     return bool(vars(value).get("_short"))
 
 
-def given(value: RecipeObject) -> Iterator[tuple[str, Any]]:
+def set_fields(value: RecipeObject) -> Iterator[tuple[str, Any]]:
     """The settings that were given, by their keys in a recipe."""
     for each in fields_of(value):
         setting = getattr(value, each.name)
@@ -200,7 +193,7 @@ def first_field(kind: Any) -> str:
 
 def _key(key: Any, path: Steps) -> str:
     if not isinstance(key, str):
-        raise _no_data(path, f"a key is text, and this is {key!r}", f"write {str(key)!r}")
+        raise _not_data_error(path, f"a key is text, and this is {key!r}", f"write {str(key)!r}")
     return key
 
 
@@ -220,37 +213,37 @@ def _scalar(value: Any, path: Steps) -> Any:
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # what holds one number, or one truth value
         return _scalar(value.item(), path)
     if isinstance(value, type) and issubclass(value, RecipeObject):
-        raise _no_data(path, f"`{value.__name__}` is a class", f"write `{value.__name__}(...)`")
-    raise _no_data(
+        raise _not_data_error(path, f"`{value.__name__}` is a class", f"write `{value.__name__}(...)`")
+    raise _not_data_error(
         path,
         f"a recipe cannot hold a {type(value).__name__}",
         "give a text, a number, a truth value, a list, a mapping, or a class of composer.recipe.classes",
     )
 
 
-def _no_data(path: Steps, message: str, hint: str) -> RecipeError:
-    return RecipeError([Fault(SHOWN, 0, 0, "type", format_path(path), message, hint)])
+def _not_data_error(path: Steps, message: str, hint: str) -> RecipeError:
+    return RecipeError([Fault(PYTHON_SOURCE, 0, 0, "type", format_path(path), message, hint)])
 
 
 # ------------------------------------------------------------------------------------------- as Python
 
 
-def _shown(value: Any, indent: int, depth: int = 0) -> str:
+def _source_code(value: Any, indent: int, depth: int = 0) -> str:
     """Python that makes an equal value, over several lines where one is too long; `...` where it is too deep."""
-    line = _in_line(value, depth)
+    line = _one_line(value, depth)
     opening, parts, closing = _parts(value)
-    if len(line) + indent <= WIDE or not parts or depth > 2 * MAX_DEPTH:
+    if len(line) + indent <= LINE_WIDTH or not parts or depth > 2 * MAX_DEPTH:
         return line
     inner = indent + 4
-    lines = [f"{' ' * inner}{name}{_shown(each, inner, depth + 1)},\n" for name, each in parts]
+    lines = [f"{' ' * inner}{name}{_source_code(each, inner, depth + 1)},\n" for name, each in parts]
     return f"{opening}\n{''.join(lines)}{' ' * indent}{closing}"
 
 
-def _in_line(value: Any, depth: int) -> str:
+def _one_line(value: Any, depth: int) -> str:
     opening, parts, closing = _parts(value)
     if parts and depth > 2 * MAX_DEPTH:
         return f"{opening}...{closing}"
-    return opening + ", ".join(f"{name}{_in_line(each, depth + 1)}" for name, each in parts) + closing
+    return opening + ", ".join(f"{name}{_one_line(each, depth + 1)}" for name, each in parts) + closing
 
 
 def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str]:
@@ -271,3 +264,115 @@ def _arguments(value: RecipeObject) -> list[tuple[str, Any]]:
             alone = not each.kw_only and _is_short(value)
             found.append(("" if alone else f"{each.name}=", setting))
     return found
+
+
+_VARIABLE_NAME = re.compile(VARIABLE_TEXT)
+
+
+def read_recipe(path: str | Path, kind: Any) -> Any:
+    """The objects of a recipe's file, as it is written: with `vars` and `extends`. What fits no class stays plain data.
+
+    Raises RecipeError where the file is no recipe at all.
+    """
+    root = read_source(Path(path), str(path))
+    known = {key_of(each.name) for each in fields_of(kind)}
+    if set(root.value) - known:
+        raise RecipeError(fault for fault in schema_faults(root, schema.load()) if fault.code == "unknown")
+    return _construct(kind, {"recipe": UNSET, **to_data(root)})
+
+
+def from_data(data: Any, hint: Any) -> Any:
+    """Plain data as the objects that an annotation speaks of; what fits none of them stays as it is."""
+    kinds = list(_union_members(hint))
+    if isinstance(data, str):
+        return _from_text(data, kinds)
+    if isinstance(data, dict):
+        return _from_mapping(data, kinds)
+    if isinstance(data, list):
+        items = [typing.get_args(each)[0] for each in kinds if typing.get_origin(each) is Sequence]
+        return [from_data(each, items[0]) for each in data] if items else _from_scalar(data, kinds)
+    return data if data is None else _from_scalar(data, kinds)
+
+
+def _from_scalar(data: Any, kinds: Sequence[Any]) -> Any:
+    short = [each for each in _sections(kinds) if first_field(each)]
+    return _construct_choice(short[0], data) if short else data
+
+
+def _union_members(hint: Any) -> Iterator[Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        for each in typing.get_args(hint):
+            yield from _union_members(each)
+    else:
+        yield hint
+
+
+def _sections(kinds: Sequence[Any]) -> list[Any]:
+    """The sections among them, whose keys stand in the mapping itself."""
+    classes = [each for each in kinds if isinstance(each, type) and issubclass(each, RecipeObject)]
+    return [each for each in classes if not each.word and dataclasses.is_dataclass(each)]
+
+
+def _choices(kinds: Sequence[Any]) -> dict[str, Any]:
+    """The classes among which a word chooses."""
+    classes = [each for each in kinds if isinstance(each, type) and issubclass(each, RecipeObject)]
+    return {found.word: found for each in classes for found in each.__subclasses__() if found.word}
+
+
+def _from_text(text: str, kinds: Sequence[Any]) -> Any:
+    if _VARIABLE_NAME.fullmatch(text):
+        return Var(text[2:-1])
+    chosen = _choices(kinds).get(text)
+    if chosen is not None and not _required(chosen):
+        return chosen()
+    return _from_scalar(text, kinds)
+
+
+def _from_mapping(data: dict[str, Any], kinds: Sequence[Any]) -> Any:
+    choices = _choices(kinds)
+    if len(data) == 1 and (word := next(iter(data))) in choices:
+        return _construct_choice(choices[word], data[word], data)
+    for section in _sections(kinds):
+        if _fits(section, data):
+            return _construct(section, data)
+    values = next((typing.get_args(each)[1] for each in kinds if typing.get_origin(each) is Mapping), Any)
+    return {key: from_data(each, values) for key, each in data.items()}
+
+
+def _construct_choice(kind: Any, settings: Any, otherwise: Any = None) -> Any:
+    """The object with these settings, or with this first one; as it was written where it can be neither."""
+    otherwise = settings if otherwise is None else otherwise
+    if isinstance(settings, dict):
+        return _construct(kind, settings) if _fits(kind, settings) else otherwise
+    first = first_field(kind)
+    if settings is None or not first or _required(kind) - {first}:
+        return otherwise
+    return kind(from_data(settings, type_hints(kind)[first]))
+
+
+def _fits(kind: Any, data: Mapping[str, Any]) -> bool:
+    return _required(kind) <= set(data) and (bool(kind.others) or set(data) <= set(type_hints(kind)))
+
+
+def _construct(kind: Any, data: Mapping[str, Any]) -> Any:
+    known = type_hints(kind)
+    names = {key_of(each.name): each.name for each in fields_of(kind)}
+    settings = {names[key]: from_data(each, known[key]) for key, each in data.items() if key in known}
+    if kind.others:
+        settings |= {kind.others: rest} if (rest := {key: data[key] for key in data if key not in known}) else {}
+    made = kind(**settings)
+    object.__setattr__(made, "_spelt", not data)  # `copy: {}` is another text than `copy`
+    return made
+
+
+def _required(kind: Any) -> set[str]:
+    missing = dataclasses.MISSING
+    return {key_of(each.name) for each in fields_of(kind) if each.default is missing}
+
+
+@cache
+def type_hints(kind: Any) -> dict[str, Any]:
+    """The types of the settings of a class, by their keys in a recipe."""
+    found = typing.get_type_hints(kind)
+    names = [each.name for each in fields_of(kind)]
+    return {key_of(name): found[name] for name in names if name != kind.others}

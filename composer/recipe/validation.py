@@ -19,10 +19,9 @@ from jsonschema.validators import extend
 from composer.errors import Fault, RecipeError, closest_match
 from composer.recipe.consistency import cross_checks
 from composer.recipe.inheritance import DATA_SOURCES
-from composer.recipe.json_schema import Schema, alternative
+from composer.recipe.json_schema import Schema, select_branch
 from composer.recipe.messages import explain
-from composer.recipe.node import Node, plain
-from composer.recipe.versions import version_fault
+from composer.recipe.node import Node, to_data
 
 Errors = Iterator[ValidationError]
 
@@ -44,32 +43,31 @@ VALUE_KEYWORDS = frozenset(
 
 def validate(root: Node, schema: Schema) -> None:
     """Raises RecipeError with everything that can be found wrong without a model."""
-    version = version_fault(root)
-    faults = [version] if version is not None else schema_faults(root, schema) or cross_checks(root)
+    faults = schema_faults(root, schema) or cross_checks(root)
     if faults:
         raise RecipeError(faults)
 
 
 def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     """Everything that the schema alone has against a recipe."""
-    errors = list(_validator(schema).iter_errors(plain(root)))
-    misspelt = {found for error in errors for found in _misspelt(error)}
+    errors = list(_validator(schema).iter_errors(to_data(root)))
+    misspelt = {found for error in errors for found in _meant_keys(error)}
     return [
         explain(
             root, schema, tuple(each.absolute_path), each.validator, each.validator_value, each.instance, each.schema
         )
         for each in errors
-        if not any((*each.absolute_path, name) in misspelt for name in _missing(each))
+        if not any((*each.absolute_path, name) in misspelt for name in _missing_keys(each))
     ]
 
 
-def _misspelt(error: ValidationError) -> Iterator[tuple[str | int, ...]]:
+def _meant_keys(error: ValidationError) -> Iterator[tuple[str | int, ...]]:
     """The path of the key that was surely meant by an unknown one."""
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
         yield (*error.absolute_path, closest_match(str(error.validator_value), error.schema["properties"]))
 
 
-def _missing(error: ValidationError) -> list[str]:
+def _missing_keys(error: ValidationError) -> list[str]:
     """The keys that are missing; where one is misspelt, to tell that is enough."""
     if error.validator == "required":
         return [str(error.validator_value)]
@@ -84,14 +82,14 @@ def _validator(schema: Schema) -> Any:
         "enum": _enum,
         "pattern": _pattern,
         "required": _required,
-        "additionalProperties": _additional,
+        "additionalProperties": _additional_properties,
         "properties": _properties,
-        "propertyNames": _names,
+        "propertyNames": _property_names,
         "oneOf": _one_source,
         "not": _not_both,
         "minProperties": _not_empty,
         "maxProperties": None,
-        "x-choice": _single,
+        "x-choice": _single_key,
     }
     return extend(Draft202012Validator, keywords, type_checker=types)(schema)
 
@@ -119,7 +117,7 @@ def _ref(defs: Schema, validator: Any, reference: str, instance: Any, _: Schema)
 
 
 def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Errors:
-    branch = alternative({"anyOf": branches}, instance)
+    branch = select_branch({"anyOf": branches}, instance)
     if branch is None:
         yield _error("type", None, instance, schema)
         return
@@ -146,7 +144,7 @@ def _required(_: Any, names: list[str], instance: Any, schema: Schema) -> Errors
                 yield _error("required", name, instance, schema)
 
 
-def _additional(validator: Any, allowed: Any, instance: Any, schema: Schema) -> Errors:
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Schema) -> Errors:
     if not isinstance(instance, dict) or "x-choice" in schema:
         return
     for name in instance:
@@ -168,7 +166,7 @@ def _properties(validator: Any, known: dict[str, Schema], instance: Any, schema:
             yield from validator.descend(instance[name], rule, path=name, schema_path=name)
 
 
-def _names(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
+def _property_names(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
     if isinstance(instance, dict):
         for name in instance:
             if not re.fullmatch(rule["pattern"].removesuffix("$"), name):
@@ -193,7 +191,7 @@ def _not_empty(_: Any, least: int, instance: Any, schema: Schema) -> Errors:
         yield _error("minProperties", least, instance, schema)
 
 
-def _single(_: Any, table: str, instance: Any, schema: Schema) -> Errors:
+def _single_key(_: Any, table: str, instance: Any, schema: Schema) -> Errors:
     """A mapping with one key, a name of the table. Only the first thing that is wrong with it is told."""
     if not isinstance(instance, dict):
         return

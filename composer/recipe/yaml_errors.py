@@ -11,7 +11,7 @@ from composer.recipe.node import Mark, fault_at
 UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 
 
-class Places(NamedTuple):
+class SourceLines(NamedTuple):
     """The lines of a text, and where its first column stands in them."""
 
     file: str
@@ -48,7 +48,7 @@ COMPLAINTS = (
 )  # fmt: skip
 
 
-def syntax_fault(error: Any, text: str, places: Places, opened: Any) -> Fault:
+def syntax_fault(error: Any, text: str, places: SourceLines, opened: Any) -> Fault:
     """The fault for what the parser raised; `opened` is its mark of the list or mapping that it was in, or None."""
     problem = error.problem or error.context or "this is not YAML"
     at = error.problem_mark or error.context_mark
@@ -74,7 +74,7 @@ def _in_plain_words(problem: str) -> tuple[str, str]:
     return f"this is not YAML: {problem}", ""
 
 
-def _never_closed(begin: Any, text: str, places: Places, opened: Any) -> Fault:
+def _never_closed(begin: Any, text: str, places: SourceLines, opened: Any) -> Fault:
     if opened is not None and (begin is None or not text[begin.index : begin.index + 1].strip()):
         begin = opened
     shown = text[begin.index : begin.index + 1]

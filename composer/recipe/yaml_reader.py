@@ -19,7 +19,7 @@ import yaml
 
 from composer.errors import Fault, RecipeError
 from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at
-from composer.recipe.yaml_errors import Places, syntax_fault
+from composer.recipe.yaml_errors import SourceLines, syntax_fault
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
@@ -50,13 +50,7 @@ _WORDS: dict[str, bool | None] = {
 
 def read(path: Path, shown: str) -> Node:
     """The mapping that a file holds; `shown` is the file's name in faults. Raises RecipeError."""
-    return read_bytes(_bytes(path, shown), shown)
-
-
-def decode_text(path: Path, shown: str) -> tuple[bytes, str]:
-    """The bytes of a file, and the text that they are. Raises RecipeError."""
-    data = _bytes(path, shown)
-    return data, _decode(data, shown)
+    return read_bytes(_read_file(path, shown), shown)
 
 
 def read_bytes(data: bytes, shown: str) -> Node:
@@ -64,18 +58,18 @@ def read_bytes(data: bytes, shown: str) -> Node:
     return parse(_decode(data, shown), shown)
 
 
-def _bytes(path: Path, shown: str) -> bytes:
+def _read_file(path: Path, shown: str) -> bytes:
     try:
         # without O_NONBLOCK, opening a FIFO would wait for a writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
-        raise _unreadable(shown, error) from None
+        raise _unreadable_error(shown, error) from None
     try:
         _check_regular(os.fstat(handle).st_mode, shown)
         with open(handle, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _unreadable(shown, error) from None
+        raise _unreadable_error(shown, error) from None
     finally:
         os.close(handle)
     if len(data) > MAX_BYTES:
@@ -89,7 +83,7 @@ def _check_regular(mode: int, shown: str) -> None:
         raise _file_error(shown, "file", f"this is {what}", "name a recipe: a text file in YAML")
 
 
-def _unreadable(shown: str, error: Exception) -> RecipeError:
+def _unreadable_error(shown: str, error: Exception) -> RecipeError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
     return _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path")
 
@@ -127,7 +121,7 @@ def _end_of(text: str, shown: str) -> Mark:
 
 def parse(text: str, file: str) -> Node:
     """The mapping that a YAML text holds. Raises RecipeError with all its faults."""
-    root = _parse(text, Places(file, _BREAK.split(text)))
+    root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
         top = Mark(file, 1, 1, 1, "")
         raise RecipeError([fault_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")])
@@ -146,14 +140,14 @@ def parse_value(whole: str, start: int) -> Node:
         mark = Mark(COMMAND_LINE, 1, bad.start() + 1, 1, whole)
         message = f"the character U+{ord(bad.group()):04X} cannot stand in a recipe"
         raise RecipeError([fault_at(mark, "encoding", "", message, "remove it")])
-    root = _parse(whole[start:], Places(COMMAND_LINE, [whole], start))
+    root = _parse(whole[start:], SourceLines(COMMAND_LINE, [whole], start))
     if root is None:
         mark = Mark(COMMAND_LINE, 1, start + 1, 1, whole)
         raise RecipeError([fault_at(mark, "override", "", "there is no value here", "write `null` to remove the key")])
     return root
 
 
-def _parse(text: str, places: Places) -> Node | None:
+def _parse(text: str, places: SourceLines) -> Node | None:
     builder = _Builder(places)
     try:
         for event in yaml.parse(text, Loader=_PARSER):
@@ -200,7 +194,7 @@ class _Open:
 class _Builder:
     """Nodes from the parser's events."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: SourceLines) -> None:
         self.places = places
         self.faults: list[Fault] = []
         self.open: list[_Open] = []
@@ -276,7 +270,7 @@ class _Builder:
         value = event.value
         if is_plain:
             try:
-                value = scalar(event.value)
+                value = parse_scalar(event.value)
             except ValueError:
                 self._fault(
                     mark,
@@ -356,7 +350,7 @@ def _tag(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!", 1) if tag.startswith("tag:yaml.org,2002:") else tag
 
 
-def scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """What an unquoted scalar stands for in YAML 1.2's core schema. Raises ValueError for an endless number."""
     if text in _WORDS:
         return _WORDS[text]
@@ -399,7 +393,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 def _needs_quotes(text: str) -> bool:
     try:
-        return not isinstance(scalar(text), str) or not text.isprintable()
+        return not isinstance(parse_scalar(text), str) or not text.isprintable()
     except ValueError:
         return True
 

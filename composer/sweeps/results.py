@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from composer.errors import RunError
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
 from composer.run_dir import RUNS
@@ -22,7 +22,7 @@ def open_leaderboard(path: Path) -> Board:
         fix = "name the folder that `seqcomposer sweep` has written: runs/NAME, or what `--run` said"
         raise RunError.of("no sweep has run here", fix, str(folder.path))
     # the sweep as it was run: what lies beside its file now may be another
-    told = plain(read(folder.sweep, str(folder.sweep)))
+    told = to_data(read(folder.sweep, str(folder.sweep)))
     goals = [Goal(metric, direction) for each in told.get("rank", ()) for metric, direction in each.items()]
     axes = told.get("axes", {})
     zipped = {name: axis["zip"] for name, axis in axes.items() if "zip" in axis}
@@ -31,5 +31,5 @@ def open_leaderboard(path: Path) -> Board:
 
 def folder_of(file: Path) -> Path:
     """Where a sweep runs if nothing else is said. Raises RecipeError where the file cannot be read."""
-    told = plain(read(file, str(file)))
+    told = to_data(read(file, str(file)))
     return RUNS / str(told.get("name") or default_name(file))

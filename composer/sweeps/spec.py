@@ -12,7 +12,7 @@ from typing import Any
 
 from composer.errors import Fault, RecipeError
 from composer.recipe.inheritance import resolve_relative
-from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, plain
+from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, to_data
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
@@ -331,7 +331,7 @@ def _chosen(root: Node, key: str) -> tuple[str | None, dict[str, Any]]:
     node = root.value.get(key)
     if node is None or node.value is None:
         return None, {}
-    word, settings = (node.value, None) if isinstance(node.value, str) else next(iter(plain(node).items()))
+    word, settings = (node.value, None) if isinstance(node.value, str) else next(iter(to_data(node).items()))
     entry = spec_schema.load()["$defs"][f"{'searches' if key == 'search' else 'prunings'}.{word}"]
     defaults = {name: each["default"] for name, each in entry["properties"].items()}
     given = settings if isinstance(settings, dict) else {} if settings is None else {entry["x-first"]: settings}
@@ -363,15 +363,15 @@ def _seeds(sweep: Sweep) -> tuple[int, ...]:
         return tuple(item.value for item in written.value)
     if written is not None and written.value is not None:
         return tuple(range(1, written.value + 1))
-    training = plain(edited(sweep, next(tried_points(sweep)))).get("training")
+    training = to_data(edited(sweep, next(tried_points(sweep)))).get("training")
     return (training.get("seed", 1) if isinstance(training, dict) else 1,)
 
 
 def _fingerprint(sweep: Sweep) -> str:
     """SHA-256 of all that decides what is tried and which is the best, but for what may grow: trials and seeds."""
-    written = {key: value for key, value in plain(sweep.root).items() if key not in UNDECIDING}
+    written = {key: value for key, value in to_data(sweep.root).items() if key not in UNDECIDING}
     recipes = [
-        {key: value for key, value in plain(each).items() if key not in ("name", "description")}
+        {key: value for key, value in to_data(each).items() if key not in ("name", "description")}
         for each in (sweep.base_root, *(one for axis in sweep.axes if axis.kind == "extend" for one in axis.choices))
     ]
     order = [sweep.search.kind, sweep.search.seed]

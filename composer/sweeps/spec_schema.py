@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from composer.recipe import schema as language
+from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.json_schema import IDENTIFIER, VARIABLE
-from composer.recipe.pinning import PIN
 
 Schema = dict[str, Any]
 
 _TEXT = {"type": "string", "minLength": 1}
 _RECIPE: Schema = {
-    **{key: value for key, value in PIN.items() if key != "type"},
+    **{key: value for key, value in PIN_SCHEMA.items() if key != "type"},
     "anyOf": [_TEXT, {"type": "object"}],
 }
 _LABELS = {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "minProperties": 1}
@@ -63,7 +63,7 @@ def load() -> Schema:
 
 def home() -> Path:
     """Where the schema's file is: beside the recipe's."""
-    return language.home().with_name("sweep.schema.json")
+    return language.schema_path().with_name("sweep.schema.json")
 
 
 def generate() -> Schema:
@@ -71,12 +71,14 @@ def generate() -> Schema:
     from composer.sweeps import spec_sections
 
     defs = {
-        **language.choice(
+        **language.choice_schema(
             "searches", spec_sections.SEARCHES, "In what order points are tried: its name, or with settings."
         ),
-        **language.choice("prunings", spec_sections.PRUNINGS, "When a trial is stopped: its name, or with settings."),
+        **language.choice_schema(
+            "prunings", spec_sections.PRUNINGS, "When a trial is stopped: its name, or with settings."
+        ),
     }
-    root = language.mapping(spec_sections.Sweep, defs)
+    root = language.settings_schema(spec_sections.Sweep, defs)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "seqcomposer sweep, version 1"}
     _shape(defs["axis"]["properties"], OF_AXIS)
     _shape(root["properties"], OF_SWEEP)
@@ -102,4 +104,4 @@ def without_variables(schema: Any) -> Any:
 
 
 if __name__ == "__main__":
-    home().write_text(language.text(generate()), encoding="utf-8")
+    home().write_text(language.to_json(generate()), encoding="utf-8")

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from composer.errors import format_path
-from composer.recipe.describe import is_stack
+from composer.recipe.json_schema import is_stack
 from composer.recipe.node import Node
-from composer.recipe.overrides import steps_in
+from composer.recipe.overrides import parse_path
 
 Steps = tuple[str | int, ...]
 Rules = Mapping[str, Any]
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 def selector(text: str) -> Selector | None:
     """What a text selects; None where it is no selector."""
     head, *words = text.split("..")
-    parts, end = steps_in(head)
+    parts, end = parse_path(head)
     path = tuple(part.name for part in parts)
     named = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
     if end < len(head) or path[:1] != ("model",) or not named:

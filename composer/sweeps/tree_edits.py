@@ -14,7 +14,7 @@ from composer.recipe import schema
 from composer.recipe.inheritance import merge
 from composer.recipe.interpolation import substitute
 from composer.recipe.node import Node, fault_at
-from composer.recipe.overrides import First, apply_override, apply_overrides
+from composer.recipe.overrides import FirstSetting, apply_override, apply_overrides
 from composer.recipe.recipe import first_setting
 from composer.sweeps.axes import Axis, Sweep, Value
 from composer.sweeps.substitution import (
@@ -36,7 +36,7 @@ Chosen = Sequence[tuple[Axis, Value]]
 def edited(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = ()) -> Node:
     """The resolved mapping of a point, `key=value` settings laid over it. Raises RecipeError."""
     rules = schema.load()
-    first: First = lambda place: first_setting(rules, place)  # noqa: E731
+    first: FirstSetting = lambda place: first_setting(rules, place)  # noqa: E731
     chosen = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
     root = settled(sweep.root, extended(sweep.base_root, chosen), first)
     root = replaced(root, changes(root, chosen, rules), rules)
@@ -54,7 +54,7 @@ def extended(base: Node, chosen: Chosen) -> Node:
     return base
 
 
-def settled(sweep: Node, root: Node, first: First) -> Node:
+def settled(sweep: Node, root: Node, first: FirstSetting) -> Node:
     """The base with what is `set` at every point."""
     written = sweep.value.get("set")
     for key, value in written.value.items() if written is not None and written.value else ():
@@ -63,7 +63,7 @@ def settled(sweep: Node, root: Node, first: First) -> Node:
     return root
 
 
-def laid(root: Node, target: Node, value: Node, path: str, first: First) -> Node:
+def laid(root: Node, target: Node, value: Node, path: str, first: FirstSetting) -> Node:
     """One value at the path that `target` says."""
     mark = target.mark._replace(column=target.mark.column + target.quoted, length=max(1, len(target.value)))
     try:

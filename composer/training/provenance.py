@@ -17,7 +17,7 @@ import torch
 from pytorch_lightning import Trainer
 
 from composer.atomic_io import sha256_of_file
-from composer.recipe.cache import SHORT
+from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import plug_ins
 from composer.run_dir import git_state, versions
@@ -124,7 +124,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for key, told in TOLD.items():
         was, became = value_of(then.get(key)), value_of(now.get(key))
         if was and became and was != became:
-            found.append(f"{told}: {was[:SHORT]} there, {became[:SHORT]} here")
+            found.append(f"{told}: {was[:SHORT_HASH]} there, {became[:SHORT_HASH]} here")
     return found
 
 
@@ -149,7 +149,7 @@ def brief(value: Any) -> str:
         told = (
             value.get("distribution") or value.get("from"),
             value.get("version"),
-            (value.get("sha256") or "")[:SHORT],
+            (value.get("sha256") or "")[:SHORT_HASH],
         )
         return " ".join(str(each) for each in told if each)
     if isinstance(value, Sequence) and not isinstance(value, str):

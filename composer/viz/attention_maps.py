@@ -18,7 +18,7 @@ from composer.inference.decode import Row, decode_all, evaluation_mode, padded, 
 from composer.inference.run import Run, check_stories, columns, oom_as_run_failed
 from composer.model.encoder_decoder import StepInputs
 from composer.model.vocabulary import BOS, EOS
-from composer.recipe.recipe import Recipe, path_as_written
+from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import BLANK, Tokens, named, passes, sides_of, what_is_read
 from composer.viz.frames import Film, films
 from composer.viz.memory import Memory, memories
@@ -151,7 +151,7 @@ def attention(recipe: Recipe, record: Record, side: str, values: Sequence[Tensor
     rows = [*tokens[side][1:], SPECIALS[EOS]] if side == TARGET else tokens[side]
     read = tokens[side] if word == HERE else what_is_read(recipe, record.path, tokens)
     times = "".join(f", iteration {each + 1}" for each in record.iterations)
-    block = path_as_written(recipe, record.path).removeprefix("model.")
+    block = source_path(recipe, record.path).removeprefix("model.")
     (_, length, width), answer = weights.shape, len(tokens[TARGET])
     return Attention(f"{block}{times}", word, side, named(rows, length, answer), named(read, width, answer), weights)
 

@@ -15,7 +15,7 @@ from blocks.core.contract import Path, Record
 from composer.data.sources import TARGET
 from composer.data.tokenizer import SPECIALS
 from composer.model.vocabulary import EOS
-from composer.recipe.recipe import Recipe, path_as_written
+from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import Tokens, named, sides_of, what_is_read
 
 IMAGE, BEFORE = "image", "before"
@@ -105,7 +105,7 @@ def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film
     images = torch.stack([strip[at].image for at in taken])
     written = [*tokens[TARGET][1:], SPECIALS[EOS]] if is_in_place(recipe.model["decoder"]) else []
     return Film(
-        block=path_as_written(recipe, record.path).removeprefix("model."),
+        block=source_path(recipe, record.path).removeprefix("model."),
         side=side,
         frames=[called(strip[at].record) for at in taken],
         total=len(strip),
@@ -121,7 +121,7 @@ def decoder_film(recipe: Recipe, record: Record, images: Tensor, tokens: Tokens)
     length, columns = images.shape[1:3]
     taken = chosen(len(images), length * columns)
     return Film(
-        block=path_as_written(recipe, record.path).removeprefix("model."),
+        block=source_path(recipe, record.path).removeprefix("model."),
         side=TARGET,
         frames=[rows[at] for at in taken],
         total=len(images),

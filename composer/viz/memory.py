@@ -16,7 +16,7 @@ from composer.data.sources import TARGET
 from composer.data.tokenizer import SPECIALS
 from composer.model.builder import encoder_stacks
 from composer.model.vocabulary import EOS
-from composer.recipe.recipe import Recipe, path_as_written
+from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import Tokens, named, passes, sides_of, what_is_read
 
 READS, BOTTOM, WRITES = "read_weights", "read_weights_bottom", "write_weights"
@@ -131,7 +131,7 @@ def of_side(record: Record, sides: Sequence[str], values: Mapping[str, list[Tens
 def block_of(recipe: Recipe, record: Record) -> str:
     """A block as the recipe writes it, and the iteration of each `repeat` around it."""
     times = "".join(f", iteration {each + 1}" for each in record.iterations)
-    return path_as_written(recipe, record.path).removeprefix("model.") + times
+    return source_path(recipe, record.path).removeprefix("model.") + times
 
 
 def blocks_of(recipe: Recipe, group: Sequence[Ran]) -> list[str]:

@@ -11,7 +11,7 @@ from composer.data.sources import sources
 from composer.errors import RecipeError
 from composer.evaluation.hints import training_hints
 from composer.evaluation.metrics import MEANINGS
-from composer.recipe.cache import SHORT
+from composer.recipe.cache import SHORT_HASH
 from composer.run_dir import recorded_vocabularies, utc_now
 from composer.training.wandb_logger import Sample
 from composer.viz.architecture.drawing import draw
@@ -157,7 +157,7 @@ def moment(time: Any) -> str:
 
 def commit(git: Mapping[str, Any] | None) -> str:
     """The state of the repository in which the run began."""
-    return f"{str(git['commit'])[:SHORT]}{', with changes' if git.get('dirty') else ''}" if git else ""
+    return f"{str(git['commit'])[:SHORT_HASH]}{', with changes' if git.get('dirty') else ''}" if git else ""
 
 
 def counted(value: Any) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from composer.recipe import schema
-from composer.recipe.describe import describe, scalar_text
+from composer.recipe.json_schema import describe, scalar_text
 from composer.recipe.registry import blocks
 from composer.recipe.yaml_reader import dump
 from docs.hooks.corpus import ROOT, Shown, blocks_in, shown, stacks

@@ -8,7 +8,7 @@ import pytest
 
 from composer.model.builder import build
 from composer.model.vocabulary import FIXED, bound
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
 
@@ -40,7 +40,7 @@ def name(path: Path) -> str:
 
 def small(path: Path) -> Recipe:
     """The recipe with the sizes that it states under `vars` made small."""
-    stated = plain(load(path).root).get("vars", {})
+    stated = to_data(load(path).root).get("vars", {})
     return load(path, [f"vars.{key}={size}" for key, size in SMALL.items() if key in stated])
 
 

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 
 from composer.errors import RecipeError, RunError
 from composer.recipe import cache, schema
-from composer.recipe.inheritance import portable
-from composer.recipe.node import plain
+from composer.recipe.inheritance import portable_text
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
 from composer.sweeps.search_space import edited
@@ -44,7 +44,7 @@ def test_what_is_kept_is_there_under_its_hash(tmp_path: Path) -> None:
     sha256 = cache.put("recipe: 1  # ü\n")
     assert sha256 == hashlib.sha256("recipe: 1  # ü\n".encode()).hexdigest()
     assert cache.get(sha256) == tmp_path / "store" / "recipes" / f"{sha256}.yaml"
-    assert cache.content(sha256) == (cache.get(sha256), "recipe: 1  # ü\n".encode())
+    assert cache.read(sha256) == (cache.get(sha256), "recipe: 1  # ü\n".encode())
     assert [path.name for path in (tmp_path / "store" / "recipes").iterdir()] == [f"{sha256}.yaml"]
     assert cache.get("0" * 64) is None
 
@@ -125,11 +125,11 @@ def test_too_large_a_recipe_is_not_kept(tmp_path: Path) -> None:
 def test_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert cache.home() == tmp_path / "store"
+    assert cache.cache_dir() == tmp_path / "store"
     monkeypatch.setenv("SEQCOMPOSER_STORE", "")
-    assert cache.home() == tmp_path / "cache" / "seqcomposer" / "store"
+    assert cache.cache_dir() == tmp_path / "cache" / "seqcomposer" / "store"
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")  # relative: the standard has it ignored
-    assert cache.home() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
+    assert cache.cache_dir() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
 
 
 KEEPER = "import sys; from composer.recipe.cache import keep; print({keep(sys.argv[1]) for _ in range(300)})"
@@ -166,7 +166,7 @@ def test_the_bytes_of_a_portable_recipe_are_a_promise(tmp_path: Path) -> None:
         "model: {dropout: null, encoder: [norm, {rnn: {width: 0x10}}], decoder: [{norm: layer}, {dropout: '010'}]}\n",
         encoding="utf-8",
     )
-    assert portable(tmp_path / "own.yaml") == (
+    assert portable_text(tmp_path / "own.yaml") == (
         "recipe: 1\n"
         "vars: {w: '1_0', r: 1e-05}\n"
         "model:\n"
@@ -184,11 +184,11 @@ def test_the_bytes_of_a_portable_recipe_are_a_promise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT / "recipes")))
 def test_every_recipe_is_the_same_out_of_the_store(tmp_path: Path, file: Path) -> None:
-    text = portable(file)
+    text = portable_text(file)
     sha256 = cache.put(text)
     path = cache.get(sha256)
     assert path is not None
-    assert portable(path) == text
+    assert portable_text(path) == text
     if "fragments" not in file.parts:
         extended = loaded(tmp_path, f"extends: {pin(sha256)}\n", name=file.name)
         original = load(file)
@@ -205,11 +205,11 @@ def test_somebody_elses_recipe_stays_in_its_folder(tmp_path: Path) -> None:
     (theirs / "r.yaml").write_text("extends: ../../mine.yaml\n")
     (theirs / "good.yaml").write_text("extends: ../base.yaml\n")
     (theirs / "link.yaml").symlink_to(tmp_path / "mine.yaml")
-    assert portable(theirs / "r.yaml") == portable(theirs / "good.yaml")
-    assert portable(theirs / "good.yaml", ceiling=theirs.parent)
+    assert portable_text(theirs / "r.yaml") == portable_text(theirs / "good.yaml")
+    assert portable_text(theirs / "good.yaml", ceiling=theirs.parent)
     for name in ("r.yaml", "link.yaml"):
         with pytest.raises(RecipeError, match="leads out of"):
-            portable(theirs / name, ceiling=theirs.parent)
+            portable_text(theirs / name, ceiling=theirs.parent)
 
 
 # ------------------------------------------------------------------------------------------- extends
@@ -312,7 +312,7 @@ def test_a_sweep_begins_from_a_pinned_recipe(tmp_path: Path) -> None:
     file.write_text(f"sweep: 1\nbase: {pin(base)}\n{AXES.replace('@', pin(short))}", encoding="utf-8")
     sweep = read_sweep(file)
     assert sweep.base == file  # whose folder has the data
-    root = plain(edited(sweep, {"width": 16, "size": "short"}))
+    root = to_data(edited(sweep, {"width": 16, "size": "short"}))
     assert (root["model"]["width"], root["training"]["max_steps"]) == (16, 3)
 
 
@@ -325,4 +325,4 @@ def test_a_sweeps_missing_pin_is_told_at_its_place(tmp_path: Path) -> None:
         ("base", 2, "pull"),
         ("axes.size.extend.short", 3, "pull"),
     ]
-    assert plain(read(file, "s"))["base"]["pull"] == REF
+    assert to_data(read(file, "s"))["base"]["pull"] == REF

@@ -45,7 +45,7 @@ from composer.recipe.classes import (
     Var,
     WandB,
 )
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.serialization import RecipeObject, fields_of, key_of
 from composer.recipe.yaml_reader import parse, read
@@ -80,14 +80,14 @@ def refused(recipe: Recipe) -> RecipeError:
 
 
 def test_the_committed_classes_are_the_generated_ones() -> None:
-    rules = json.loads(schema.home().read_text(encoding="utf-8"))
-    assert python_classes.home().read_text(encoding="utf-8") == python_classes.text(rules), (
+    rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
+    assert python_classes.classes_path().read_text(encoding="utf-8") == python_classes.generate(rules), (
         "run `seqcomposer schema --write`"
     )
 
 
 def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [python_classes.home(), schema.home(), sweeps.home()]
+    known = [python_classes.classes_path(), schema.schema_path(), sweeps.home()]
     for module, file in zip((python_classes, schema, sweeps), known, strict=True):
         monkeypatch.setattr(module, "home", lambda file=file: tmp_path / file.name)
     reference.schema(write=True)
@@ -95,7 +95,7 @@ def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: p
 
 
 def test_every_word_and_section_is_a_class_with_its_settings() -> None:
-    rules = json.loads(schema.home().read_text(encoding="utf-8"))
+    rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
     described = {"recipe": rules} | {name: each for name, each in rules["$defs"].items() if name != "variable"}
     found = {name: each for name, each in described.items() if "x-choice" not in each}
     assert len(found) > 100
@@ -106,10 +106,10 @@ def test_every_word_and_section_is_a_class_with_its_settings() -> None:
 
 
 def test_two_words_of_one_class_are_noticed() -> None:
-    rules = json.loads(schema.home().read_text(encoding="utf-8"))
+    rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
     rules["$defs"]["block.beam"] = rules["$defs"]["block.norm"]
     with pytest.raises(ValueError, match="Beam"):
-        python_classes.text(rules)
+        python_classes.generate(rules)
 
 
 # ------------------------------------------------------------------------------------------- every recipe
@@ -117,10 +117,10 @@ def test_two_words_of_one_class_are_noticed() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_a_recipe_becomes_objects_and_the_same_data_again(file: Path) -> None:
-    written = plain(read(file, str(file)))
+    written = to_data(read(file, str(file)))
     found = words.read(file)
     assert found.plain() == written
-    assert plain(parse(found.yaml(), "text")) == written
+    assert to_data(parse(found.yaml(), "text")) == written
     shown = eval(repr(found), vars(words))  # what `repr` shows is Python
     assert shown == found
     assert bare(shown.plain()) == bare(written)
@@ -174,7 +174,7 @@ def test_nothing_in_the_recipes_but_blocks_of_plug_ins_stays_plain() -> None:
 )
 def test_what_was_given_is_written_as_it_was_given(block: RecipeObject, form: Any) -> None:
     assert block.plain() == form
-    assert plain(parse(Recipe(vars={"x": 1}, model={"it": block}).yaml(), "t"))["model"]["it"] == form
+    assert to_data(parse(Recipe(vars={"x": 1}, model={"it": block}).yaml(), "t"))["model"]["it"] == form
 
 
 @pytest.mark.parametrize("text", ["copy", "{copy: {}}", "{copy: 5}", "{copy: {symbols: 5}}", '"${task}"'])
@@ -182,7 +182,7 @@ def test_all_forms_of_a_choice_are_read_and_kept(tmp_path: Path, text: str) -> N
     file = tmp_path / "r.yaml"
     file.write_text(f"recipe: 1\ndata: {{generate: {text}}}\n", encoding="utf-8")
     found = words.read(file)
-    assert found.plain() == plain(read(file, "r"))
+    assert found.plain() == to_data(read(file, "r"))
     assert isinstance(found.data, Data)
     assert isinstance(found.data.generate, (CopyTask, Var))
 
@@ -295,7 +295,7 @@ def test_what_fits_no_class_stays_plain_and_is_told_by_the_recipe(tmp_path: Path
     text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [{nrm: 1}, {norm: {knd: rms}}, shift]}\n"
     file.write_text(text, encoding="utf-8")
     found = words.read(file)
-    assert found.plain() == plain(read(file, "r"))
+    assert found.plain() == to_data(read(file, "r"))
     told = " ".join(fault.message for fault in refused(found).faults)
     assert all(f"`{each}`" in told for each in ("nrm", "knd", "shift")), told
     file.write_text("recipe: 1\nmodle: {width: 8}\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import composer
-from composer.recipe.defaults import DECIDES, DECIDES_NOTHING, fingerprints
+from composer.recipe.defaults import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, fingerprints
 from composer.recipe.schema import load
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.spec import is_sweep
@@ -288,6 +288,6 @@ def counted(place: tuple[Any, ...]) -> set[str]:
             return set()
         return {section, "run"}
     if section == "trainer":
-        return {"run"} if key in DECIDES else set()
-    decides = section == "decoding" or (section == "training" and key not in DECIDES_NOTHING)
+        return {"run"} if key in TRAINER_WITH_EFFECT else set()
+    decides = section == "decoding" or (section == "training" and key not in TRAINING_WITHOUT_EFFECT)
     return {"run"} if decides else set()

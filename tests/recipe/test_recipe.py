@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import composer
-from composer.recipe.recipe import Recipe, load, path_as_written
+from composer.recipe.recipe import Recipe, load, source_path
 from tests.small_recipes import SMALL, loaded, refused
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_a_fault_points_at_what_was_written(recipe: Recipe, path: str, place: st
     fault = recipe.fault("some", steps, "wrong", "mend it")
     assert f"{fault.line}:{fault.column}+{fault.length}" == place
     assert fault.path == ".".join(filter(None, ("model", shown)))
-    assert path_as_written(recipe, steps) == fault.path
+    assert source_path(recipe, steps) == fault.path
 
 
 def test_what_may_not_stand_there_is_pointed_at_by_its_key(recipe: Recipe) -> None:

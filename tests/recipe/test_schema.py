@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
 from composer.recipe import schema
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.yaml_reader import read
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +24,8 @@ def generated() -> dict[str, Any]:
 
 def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) -> None:
     committed = (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == schema.text(generated), "run `python -m composer.recipe.schema`"
-    assert schema.text(schema.generate()) == schema.text(generated)
+    assert committed == schema.to_json(generated), "run `python -m composer.recipe.schema`"
+    assert schema.to_json(schema.generate()) == schema.to_json(generated)
 
 
 def test_it_is_a_schema(generated: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def test_every_key_is_described(generated: dict[str, Any]) -> None:
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_recipe_passes_as_it_stands_in_its_file(generated: dict[str, Any], file: Path) -> None:
     """As an editor sees it, with `extends` and `${...}`."""
-    data = plain(read(file, str(file)))
+    data = to_data(read(file, str(file)))
     if "fragments" in file.parts:
         data["extends"] = "what it is a part of"
     assert [error.message for error in Draft202012Validator(generated).iter_errors(data)] == []
@@ -114,7 +114,7 @@ class Example:
 
 
 def test_a_constructor_is_its_schema() -> None:
-    defs = schema.choice("block", {"example": Example}, "A block.", named=True)
+    defs = schema.choice_schema("block", {"example": Example}, "A block.", named=True)
     made = defs["block.example"]
     variable = {"$ref": "#/$defs/variable"}
     assert made["description"] == "What it is, in two lines."
@@ -158,4 +158,4 @@ def test_a_setting_of_an_unknown_type_is_an_error() -> None:
         def __init__(self, *, odd: complex = 1j) -> None: ...
 
     with pytest.raises(TypeError, match="complex"):
-        schema.choice("block", {"odd": Odd}, "A block.")
+        schema.choice_schema("block", {"odd": Odd}, "A block.")

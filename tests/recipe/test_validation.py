@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import RecipeError
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import dump, parse
 from tests.small_recipes import SMALL, loaded, places, refused
@@ -434,13 +434,13 @@ def paths(data: Any) -> Iterator[tuple[Any, ...]]:
         yield from ((key, *inner) for inner in paths(value))
 
 
-WHERE = list(paths(plain(parse(FULL, "f"))))
+WHERE = list(paths(to_data(parse(FULL, "f"))))
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(WHERE), st.sampled_from(JUNK), st.booleans()), min_size=1, max_size=3))
 def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tuple[Any, Any, bool]]) -> None:
-    data = plain(parse(FULL, "f"))
+    data = to_data(parse(FULL, "f"))
     for path, junk, beside in changes:
         inner = data
         with contextlib.suppress(KeyError, IndexError, TypeError):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from composer import errors
 from composer.errors import RecipeError
 from composer.recipe import yaml_reader
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.yaml_reader import dump, parse, parse_value, read
 
 PARSERS = [each for each in (getattr(yaml, "CSafeLoader", None), yaml.SafeLoader) if each]
@@ -73,11 +73,11 @@ SCALARS = {
 def test_scalars_follow_the_core_schema(text: str, value: object) -> None:
     if text == "-":  # a list with one empty item
         value = [None]
-    assert plain(parse(f"a: {text}\n" if text != "-" else "a:\n  -\n", "f"))["a"] == value
+    assert to_data(parse(f"a: {text}\n" if text != "-" else "a:\n  -\n", "f"))["a"] == value
 
 
 def test_nan() -> None:
-    assert str(plain(parse("a: .nan", "f"))["a"]) == "nan"
+    assert str(to_data(parse("a: .nan", "f"))["a"]) == "nan"
 
 
 @pytest.mark.usefixtures("any_parser")
@@ -274,7 +274,7 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
 
 
 def test_a_value_from_the_command_line_has_its_place() -> None:
-    assert plain(parse_value("a.b={c: [1, x]}", 4)) == {"c": [1, "x"]}
+    assert to_data(parse_value("a.b={c: [1, x]}", 4)) == {"c": [1, "x"]}
     for text, column, code in (
         ("a=", 3, "override"),
         ("a=[1", 3, "syntax"),
@@ -300,7 +300,7 @@ plain_data = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "no", "1", "1e3", "~", "010"]), plain_data, max_size=3))
 def test_what_is_dumped_reads_back(data: dict[str, object]) -> None:
-    assert plain(parse(dump(data), "f")) == data
+    assert to_data(parse(dump(data), "f")) == data
 
 
 @settings(max_examples=300, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from tests.recipes.paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, all_of, expect, model_of
 
@@ -82,6 +82,6 @@ def moved(cells: Tensor, said: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", ["queue", "deque", "lstm"])
 def test_all_are_asked_the_same(name: str) -> None:
     """Symbols, lengths and training are the same in all, so that what they learn can be compared."""
-    one, other = (plain(load(PAPERS / f"grefenstette2015_{each}.yaml").root) for each in (name, "stack"))
+    one, other = (to_data(load(PAPERS / f"grefenstette2015_{each}.yaml").root) for each in (name, "stack"))
     assert list(one["data"]["generate"].values()) == list(other["data"]["generate"].values())
     assert one["training"] == other["training"]

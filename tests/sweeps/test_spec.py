@@ -12,9 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from composer.errors import RecipeError
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
-from composer.recipe.schema import text as schema_text
+from composer.recipe.schema import to_json as schema_text
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
 from composer.sweeps.consistency import metrics
@@ -272,8 +272,8 @@ def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
     judge = Draft202012Validator(spec_schema.load())
     Draft202012Validator.check_schema(spec_schema.load())
     for path in sorted(Path(__file__).parents[2].glob("recipes/sweeps/*.yaml")):
-        judge.validate(plain(read(path, str(path))))
-    assert not judge.is_valid(plain(read(write(tmp_path, ENCODER, "axis: 3"), "s.yaml")))
+        judge.validate(to_data(read(path, str(path))))
+    assert not judge.is_valid(to_data(read(write(tmp_path, ENCODER, "axis: 3"), "s.yaml")))
 
 
 def test_every_key_of_the_schema_says_what_it_means() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from composer.recipe import schema
-from composer.recipe.node import Node, plain
+from composer.recipe.node import Node, to_data
 from composer.recipe.yaml_reader import parse
 from composer.sweeps.substitution import Change, Found, find, overlap, replaced, selector, shown
 
@@ -43,7 +43,7 @@ def put(root: Node, *pairs: tuple[str, Any]) -> Any:
         wanted = selector(text)
         assert wanted is not None
         changes.append(Change(find(root, wanted, schema.load()), parse(f"with: {written}", "s.yaml").value["with"]))
-    return plain(replaced(root, changes, schema.load()))["model"]
+    return to_data(replaced(root, changes, schema.load()))["model"]
 
 
 def test_every_block_of_a_kind_below() -> None:
@@ -102,7 +102,7 @@ def test_what_is_no_selector(text: str) -> None:
 
 def test_a_block_a_list_of_blocks_and_a_stack() -> None:
     root = model()
-    before = plain(root)["model"]
+    before = to_data(root)["model"]
     after = put(root, ("model.encoder..rnn", "{conv: 3}"))
     assert after["encoder"][1]["repeat"]["stack"][0] == {"residual": [{"conv": 3}, "dropout"]}
     assert after["encoder"][2]["parallel"]["branches"]["left"] == [{"conv": 3}]
@@ -119,7 +119,7 @@ def test_a_block_a_list_of_blocks_and_a_stack() -> None:
         "times": 2,
         "stack": ["rnn"],
     }
-    assert plain(root)["model"] == before
+    assert to_data(root)["model"] == before
 
 
 def test_a_name_stays_for_those_that_read_it() -> None:
@@ -135,7 +135,7 @@ def test_identity_takes_the_block_out_and_the_residual_around_it() -> None:
     after = put(root, ("model.encoder..rnn", "identity"))
     assert after["encoder"][1]["repeat"]["stack"] == [{"residual": {"stack": [{"feed_forward": 8}], "norm": "pre"}}]
     assert after["encoder"][2]["parallel"]["branches"]["left"] == []
-    assert put(root, ("model.encoder[0]", "identity"))["encoder"] == plain(root)["model"]["encoder"][1:]
+    assert put(root, ("model.encoder[0]", "identity"))["encoder"] == to_data(root)["model"]["encoder"][1:]
     inner = model("model: {decoder: [{residual: [{residual: [rnn]}, norm]}, norm]}")
     assert put(inner, ("model.decoder..rnn", "identity")) == {"decoder": ["norm"]}
 

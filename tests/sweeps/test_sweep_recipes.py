@@ -12,7 +12,7 @@ from shutil import copytree
 import pytest
 from jsonschema import Draft202012Validator
 
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
 from composer.sweeps.search_space import PointCost, grid, points_of, read_sweep, recipe_of
@@ -45,7 +45,7 @@ def test_an_editor_sees_no_fault(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=../../schemas/sweep.schema.json\n")
     rules = json.loads((ROOT / "schemas" / "sweep.schema.json").read_text(encoding="utf-8"))
-    assert [error.message for error in Draft202012Validator(rules).iter_errors(plain(read(file, str(file))))] == []
+    assert [error.message for error in Draft202012Validator(rules).iter_errors(to_data(read(file, str(file))))] == []
 
 
 def test_the_matrix_is_short_and_every_cell_is_its_two_fragments(tmp_path: Path) -> None:

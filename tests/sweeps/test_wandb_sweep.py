@@ -14,7 +14,7 @@ import pytest
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
 from composer.errors import RunError
-from composer.recipe.node import plain
+from composer.recipe.node import to_data
 from composer.recipe.yaml_reader import read
 from composer.sweeps import wandb_sweep
 from composer.sweeps.search_space import read_sweep
@@ -29,7 +29,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 def exported(folder: Path, text: str = SWEEP, given: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the file says when it is read again, and what was told to be lost."""
     lost = wandb_sweep.write(folder / "wandb.yaml", read_sweep(write_sweep(folder, text), given), given, None)
-    return plain(read(folder / "wandb.yaml", "wandb.yaml")), lost
+    return to_data(read(folder / "wandb.yaml", "wandb.yaml")), lost
 
 
 def test_every_part_is_said_in_wandbs_words(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_agents_command_line_runs(tmp_path: Path) -> None:
     (record,) = tmp_path.glob("runs/tiny-*/seed-8/run.json")
     run = json.loads(record.read_text(encoding="utf-8"))
     assert (run["status"], run["steps"]) == ("finished", 2)
-    recipe = plain(read(record.parent / "recipe.yaml", ""))
+    recipe = to_data(read(record.parent / "recipe.yaml", ""))
     assert recipe["training"]["optimizer"] == {"adam": {"learning_rate": 0.00123}}
     assert recipe["training"]["seed"] == 8
     assert recipe["logging"]["wandb"] == {"group": "tiny"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from composer.formatting import si
 from composer.model.planner import Plan, PlanRow
-from composer.recipe.describe import holds_stacks
+from composer.recipe.json_schema import holds_stacks
 from composer.recipe.recipe import Recipe
 
 TIMES = "\N{MULTIPLICATION SIGN}"
