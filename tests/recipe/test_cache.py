@@ -132,7 +132,7 @@ def test_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert cache.cache_dir() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
 
 
-KEEPER = "import sys; from composer.recipe.cache import keep; print({keep(sys.argv[1]) for _ in range(300)})"
+KEEPER = "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in range(300)})"
 
 
 def test_processes_keep_the_same_at_once(tmp_path: Path) -> None:
