@@ -28,8 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.recipe.serialization import read_recipe
-from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot, Unset, Var
+from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot, Unset, Var, read_recipe
 
 
 class Block(RecipeObject):
