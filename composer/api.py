@@ -35,41 +35,45 @@ if TYPE_CHECKING:
 
 
 def check(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[Fault]:
-    """Every fault of a recipe, of its model and of its data files; none where it trains. Writes nothing.
+    """Return every fault of a recipe, of its model and of its data files: none where it trains. Writes nothing.
 
-    recipe: a file, a loaded recipe, or recipe objects. overrides: `key=value` settings laid over it, not
-    over one that is loaded. data: where data files are looked up first. Printing a fault's `render()` shows its line.
+    Args:
+        recipe: A file, a loaded recipe, or recipe objects.
+        overrides: `key=value` settings; not for a recipe that is loaded already.
+        data: The folder in which data files are looked up first.
+
+    Printing a fault's `render()` shows its line.
     """
     from composer.checking import check_recipe
 
     try:
-        check_recipe(opened(recipe, overrides, data))
+        check_recipe(_to_recipe(recipe, overrides, data))
     except ComposerError as error:
         return error.faults
     return []
 
 
 def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:
-    """What a recipe will cost, block by block: parameters, FLOPs, state. Raises RecipeError with every fault.
+    """Compute what a recipe will cost, block by block: parameters, FLOPs, state.
 
-    The model is built by the same code as for training, without memory for its numbers.
+    The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault.
     """
-    return opened(recipe, overrides).plan()
+    return _to_recipe(recipe, overrides).plan()
 
 
 def build(
     recipe: AnyRecipe, overrides: Sequence[str] = (), vocabularies: Mapping[str, int] | None = None
 ) -> EncoderDecoder:
-    """The model of a recipe, a torch module with fresh weights. Raises RecipeError with every fault.
+    """Build the model of a recipe, a torch module with new weights. Raises RecipeError with every fault.
 
-    vocabularies: how many tokens each side has, `{"source": 8000, "target": 8000}`; the tokenizer's bounds without it.
+    vocabularies: The size of each side's, `{"source": 8000, "target": 8000}`; by default the tokenizer's upper bounds.
     """
-    found = opened(recipe, overrides)
+    loaded = _to_recipe(recipe, overrides)
     if vocabularies is None:
-        return found.build()
+        return loaded.build()
     from composer.model.builder import build as build_model
 
-    return build_model(found, vocabularies)
+    return build_model(loaded, vocabularies)
 
 
 def train(
@@ -80,121 +84,125 @@ def train(
     start_from: str | Path | None = None,
     overrides: Sequence[str] = (),
 ) -> TrainingResult:
-    """Trains a recipe and writes the run folder `run` (`runs/NAME`), which `open_run` opens.
+    """Train a recipe and write the run folder `run` (`runs/NAME`), which `open_run` opens.
 
-    overrides: `key=value` settings laid over it. data: where data files are looked up first. resume: whether it goes on
-    where a killed run stopped. start_from: a run whose weights it begins with. A folder that is not empty is refused
-    without `resume`. Raises RecipeError, DataError and RunError, with nothing written; RunFailed.
+    Args:
+        recipe: A file, a loaded recipe, or recipe objects.
+        run: The run folder; one that is not empty is refused without `resume`.
+        data: The folder in which data files are looked up first.
+        resume: Whether to continue a run that was stopped or killed.
+        start_from: A run whose weights are the initial ones.
+        overrides: `key=value` settings.
+
+    Raises RecipeError, DataError and RunError before anything is written; RunFailed where training cannot continue.
     """
-    found = opened(recipe, overrides, data)
+    loaded = _to_recipe(recipe, overrides, data)
     from composer.training.train import train as train_recipe
 
-    return train_recipe(found, run=run, data=data, resume=resume, start_from=start_from)
+    return train_recipe(loaded, run=run, data=data, resume=resume, start_from=start_from)
 
 
 def translate(
     runs: AnyRun | Sequence[AnyRun], lines: Sequence[str], overrides: Sequence[str] = (), beam: int | None = None
 ) -> list[str]:
-    """The best translation of each line by a run, or by several that vote; a blank line stays empty.
+    """Return the best translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
 
-    With several encoders a line has their texts with tabs between. overrides: `decoding...=value`. beam: the size of
-    its search. Raises RunError, RecipeError and DataError.
+    Args:
+        runs: A run or several, opened or as folders.
+        lines: One source each; with several encoders their texts, separated by tabs.
+        overrides: Settings of decoding, `decoding...=value`.
+        beam: The beam size.
+
+    Raises RunError, RecipeError and DataError.
     """
     from composer.inference.run import Run, decoding_of, open_run, translations
 
-    listed = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
-    if not listed or not all(isinstance(each, (Run, str, Path)) for each in listed):
+    ensemble = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
+    if not ensemble or not all(isinstance(run, (Run, str, Path)) for run in ensemble):
         raise TypeError(f"this takes a run's folder, a run that was opened, or several; not {runs!r:.80}")
-    found = [
-        each if isinstance(each, Run) else open_run(each, () if at else several(overrides))
-        for at, each in enumerate(listed)
+    opened = [
+        run if isinstance(run, Run) else open_run(run, () if index else _as_list(overrides))
+        for index, run in enumerate(ensemble)
     ]
-    answers = translations(found, lines, decoding_of(found[0].recipe, beam))
-    return [best.text for best, *_ in answers]
+    return [best.text for best, *_ in translations(opened, lines, decoding_of(opened[0].recipe, beam))]
 
 
 def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
-    """The architecture of a recipe or a run as a picture: `.svg()`, `.mermaid()`, `.save()`; a notebook shows it.
+    """Draw the architecture of a recipe or a run: `.svg()`, `.mermaid()`, `.save()`; a notebook shows it.
 
-    overrides: `key=value` settings laid over it. Raises RecipeError with every fault, and RunError.
+    overrides: `key=value` settings. Raises RecipeError with every fault, and RunError.
     """
     from composer.viz.architecture.drawing import draw as draw_recipe
 
     if isinstance(what, (Recipe, RecipeObjectRoot)):
-        return draw_recipe(opened(what, overrides))
-    return draw_recipe(named(what), several(overrides))
+        return draw_recipe(_to_recipe(what, overrides))
+    return draw_recipe(_recipe_or_path(what), _as_list(overrides))
 
 
 def diff(
     a: AnyRecipe | AnyRun, b: AnyRecipe | AnyRun, data: str | Path | None = None, quick: bool = False
 ) -> Difference:
-    """What recipes or runs have different, in the language of blocks: `.text()`, `.as_json()`.
+    """Compare two recipes or runs block by block: `.text()`, `.as_json()`.
 
-    data: where data files are looked up first. quick: whether what two runs translate is left out, and so whether
-    chance explains their scores. Raises RecipeError with every fault, and RunError.
+    data: The folder in which data files are looked up first. quick: Skip the significance test, for which both runs
+    translate. Raises RecipeError with every fault, and RunError.
     """
     from composer.comparison.diff import diff as compare
 
-    return compare(named(a), named(b), data, quick)
+    return compare(_recipe_or_path(a), _recipe_or_path(b), data, quick)
 
 
 def fingerprints(what: AnyRecipe | AnyRun, data: str | Path | None = None) -> dict[str, str]:
-    """What a recipe or a run is, in SHA-256: its `model`, its `data`, and `run`, all that decides what is trained.
+    """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data`, and `run`, all that decides the training.
 
-    data: where data files are looked up first; they count by what is read from them. `says` is of the recipe alone.
-    Raises RecipeError, DataError and RunError.
+    data: The folder in which data files are looked up first; they count by what is read from them. Raises RecipeError,
+    DataError and RunError.
     """
-    from composer.fingerprint import fingerprints as find
+    from composer.fingerprint import fingerprints as compute
 
-    return find(named(what), data)
+    return compute(_recipe_or_path(what), data)
 
 
 def export(what: AnyRecipe | AnyRun, path: str | Path) -> Path:
-    """Writes the model of a recipe or a run as one plain PyTorch file, which runs without this project.
+    """Export the model of a recipe or a run as plain PyTorch code, which runs without this project.
 
-    Raises RecipeError with every fault, and RunError where the file cannot be written.
+    Raises RecipeError with every fault, and RunError where it cannot be written.
     """
     from composer.exporters.script import export_script
 
-    return export_script(named(what), path)
+    return export_script(_recipe_or_path(what), path)
 
 
-def named(what: AnyRecipe | AnyRun) -> Recipe | str | Path:
-    """A recipe or a run as all functions take it: objects as the recipe that they are, an open run by its folder.
-
-    Raises RecipeError.
-    """
+def _recipe_or_path(what: AnyRecipe | AnyRun) -> Recipe | str | Path:
+    """Turn recipe objects into a Recipe and an opened run into its folder; leave the rest. Raises RecipeError."""
     if isinstance(what, RecipeObjectRoot):
         return what.recipe()
-    if is_run(what):
+    if _is_run(what):
         return what.folder.path
     if not isinstance(what, (Recipe, str, Path)):
         raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not a {type(what).__name__}")
     return what
 
 
-def is_run(what: object) -> TypeIs[Run]:
-    """Whether a run was opened; asks without importing torch, which nobody has a run without."""
+def _is_run(what: object) -> TypeIs[Run]:
+    # without importing torch: who has a Run has imported its module
     runs = sys.modules.get("composer.inference.run")
     return runs is not None and isinstance(what, runs.Run)
 
 
-def several(overrides: Sequence[str]) -> Sequence[str]:
-    """Settings to be laid over; a text alone is one of them, and no row of letters."""
+def _as_list(overrides: Sequence[str]) -> Sequence[str]:
     return [overrides] if isinstance(overrides, str) else overrides
 
 
-def opened(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
-    """The recipe that is meant. Raises RecipeError, and TypeError for settings laid over what has been loaded."""
-    overrides = several(overrides)
+def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
+    """Load a recipe from a file or from objects. Raises RecipeError, and TypeError for overrides of a loaded one."""
+    overrides = _as_list(overrides)
     if isinstance(recipe, RecipeObjectRoot):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):
-        if not isinstance(recipe, (str, os.PathLike)) or is_run(recipe):
+        if not isinstance(recipe, (str, os.PathLike)) or _is_run(recipe):
             raise TypeError(f"a recipe is {RECIPES}; this is a {type(recipe).__name__}")
         return load(recipe, overrides, data)
     if overrides:
-        raise TypeError(
-            "overrides are laid over a file or over objects; this recipe has been loaded: load it with them"
-        )
+        raise TypeError("overrides apply to a file or to objects, and this recipe is loaded: load it with them")
     return recipe if data is None else dataclasses.replace(recipe, data_dir=Path(data))

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all: written beside, flushed, renamed."""
+"""Atomic file writes: write to a temporary sibling, fsync, rename. Nothing is ever overwritten half, or by accident."""
 
 from __future__ import annotations
 
@@ -17,50 +17,59 @@ from composer.errors import RunError, os_error_hint, os_error_reason
 
 OUTPUT = "--output"
 REGULAR_FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""No link is followed, and no FIFO is waited for."""
+"""Follow no symbolic link, and wait for no FIFO."""
 TEMPORARY_NAME = re.compile(r"\..+\.\d+(\.part)?")
-"""How a file is called while it is written: hidden, and with the number of the process that writes it."""
+"""Names of temporary files: hidden, and ending in the number of the process that writes them."""
 
 
 @contextmanager
 def atomic_open(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name only when all of it is on the disk; nothing is left of one that failed."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Open a file for writing that appears under its name only when all of it is on the disk; replaces what is there.
+
+    Leaves nothing behind where writing fails. Raises OSError, with `path` as its filename.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with draft.open("wb") as file:
+        with temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        temporary.replace(path)
     except BaseException as error:
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # of the draft, which nobody knows, or of nothing
+            error.filename = str(path)  # not the temporary one, which nobody knows
         raise
     fsync_directory(path.parent)
 
 
+def atomic_write(path: Path, content: bytes) -> None:
+    """Write a small file so that it is never seen half written."""
+    with atomic_open(path) as file:
+        file.write(content)
+
+
 def sha256_of_file(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file is one that somebody writes, or wrote when he was killed."""
+    """Return True for temporary files, including those of killed processes."""
     return TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Removes what killed processes left half written; only for whoever knows that nobody writes here now."""
+    """Remove the temporary files of killed processes; call it only when no other process is writing into `folder`."""
     if folder.is_dir():
         for path in filter(is_temporary, folder.iterdir()):
             path.unlink(missing_ok=True)
 
 
 def fsync_directory(folder: Path) -> None:
-    """Makes a renaming in `folder` last, where the system can."""
+    """Make a rename in `folder` durable, where the system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -69,45 +78,39 @@ def fsync_directory(folder: Path) -> None:
             os.close(handle)
 
 
-def atomic_write(path: Path, content: bytes) -> None:
-    """Writes a small file so that it is never seen half written."""
-    with atomic_open(path) as file:
-        file.write(content)
-
-
 def open_regular(path: Path) -> BinaryIO | None:
-    """A regular file, to read; None of what is none. Raises OSError of links, which are not followed."""
+    """Open a regular file for reading; return None where it is no regular file. Raises OSError for symbolic links."""
     handle = os.open(path, os.O_RDONLY | REGULAR_FILE_FLAGS)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         return None
-    return open(handle, "rb")  # whoever asked closes it
+    return open(handle, "rb")  # the caller closes it
 
 
 # ------------------------------------------------------------------------------------------- what is never overwritten
 
 
 def require_absent(target: Path, option: str = OUTPUT) -> None:
-    """Raises RunError where something is there already; `option` is what names another."""
+    """Raise RunError where something exists at `target`; `option` is the one that names another place."""
     if os.path.lexists(target):
         fix = f"name another with `{option}`, or remove it"
-        raise RunError.of("this is there already, and is not overwritten", fix, str(target))
+        raise RunError.of("this exists already, and is not overwritten", fix, str(target))
 
 
 @contextmanager
 def atomic_directory(target: Path, option: str = OUTPUT) -> Iterator[Path]:
-    """A folder to fill, which gets its name at the end; nothing is left of one that failed. Raises RunError."""
-    with _temporary_sibling(target, lambda draft: draft.mkdir(), option) as draft:
-        yield draft
-        fsync_directory(draft)
+    """Yield a directory to fill, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
+    with _temporary_sibling(target, lambda path: path.mkdir(), option) as temporary:
+        yield temporary
+        fsync_directory(temporary)
 
 
 @contextmanager
 def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name at the end; nothing is left of one that failed. Raises RunError."""
+    """Yield a file to write, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
     with (
-        _temporary_sibling(target, lambda draft: draft.touch(exist_ok=False), OUTPUT) as draft,
-        draft.open("wb") as file,
+        _temporary_sibling(target, lambda path: path.touch(exist_ok=False), OUTPUT) as temporary,
+        temporary.open("wb") as file,
     ):
         yield file
         file.flush()
@@ -115,47 +118,43 @@ def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _temporary_sibling(target: Path, begin: Callable[[Path], None], option: str) -> Iterator[Path]:
-    """A draft beside `target`, renamed to it at the end. Raises RunError where this cannot be written."""
+def _temporary_sibling(target: Path, create: Callable[[Path], None], option: str) -> Iterator[Path]:
     require_absent(target, option)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        begin(draft)
-        yield draft
-        _rename(draft, target, option)
+        create(temporary)
+        yield temporary
+        _rename(temporary, target, option)
     except OSError as error:
-        _remove(draft)
-        message = f"this cannot be written: {os_error_reason(error)}"
-        raise RunError.of(message, f"{os_error_hint(error)}, or name another with `{option}`", str(target)) from None
+        _remove(temporary)
+        fix = f"{os_error_hint(error)}, or name another with `{option}`"
+        raise RunError.of(f"this cannot be written: {os_error_reason(error)}", fix, str(target)) from None
     except BaseException:
-        _remove(draft)
+        _remove(temporary)
         raise
     fsync_directory(target.parent)
 
 
-def _rename(draft: Path, target: Path, option: str) -> None:
-    """Gives a draft its name. Raises RunError where somebody else was quicker."""
+def _rename(temporary: Path, target: Path, option: str) -> None:
     require_absent(target, option)
     try:
-        draft.rename(target)
+        temporary.rename(target)
     except OSError:
-        require_absent(target, option)
+        require_absent(target, option)  # another process was quicker: say so, rather than what the system says
         raise
+
+
+def _remove(temporary: Path) -> None:
+    with suppress(OSError):
+        shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def os_errors_as_run_errors(origin: str | Path) -> Iterator[None]:
-    """Turns what the system refuses into a RunError."""
+    """Turn an OSError into a RunError about its file, or about `origin`."""
     try:
         yield
     except OSError as error:
-        raise RunError.of(
-            f"the system says: {os_error_reason(error)}", os_error_hint(error), str(error.filename or origin)
-        ) from None
-
-
-def _remove(draft: Path) -> None:
-    """Removes what was half written."""
-    with suppress(OSError):
-        shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+        message = f"the system says: {os_error_reason(error)}"
+        raise RunError.of(message, os_error_hint(error), str(error.filename or origin)) from None

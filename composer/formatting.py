@@ -1,24 +1,25 @@
-"""Numbers as one reads them."""
+"""Numbers, sizes, durations and lists as people read them."""
 
 from __future__ import annotations
 
-UNITS = ("", "k", "M", "G", "T", "P")
+SI_PREFIXES = ("", "k", "M", "G", "T", "P")
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
 def si(number: float) -> str:
-    """A number in three digits or so: 12.3M."""
-    for unit in UNITS:
-        if abs(number) < 1000 or unit == UNITS[-1]:
+    """Return a number in about three digits with an SI prefix: 12.3M."""
+    for prefix in SI_PREFIXES:
+        if abs(number) < 1000 or prefix == SI_PREFIXES[-1]:
             break
         number /= 1000
-    return f"{number:.3g}{unit}" if unit or number % 1 else f"{number:.0f}"
+    return f"{number:.3g}{prefix}" if prefix or number % 1 else f"{number:.0f}"
 
 
 def format_bytes(number: int) -> str:
-    """A number of bytes in binary units."""
+    """Return a number of bytes in binary units: 1.5 MiB."""
     size = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
+    for unit in BINARY_UNITS:
+        if size < 1024 or unit == BINARY_UNITS[-1]:
             break
         size /= 1024
     return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"

@@ -130,7 +130,7 @@ def test_a_recipe_is_a_file_or_objects_or_loaded(tmp_path: Path) -> None:
     assert wider == [composer.plan(SMALL, ["model.width=16"]).parameters] * 2
     assert composer.plan(SMALL, "model.width=16").parameters == wider[0]
     assert composer.draw(file, "model.width=16").svg() == composer.draw(file, ["model.width=16"]).svg()
-    with pytest.raises(TypeError, match="has been loaded"):
+    with pytest.raises(TypeError, match="this recipe is loaded"):
         composer.plan(composer.load(file), ["model.width=16"])
 
 

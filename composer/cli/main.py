@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and the exit status with which a process ends.
+"""The command line: the application and its exit status.
 
 Nothing heavy is imported before a command needs it: `--help`, `blocks` and a typo in a recipe answer without torch.
 """
@@ -29,8 +29,8 @@ for module in (recipes, runs, sweeps, comparison, draw, sharing, export, fingerp
     app.add_typer(module.commands)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"seqcomposer {version('seqcomposer')}")
@@ -39,26 +39,26 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     epilog=examples(
-        "seqcomposer new --source train.en --target train.de     # a recipe for your own text: en-de.yaml",
+        "seqcomposer new --source train.en --target train.de     # a recipe for your own text, en-de.yaml",
         "seqcomposer check en-de.yaml",
         "seqcomposer train en-de.yaml                            # writes runs/en-de",
         "echo 'a man sleeps' | seqcomposer translate runs/en-de",
-        "seqcomposer report runs/en-de                           # one page for the browser",
+        "seqcomposer report runs/en-de                           # one HTML page",
     )
 )
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Prints the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Trains sequence models that are described by YAML recipes, as stacks of blocks.
+    """Train sequence models that are described by YAML recipes as stacks of blocks.
 
-    Exit status: 0 done, 1 failed, 2 refused (a fault in what you gave), 130 interrupted, 143 terminated.
+    Exit status: 0 done, 1 failed, 2 refused (an error in the input), 130 interrupted, 143 terminated.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command and leaves the process with its exit status."""
+    """Run a command and exit with its status."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
         app(args=arguments, prog_name="seqcomposer")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         typer.echo(error.render(), err=True)
         sys.exit(error.status)
     except BrokenPipeError:
-        # whoever read our output has left; the interpreter must not try to flush into the closed pipe
+        # the reader of our output has gone; the interpreter must not try to flush into the closed pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _terminate(number: int, _: Any) -> NoReturn:
     EARLY.append(number)
-    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt what the first one tidies
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up after the first
     sys.exit(TERMINATED)
 
 

@@ -1,4 +1,4 @@
-"""A first recipe for somebody's own text: commented, with sizes that suit the amount of it."""
+"""The recipe that `seqcomposer new` writes for a user's own text: commented, with a model size that suits the text."""
 
 from __future__ import annotations
 
@@ -6,127 +6,105 @@ import os
 import re
 import shlex
 import unicodedata
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
 from composer.data import tables, text_files
 from composer.errors import DataError, Fault, RunError, os_error_reason
 from composer.recipe import schema
 
-SAMPLE = 20_000
-"""Lines that are looked at to see which letters the two texts use."""
-ENOUGH = 50
-"""Pairs of which some can be spared to measure with."""
-TRANSLATES = 10_000
-"""From fewer pairs a model learns to write the language, hardly to translate."""
-MOST_HELD = 1000
+SAMPLED_LINES = 20_000
+"""Lines that are read to see which letters the two texts use."""
+MIN_PAIRS_TO_SPLIT = 50
+"""Fewer pairs than these are all trained on: none can be spared for validation and test."""
+MIN_PAIRS_TO_TRANSLATE = 10_000
+"""From fewer pairs a model learns to write the language, and hardly to translate."""
+MAX_HELD_OUT = 1000
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What suits a number of pairs: wide and deep models need many, small ones learn from few."""
+class Preset(NamedTuple):
+    """Sizes for corpora of up to `pairs` pairs: wide and deep models need many, small ones learn from few."""
 
-    pairs: int  # up to this many
+    pairs: int
     width: int
     layers: int
     heads: int
     dropout: float
     vocabulary: int
-    tokens: int
-    validate: int
-    minutes: int
+    tokens_per_batch: int
+    validate_every: int
+    max_minutes: int
 
 
-SIZES = (
-    Sizes(pairs=2_000, width=64, layers=2, heads=2, dropout=0.3, vocabulary=500, tokens=800, validate=200, minutes=5),
-    Sizes(
-        pairs=10_000, width=128, layers=2, heads=4, dropout=0.3, vocabulary=2000, tokens=1000, validate=200, minutes=10
-    ),
-    Sizes(
-        pairs=100_000, width=256, layers=3, heads=4, dropout=0.2, vocabulary=8000, tokens=1200, validate=300, minutes=30
-    ),
-    Sizes(
-        pairs=1_000_000,
-        width=512,
-        layers=4,
-        heads=8,
-        dropout=0.1,
-        vocabulary=16_000,
-        tokens=8000,
-        validate=1000,
-        minutes=360,
-    ),
-    Sizes(
-        pairs=10**12,
-        width=512,
-        layers=6,
-        heads=8,
-        dropout=0.1,
-        vocabulary=32_000,
-        tokens=25_000,
-        validate=2000,
-        minutes=1440,
-    ),
+PRESETS = (
+    Preset(2_000, 64, 2, 2, 0.3, 500, 800, 200, 5),
+    Preset(10_000, 128, 2, 4, 0.3, 2000, 1000, 200, 10),
+    Preset(100_000, 256, 3, 4, 0.2, 8000, 1200, 300, 30),
+    Preset(1_000_000, 512, 4, 8, 0.1, 16_000, 8000, 1000, 360),
+    Preset(10**12, 512, 6, 8, 0.1, 32_000, 25_000, 2000, 1440),
 )
 
 
-class Commented(Template):
-    """A template that leaves the `${name}` of recipes alone."""
+class RecipeTemplate(Template):
+    """A template whose placeholders are `%{name}`, so that a recipe's own `$name` stays."""
 
     delimiter = "%"
 
 
-TEMPLATE = Commented("""\
+TEMPLATE = RecipeTemplate("""\
 # yaml-language-server: $schema=%{schema}
-# %{pairs} pairs. Look at it with `seqcomposer plan %{file}`, then `seqcomposer train %{file}`.
-# Anything here can be set for one run: `seqcomposer train %{file} vars.layers=4 training.max_minutes=60`.
+# %{pairs} pairs. See what it costs with `seqcomposer plan %{file}`, then run `seqcomposer train %{file}`.
+# Override any setting for one run: `seqcomposer train %{file} vars.layers=4 training.max_minutes=60`.
 recipe: 1
 name: %{name}
-vars: {width: %{width}, hidden: %{hidden}, layers: %{layers}, heads: %{heads}}   # sizes that suit this much text
+vars: {layers: %{layers}}
 
 data:
   parallel:                    # one sentence a line; line 7 of one file is the translation of line 7 of the other
     train: {source: %{source}, target: %{target}}
-    # Text that is not trained on tells how good the model is. A number takes so many of these lines; files can be named
-    # like those of `train`.
-    %{hold}val: %{held}                   # watched while training; the best weights are kept
-    %{hold}test: %{held}                  # measured by `seqcomposer evaluate`
-  tokenizer: {bpe: {size: %{vocabulary}, joint: %{joint}}}    # pieces of words; joint: %{why_joint}
+    # Text that is not trained on shows how good the model is. A number holds out so many of these lines; files can be
+    # named instead, like those of `train`.
+    %{hold_out}val: %{held_out}                   # for validation during training; the best weights are kept
+    %{hold_out}test: %{held_out}                  # for `seqcomposer evaluate`
+  tokenizer: {bpe: {size: %{vocabulary}, joint: %{joint}}}    # subwords; joint: %{why_joint}
   max_length: 256              # longer training pairs are left out, and counted
 
 model:
-  width: ${width}
+  width: %{width}
   dropout: %{dropout}                 # less with more text
-  residual: {norm: pre}        # said once: every `residual` normalises first
+  residual: {norm: pre}        # defaults of every block of this name, here and below
+  self_attention: {heads: %{heads}}
+  cross_attention: {heads: %{heads}}
+  feed_forward: {hidden: %{hidden}}
   encoder:
-    - positions: sinusoidal
+    - positions
     - repeat:
         times: ${layers}
         stack:
-          - residual: [{self_attention: {heads: "${heads}"}}]
-          - residual: [{feed_forward: {hidden: "${hidden}"}}]
+          - residual: [self_attention]
+          - residual: [feed_forward]
     - norm
   decoder:
-    - positions: sinusoidal
+    - positions
     - repeat:
         times: ${layers}
         stack:
-          - residual: [{self_attention: {heads: "${heads}"}}]     # try `rnn: {cell: lstm}` here
-          - residual: [{cross_attention: {heads: "${heads}"}}]
-          - residual: [{feed_forward: {hidden: "${hidden}"}}]
+          - residual: [self_attention]     # try `rnn: {cell: lstm}` in its place
+          - residual: [cross_attention]
+          - residual: [feed_forward]
     - norm
   output: {tie: %{tie}}    # one matrix for embeddings and output
 
 training:
-  optimizer: {adam: {learning_rate: %{rate}}}
-  schedule: {cosine: {warmup_steps: 400}}       # falls to zero as the budget is spent
-  tokens_per_batch: %{tokens}       # half of it, or `accumulate: 2`, where memory is short
-  max_minutes: %{minutes}              # the budget; also max_steps, max_epochs
+  optimizer: {adam: {learning_rate: %{learning_rate}}}
+  schedule: {cosine: {warmup_steps: 400}}       # decays to zero over the budget
+  tokens_per_batch: %{tokens_per_batch}       # if memory is short: half of it, or `accumulate: 2`
+  max_minutes: %{max_minutes}              # the budget; also max_steps, max_epochs
   label_smoothing: 0.1
   clip_norm: 1.0
-  validate_every: %{validate}          # steps; how good it is shows then, and in `seqcomposer report runs/%{name}`
+  validate_every: %{validate_every}          # steps; progress and `seqcomposer report runs/%{name}` show the scores
   seed: 1
 
 decoding: {beam: {size: 5, length_penalty: 1.0}}
@@ -134,18 +112,18 @@ decoding: {beam: {size: 5, length_penalty: 1.0}}
 
 
 def write_new_recipe(source: Path, target: Path, output: Path | None = None) -> Path:
-    """Writes a recipe for two line-aligned texts and returns its path; `output` is LANGUAGES.yaml here without it.
+    """Write a recipe for two line-aligned texts and return its path, by default a name made from the texts' names.
 
-    Raises DataError where the texts cannot be used, RunError where there is such a file already.
+    Raises DataError if the texts cannot be used, RunError if the file exists already.
     """
     pairs = count_pairs(source, target)
     output = output or Path(f"{recipe_name(source, target)}.yaml")
-    text = fill(source, target, output, pairs)
+    text = fill_template(source, target, output, pairs)
     try:
         with output.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise RunError.of(f"`{output}` is there already", "name another file with --output") from None
+        raise RunError.of(f"`{output}` exists already", "name another file with --output") from None
     except OSError as error:
         raise RunError.of(
             f"`{output}` cannot be written: {os_error_reason(error)}", "name another file with --output"
@@ -154,79 +132,76 @@ def write_new_recipe(source: Path, target: Path, output: Path | None = None) -> 
 
 
 def next_steps(source: Path, target: Path, recipe: Path) -> list[str]:
-    """What a person wants to know of a recipe that `write` has written: what it takes, what to expect, what is next."""
-    pairs, blank = text_files.count_lines(source), blanks(source, target)
-    held = held_of(pairs) if pairs >= ENOUGH else 0
-    size, quoted = size_of(pairs), shlex.quote(str(recipe))
-    parts = f"{pairs - 2 * held:,} to train on, {held:,} to watch it with (val) and {held:,} to measure with (test)"
-    lines = [f"wrote {recipe}", f"{pairs:,} pairs: {parts}" if held else f"{pairs:,} pairs, all to train on"]
-    lines.append(
-        f"it will train for {size.minutes:,} minutes, and say how far it is; `training.max_minutes` is how long"
-    )
-    if blank:
-        lines.append(f"note: {blank:,} pairs have an empty side; they are left out of training")
-    if pairs < TRANSLATES:
-        lines.append("note: so few pairs are enough to try everything; translations one can use need tens of thousands")
+    """Return what to tell the user about a recipe that was written: the split, the budget, and the next command."""
+    pairs, empty = text_files.count_lines(source), count_empty(source, target)
+    held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
+    split = f"{pairs - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for test"
+    minutes = preset_for(pairs).max_minutes
+    lines = [
+        f"wrote {recipe}",
+        f"{pairs:,} pairs: {split}" if held_out else f"{pairs:,} pairs, all for training",
+        f"it trains for {minutes:,} minutes and shows its progress; set `training.max_minutes` to change that",
+    ]
+    if empty:
+        lines.append(f"note: {empty:,} pairs have an empty side; they are left out of training")
+    if pairs < MIN_PAIRS_TO_TRANSLATE:
+        lines.append("note: so few pairs are enough to try everything; usable translations need tens of thousands")
+    quoted = shlex.quote(str(recipe))
     return [*lines, f"next: seqcomposer check {quoted} && seqcomposer train {quoted}"]
 
 
-def held_of(pairs: int) -> int:
-    """How many pairs each of val and test takes: of few pairs a tenth, of many less."""
-    return min(MOST_HELD, max(1, pairs // 25, min(100, pairs // 10)))
+def held_out_of(pairs: int) -> int:
+    """Return how many pairs each of val and test gets: a tenth of few pairs, less of many."""
+    return min(MAX_HELD_OUT, max(1, pairs // 25, min(100, pairs // 10)))
 
 
-def size_of(pairs: int) -> Sizes:
-    """The sizes for so many pairs."""
-    return next(each for each in SIZES if pairs <= each.pairs)
+def preset_for(pairs: int) -> Preset:
+    """Return the preset for a corpus of so many pairs."""
+    return next(preset for preset in PRESETS if pairs <= preset.pairs)
 
 
-def blanks(source: Path, target: Path) -> int:
-    """How many pairs have a side with nothing on it."""
+def count_empty(source: Path, target: Path) -> int:
+    """Return how many pairs have an empty side."""
     with source.open(encoding="utf-8-sig", newline="\n") as one, target.open(encoding="utf-8-sig", newline="\n") as two:
         return sum(not (first.strip() and second.strip()) for first, second in zip(one, two, strict=True))
 
 
-def fill(source: Path, target: Path, output: Path, pairs: int) -> str:
-    """The recipe's text."""
-    size = size_of(pairs)
-    joint = share_letters(letters(source), letters(target))
+def fill_template(source: Path, target: Path, output: Path, pairs: int) -> str:
+    """Return the recipe's text."""
+    preset = preset_for(pairs)
+    source_letters, target_letters = sample_letters(source), sample_letters(target)
+    # one vocabulary serves both where most letters of either text occur in both
+    shared, most = len(source_letters & target_letters), max(len(source_letters), len(target_letters))
+    joint = bool(source_letters) and shared * 2 >= most
     return TEMPLATE.substitute(
-        schema=_schema_beside(output),
-        pairs=f"{pairs:,}",
+        preset._asdict() | {"pairs": f"{pairs:,}"},
+        schema=_schema_path(output),
         file=output,
         name=_clean(output.stem),
-        width=size.width,
-        hidden=4 * size.width,
-        layers=size.layers,
-        heads=size.heads,
-        source=_quoted(_beside(source, output)),
-        target=_quoted(_beside(target, output)),
-        vocabulary=size.vocabulary,
-        hold="" if pairs >= ENOUGH else "# ",
-        held=held_of(pairs),
+        hidden=4 * preset.width,
+        source=_quoted(_relative_to(source, output)),
+        target=_quoted(_relative_to(target, output)),
+        hold_out="" if pairs >= MIN_PAIRS_TO_SPLIT else "# ",
+        held_out=held_out_of(pairs),
         joint=str(joint).lower(),
         why_joint="both sides use the same letters" if joint else "the two sides use different letters",
-        dropout=size.dropout,
         tie="[source, target]" if joint else "[target]",
-        rate="2e-3" if size.width < 512 else "7e-4",
-        tokens=size.tokens,
-        validate=size.validate,
-        minutes=size.minutes,
+        learning_rate="2e-3" if preset.width < 512 else "7e-4",
     )
 
 
 def count_pairs(source: Path, target: Path) -> int:
-    """How many pairs two texts make. Raises DataError with all that is wrong with the files."""
-    found = {path: _problem(path) for path in (source, target)}
-    if faults := [_fault(path, problem) for path, problem in found.items() if problem]:
+    """Return the number of pairs of two line-aligned texts. Raises DataError with everything wrong with the files."""
+    problems = {path: _problem(path) for path in (source, target)}
+    if faults := [_fault(path, problem) for path, problem in problems.items() if problem]:
         raise DataError(faults)
     if source.samefile(target):
-        raise DataError([_fault(target, _twice(target))])
+        raise DataError([_fault(target, _one_file_twice(target))])
     counts = [text_files.count_lines(path) for path in (source, target)]
     if counts[0] != counts[1]:
         message = f"this file has {counts[1]:,} lines, and `{source}` has {counts[0]:,}"
         raise DataError([_fault(target, text_files.Problem("", "lines", message, "give every line its translation"))])
-    if blanks(source, target) == counts[0]:
+    if count_empty(source, target) == counts[0]:
         message = f"no line has text both here and in `{source}`"
         raise DataError([_fault(target, text_files.Problem("", "empty", message, "give every line its translation"))])
     return counts[0]
@@ -236,11 +211,11 @@ def _problem(path: Path) -> text_files.Problem | None:
     if text_files.find(path.name, [path.parent]) is None:
         lost = text_files.missing("", path.name, [path.parent])
         return lost._replace(hint=lost.hint.replace("put the file there, or say `--data DIR`", "check its name"))
-    return text_files.unusable("", path) or text_files.not_text("", path) or _old_breaks(path)
+    return text_files.unusable("", path) or text_files.not_text("", path) or _carriage_returns(path)
 
 
-def _old_breaks(path: Path) -> text_files.Problem | None:
-    """That a text has carriage returns where lines should end, so that it is one line."""
+def _carriage_returns(path: Path) -> text_files.Problem | None:
+    """Return the problem of a text whose lines end with carriage returns alone, so that it is one line."""
     with path.open("rb") as file:
         start = file.read(text_files.BLOCK)
     if b"\n" in start or start.count(b"\r") < 2:
@@ -251,8 +226,8 @@ def _old_breaks(path: Path) -> text_files.Problem | None:
     )
 
 
-def _twice(path: Path) -> text_files.Problem:
-    """That a text is named as its own translation; a table with both is told how it is used."""
+def _one_file_twice(path: Path) -> text_files.Problem:
+    """Return the problem of one file that is named for both sides, perhaps a table with two columns."""
     if path.suffix.lower() not in tables.KINDS:
         return text_files.Problem("", "file", "this file is the source and the target", "name two files")
     fix = (
@@ -261,19 +236,14 @@ def _twice(path: Path) -> text_files.Problem:
     return text_files.Problem("", "file", "this is one file with columns, and `new` takes two texts", fix)
 
 
-def letters(path: Path) -> set[str]:
-    """The letters of the first lines of a text."""
+def sample_letters(path: Path) -> set[str]:
+    """Return the letters of the first lines of a text."""
     with path.open(encoding="utf-8-sig") as lines:
-        return {letter for line in islice(lines, SAMPLE) for letter in line.lower() if letter.isalpha()}
-
-
-def share_letters(first: set[str], second: set[str]) -> bool:
-    """Whether most letters of either text stand in both: then one vocabulary serves the two."""
-    return bool(first) and len(first & second) * 2 >= max(len(first), len(second))
+        return {letter for line in islice(lines, SAMPLED_LINES) for letter in line.lower() if letter.isalpha()}
 
 
 def recipe_name(source: Path, target: Path) -> str:
-    """A name from the files: train.en and train.de make `en-de`."""
+    """Return a name made from those of the files: train.en and train.de make `en-de`."""
     stem = source.stem if source.stem == target.stem else f"{source.stem}-{target.stem}"
     ends = [path.suffix.removeprefix(".") for path in (source, target)]
     return _clean("-".join(ends) if source.stem == target.stem and all(ends) and ends[0] != ends[1] else stem)
@@ -284,17 +254,17 @@ def _clean(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:100] or "mine"
 
 
-def _beside(path: Path, recipe: Path) -> str:
-    """A path as a recipe says it: from its own folder."""
+def _relative_to(path: Path, recipe: Path) -> str:
+    """Return a path relative to the folder of a recipe."""
     return os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
 
 
-def _schema_beside(recipe: Path) -> str:
-    """The schema's place: relative where the recipe lies in the same clone, so that it holds for a colleague too."""
+def _schema_path(recipe: Path) -> str:
+    """Return the path of the schema, relative where the recipe lies in the same clone, so that it can be shared."""
     home = schema.schema_path().resolve()
     root = home.parents[1]
     inside = Path(os.path.realpath(recipe.parent)).is_relative_to(root)
-    return _beside(home, recipe) if inside else str(home)
+    return _relative_to(home, recipe) if inside else str(home)
 
 
 def _quoted(text: str) -> str:

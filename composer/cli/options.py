@@ -1,4 +1,4 @@
-"""What several commands take, said once: arguments, options, the form of their examples and of JSON."""
+"""Arguments and options that several commands share, and checks of them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe: a YAML
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="key=value", help="Sets what the recipe can say; lists by index.", show_default=False),
+    typer.Argument(metavar="key=value", help="Override a setting; list items by index.", show_default=False),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Where data files are looked up first, before beside the recipe."),
+    typer.Option("--data", metavar="DIR", help="Look up data files here first, then next to the recipe."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Prints JSON to stdout, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout and nothing else.")]
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text; click keeps the lines of a paragraph that starts with a backspace."""
+    """Return examples for the end of a help text."""
+    # click keeps the lines of a paragraph that starts with a backspace
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 @contextmanager
-def show_interruptible() -> Iterator[None]:
-    """Says on a terminal that something is being loaded, as long as it is; torch takes seconds."""
-    watched = sys.stderr.isatty()
-    if watched:
+def show_loading() -> Iterator[None]:
+    """Show on a terminal that something is being loaded; importing torch takes seconds."""
+    is_terminal = sys.stderr.isatty()
+    if is_terminal:
         sys.stderr.write("loading ...")
         sys.stderr.flush()
     try:
         yield
     finally:
-        if watched:
+        if is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
 
 def require_recipe_file(file: Path) -> None:
-    """Raises RecipeError where a file is a sweep; a run's folder is no file, and passes."""
+    """Raise RecipeError if a file is a sweep. A run's folder passes."""
     from composer.sweeps.spec import is_sweep
 
     if file.is_file() and is_sweep(file):
@@ -58,16 +59,16 @@ def require_recipe_file(file: Path) -> None:
 
 
 def require_directory(run: Path) -> Path:
-    """A run's path. Raises RunError where it is a file, as a recipe is."""
+    """Return the path of a run. Raises RunError if it is a file, such as a recipe."""
     if run.is_file():
         raise RunError.of(
             "this is a file, and a run is a folder",
-            "name the folder that `seqcomposer train` has written: `runs/NAME`",
+            "name the folder that `seqcomposer train` wrote: `runs/NAME`",
             str(run),
         )
     return run
 
 
 def print_json(data: Any) -> None:
-    """Data as JSON on stdout."""
+    """Print data as JSON."""
     typer.echo(json.dumps(data, ensure_ascii=False, indent=1))

@@ -1,4 +1,4 @@
-"""What commands answer, as tables for people to read."""
+"""Tables that commands print."""
 
 from __future__ import annotations
 
@@ -31,23 +31,16 @@ PREFIX = "block."
 
 
 def print_plan(plan: Plan) -> None:
-    """A plan as a table in which each block stands under the one that holds it."""
+    """Print a plan as a table of nested blocks."""
     table = _table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
     loops = any(row.loops for row in plan.rows)
     if loops:
-        table.add_column("position by position, since it")
+        table.add_column("runs position by position because it")
     for depth, label, row in _nested(plan.rows):
         numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
         table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
-    totals = (
-        "all",
-        "",
-        f"{plan.parameters:,}",
-        si(plan.flops),
-        format_bytes(plan.state_bytes),
-        *([""] if loops else []),
-    )
-    for column, total in zip(table.columns, totals, strict=True):
+    totals = ("all", "", f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes), "")
+    for column, total in zip(table.columns, totals, strict=False):
         column.footer = total
     console = _console()
     console.print(table)
@@ -57,30 +50,26 @@ def print_plan(plan: Plan) -> None:
 
 
 def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:
-    """Each row with its depth, and its path without the part that the row above it in the tree has said."""
+    """Yield each row with its depth and its path relative to the block that contains it."""
     above: list[str] = []
     for row in rows:
-        while above and not _holds(above[-1], row.path):
+        while above and row.path != above[-1] and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}[")):
             above.pop()
-        said = above[-1] if above else ""
-        label = row.path.removeprefix(said).lstrip(".")
+        outer = above[-1] if above else ""
+        label = row.path.removeprefix(outer).lstrip(".")
         # a block that is written as a bare name ends in its number
         yield len(above), label if label.endswith(row.block) else f"{label} {row.block}".strip(), row
-        if row.path != said:
+        if row.path != outer:
             above.append(row.path)
-
-
-def _holds(outer: str, path: str) -> bool:
-    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
 # ------------------------------------------------------------------------------------------- an evaluation
 
 
 def print_evaluation(scores: Mapping[str, Any]) -> None:
-    """The scores of a run: figures, what depends on length, and the signatures with which others compute the same."""
+    """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
     figures = _table(["metric", "value"], right=1)
-    figures.add_column("what it says")
+    figures.add_column("meaning")
     for name, value in scores.items():
         if isinstance(value, float):
             meaning = MEANINGS.get(name.rpartition("/")[2], "")
@@ -104,7 +93,7 @@ LENGTH_COLUMNS = {
     "in_place": ("words in place", "{:.1%}"),
     "bits": ("bits per sequence", "{:.4g}"),
 }
-"""What a table by length can show of its rows, under which words, and how."""
+"""Columns of tables by length: title and format of each."""
 
 
 def _by_length(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -118,22 +107,22 @@ def _by_length(rows: Sequence[Mapping[str, Any]]) -> Table:
 # ------------------------------------------------------------------------------------------- several seeds
 
 
-def print_seeds(found: SeedRuns, folder: Path) -> None:
-    """What came of every seed, by what the best is told by and by the loss, and which is the best."""
-    if not found.seeds:
+def print_seeds(runs: SeedRuns, folder: Path) -> None:
+    """Print the result of every seed, and which is the best by the metric that the run selects by."""
+    if not runs.seeds:
         return
-    wanted = dict.fromkeys((found.metric, found.metric.replace("val/", "test/"), "val/loss", "test/loss"))
-    names = [name for name in wanted if any(name in each.scores for each in found.seeds)]
+    wanted = dict.fromkeys((runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss"))
+    names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
     table = _table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
-    for each in found.seeds:
-        scores = [_score(each.scores.get(name)) for name in names]
-        table.add_row(str(each.seed), each.status, f"{each.steps:,}", f"{each.minutes:.1f}", *scores)
+    for seed in runs.seeds:
+        scores = [_score(seed.scores.get(name)) for name in names]
+        table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
     console = _console()
     console.print(table)
-    if found.best is None:
-        console.print(f"No seed has finished with a {found.metric}, so none is the best.", markup=False)
+    if runs.best is None:
+        console.print(f"No seed has finished with a {runs.metric}, so none is the best.", markup=False)
     else:
-        console.print(f"The best by {found.metric}: seed {found.best}.", markup=False)
+        console.print(f"The best by {runs.metric}: seed {runs.best}.", markup=False)
     console.print(f"All scores are in {folder / 'seeds.json'}.", markup=False)
 
 
@@ -145,23 +134,24 @@ def _score(value: float | None) -> str:
 
 
 def print_blocks() -> None:
-    """Every block that a recipe can use, and what it is."""
-    table = _table(["block", "what it is"])
+    """Print every block and what it is."""
+    table = _table(["block", "description"])
     for name, described in _blocks().items():
         table.add_row(name, escape(described["description"]))
     _console().print(table)
 
 
 def print_block(name: str) -> None:
-    """One block: what it is and its settings. Raises RunError where no block is called so."""
+    """Print one block and its settings. Raises RunError if there is no such block."""
     known = _blocks()
     if name not in known:
         raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
     described = known[name]
     table = _table(["setting", "value", "default", "meaning"])
     for key, setting in described["properties"].items():
-        default = "required" if key in described["required"] else _default(setting)
-        table.add_row(key, escape(_taken(setting)), escape(default), escape(setting.get("description", "")))
+        optional = "-" if setting.get("default") is None else scalar_text(setting["default"])
+        default = "required" if key in described["required"] else optional
+        table.add_row(key, escape(_accepted(setting)), escape(default), escape(setting.get("description", "")))
     console = _console()
     console.print(f"{name}: {described['description']}", markup=False, highlight=False)
     if first := described.get("x-first"):
@@ -174,20 +164,16 @@ def _blocks() -> dict[str, Any]:
     return {key.removeprefix(PREFIX): value for key, value in definitions.items() if key.startswith(PREFIX)}
 
 
-def _taken(setting: Mapping[str, Any]) -> str:
+def _accepted(setting: Mapping[str, Any]) -> str:
     reference = setting.get("$ref", "").rpartition("/")[2]
     return f"a {reference}" if reference else describe(dict(setting)).replace("`", "")
-
-
-def _default(setting: Mapping[str, Any]) -> str:
-    return "-" if setting.get("default") is None else scalar_text(setting["default"])
 
 
 # ------------------------------------------------------------------------------------------- the terminal
 
 
 def _table(columns: Sequence[str], right: int = 0, footer: bool = False) -> Table:
-    """A table whose last `right` columns hold numbers."""
+    """Make a table whose last `right` columns hold numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_footer=footer, pad_edge=False)
     for index, column in enumerate(columns):
         numbers = index >= len(columns) - right
@@ -197,5 +183,5 @@ def _table(columns: Sequence[str], right: int = 0, footer: bool = False) -> Tabl
 
 def _console() -> Console:
     # a pipe or a file has no width, so nothing is cut there
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-    return Console(width=wide, highlight=False, soft_wrap=False)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return Console(width=width, highlight=False, soft_wrap=False)

@@ -1,4 +1,4 @@
-"""The commands about a recipe: `new`, `check`, `plan`, `train`."""
+"""The commands `new`, `check`, `plan` and `train`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from composer.cli.options import (
     examples,
     print_json,
     require_recipe_file,
-    show_interruptible,
+    show_loading,
 )
 from composer.errors import ComposerError, Fault
 
@@ -27,7 +27,7 @@ commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Writes a commented recipe for your own text.",
+    short_help="Write a commented recipe for your own text.",
     epilog=examples(
         "seqcomposer new --source train.en --target train.de",
         "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
@@ -35,44 +35,46 @@ commands = typer.Typer()
 )
 def new(
     source: Annotated[
-        Path, typer.Option("--source", metavar="F", help="Source text, one sentence a line.", show_default=False)
+        Path, typer.Option("--source", metavar="F", help="Source text, one sentence per line.", show_default=False)
     ],
     target: Annotated[
-        Path, typer.Option("--target", metavar="F", help="Its translation, line by line.", show_default=False)
+        Path,
+        typer.Option("--target", metavar="F", help="Target text, line by line.", show_default=False),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             metavar="F",
-            help="The recipe's file.  [default: from the names of the texts]",
+            help="The file to write.  [default: from the names of the texts]",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Writes a commented recipe for your own text, with sizes that suit its length. Never overwrites a file.
+    """Write a commented recipe for your own text, with a model size that suits the amount of it.
 
-    Some of the pairs are held out, to watch the training and to measure with. UTF-8, with or without a BOM; LF or CRLF.
+    Some of the pairs are held out for validation and test. Text is UTF-8, with or without a BOM; LF or CRLF. Never
+    overwrites a file.
     """
     from composer.cli.new_recipe import next_steps, write_new_recipe
 
-    written = write_new_recipe(source, target, output)
-    typer.echo("\n".join(next_steps(source, target, written)))
+    path = write_new_recipe(source, target, output)
+    typer.echo("\n".join(next_steps(source, target, path)))
 
 
 @commands.command(
-    short_help="Tells every fault of recipes.",
+    short_help="Report every error of recipes and their data.",
     epilog=examples("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml"),
 )
 def check(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes: YAML files.", show_default=False)],
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).", show_default=False)],
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tells every fault of recipes, with its place and what to write instead.
+    """Report every error of recipes, each with file, line, column and a fix.
 
-    Reads and validates the text, builds the model without memory, and looks at the data files. What `check` accepts
-    trains, decodes and resumes. Writes nothing. Exit status 2 where there is a fault.
+    Validates the text, builds the model without allocating it, and inspects the data files. A recipe that `check`
+    accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there is an error.
     """
     faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, quiet=as_json)]
     if not (faults or as_json) and len(recipes) == 1:
@@ -86,12 +88,12 @@ def check(
 
 
 def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
-    from composer.checking import check_file as check_recipe
+    from composer.checking import check_file
 
     try:
         require_recipe_file(path)
-        with show_interruptible():
-            recipe, plan = check_recipe(path, (), data)
+        with show_loading():
+            recipe, plan = check_file(path, (), data)
     except ComposerError as error:
         return error.faults
     if not quiet:
@@ -100,23 +102,23 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
 
 
 def _budget(training: Mapping[str, Any]) -> str:
-    """For how long a recipe trains."""
+    """Return for how long a recipe trains, in words."""
     limits = {unit: training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
-    told = [
+    parts = [
         f"{limit:,.10g} {unit.removesuffix('s') if limit == 1 else unit}" for unit, limit in limits.items() if limit
     ]
-    return f"trains for {' or '.join(told)}{', what ends first' if len(told) > 1 else ''}"
+    return f"trains for {' or '.join(parts)}{', whichever ends first' if len(parts) > 1 else ''}"
 
 
 @commands.command(
-    short_help="Tells what a recipe will cost, block by block.",
+    short_help="Show what a recipe costs, block by block.",
     epilog=examples("seqcomposer plan recipes/quickstart.yaml", "seqcomposer plan --json mine.yaml | jq .parameters"),
 )
 def plan(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Tells what a recipe will cost: width, parameters, FLOPs and decoding state of every block.
+    """Show what a recipe costs: width, parameters, FLOPs and decoding state of every block.
 
-    The model is built by the same code as for training, without memory for its numbers. FLOPs and state are those of
-    one pair of 32 source and 32 target tokens.
+    The model is built by the same code as for training, without allocating it. FLOPs and state are those of one pair
+    of 32 source and 32 target tokens.
     """
     from composer.recipe.recipe import load
 
@@ -134,13 +136,13 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
 
 
 @commands.command(
-    short_help="Trains a recipe and writes a run folder.",
+    short_help="Train a recipe and write a run folder.",
     epilog=examples(
         "seqcomposer train recipes/quickstart.yaml",
         "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
         "seqcomposer train mine.yaml --run runs/deep --resume",
         "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
-        "seqcomposer train runs/mine/recipe.yaml   # the same again, in runs/mine-repeat; says whether it came out so",
+        "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-repeat and compares the weights",
         "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
     ),
 )
@@ -153,27 +155,27 @@ def train(
         typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]", show_default=False),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Goes on where a run was stopped or killed; else starts.")
+        bool, typer.Option("--resume", help="Continue a run that was stopped or killed; start it if there is none.")
     ] = False,
     from_run: Annotated[
-        Path | None, typer.Option("--from", metavar="RUN", help="Starts from the weights of another run.")
+        Path | None, typer.Option("--from", metavar="RUN", help="Initialize the weights from another run.")
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
             "--seeds",
             metavar="N|A,B,...",
-            help="Trains with so many seeds, or with these, one after another;"
-            " each is a run RUN/seed-N, and RUN/seeds.json tells of all.",
+            help="Train N seeds, or these, one after another, each as a run RUN/seed-N;"
+            " RUN/seeds.json summarizes them.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Trains a recipe and writes a run folder.
+    """Train a recipe and write a run folder.
 
-    The run folder holds the resolved recipe, the tokenizer, the metrics, checkpoints and the final weights: all that
-    `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without --resume. The
-    recipe of a run folder repeats that run. Of a sweep it trains one point, which `axis=value` chooses.
+    The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights: all that `translate`,
+    `evaluate` and a colleague need. A folder that is not empty is refused without --resume. The recipe of a run folder
+    reproduces that run. Given a sweep, train the one point that `axis=value` selects.
     """
     from composer.recipe.recipe import load
     from composer.sweeps.spec import is_sweep
@@ -182,7 +184,7 @@ def train(
         from composer.sweeps.point import point_recipe
 
         if seeds is not None:
-            raise typer.BadParameter("a point of a sweep is trained with `training.seed=N`", param_hint="--seeds")
+            raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")
         point = point_recipe(recipe, overrides or (), data)
         loaded, run = point.recipe, run or point.folder
     else:
@@ -193,11 +195,10 @@ def train(
         from composer.training.multi_seed import SeedRequest, train_seeds
 
         folder = run or RUNS / loaded.name
-        found, status = train_seeds(
-            SeedRequest(recipe, overrides or (), data, folder, resume, from_run), seeds, typer.echo
-        )
-        print_seeds(found, folder)
+        request = SeedRequest(recipe, overrides or (), data, folder, resume, from_run)
+        seed_runs, status = train_seeds(request, seeds, typer.echo)
+        print_seeds(seed_runs, folder)
         raise typer.Exit(status)
-    with show_interruptible():
+    with show_loading():
         from composer.training.train import train as train_recipe
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)

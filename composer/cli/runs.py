@@ -1,4 +1,4 @@
-"""The commands about a run: `translate`, `evaluate`, `report`."""
+"""The commands `translate`, `evaluate` and `report`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from composer.cli.options import (
     examples,
     print_json,
     require_directory,
-    show_interruptible,
+    show_loading,
 )
 from composer.errors import RunError
 
@@ -24,7 +24,7 @@ commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Translates stdin to stdout, line by line.",
+    short_help="Translate stdin to stdout, line by line.",
     epilog=examples(
         "echo 'a man sleeps' | seqcomposer translate runs/mine",
         "seqcomposer translate runs/mine --input test.en --output test.de --beam 8",
@@ -35,35 +35,37 @@ def translate(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN|key=value", help="Run folders, several for an ensemble; then overrides.", show_default=False
+            metavar="RUN|key=value",
+            help="Run folders (several: an ensemble), then overrides.",
+            show_default=False,
         ),
     ],
-    beam: Annotated[int | None, typer.Option("--beam", min=1, metavar="N", help="Hypotheses of the beam.")] = None,
-    n_best: Annotated[int, typer.Option("--n_best", min=1, metavar="N", help="Lines out for each line in.")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Puts the score and a tab before each line.")] = False,
+    beam: Annotated[int | None, typer.Option("--beam", min=1, metavar="N", help="Beam size.")] = None,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, metavar="N", help="Hypotheses per source line.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Print the score and a tab before each hypothesis.")] = False,
     prefix: Annotated[
-        Path | None, typer.Option("--prefix", metavar="F", help="A file with the forced beginning of each translation.")
+        Path | None, typer.Option("--prefix", metavar="F", help="A file with a forced target prefix for each line.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--input", metavar="F", help="The text to translate; stdin without it.")
+        Path | None, typer.Option("--input", metavar="F", help="The text to translate.  [default: stdin]")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="Where the translations go; stdout without it.")
+        Path | None, typer.Option("--output", metavar="F", help="The file to write.  [default: stdout]")
     ] = None,
 ) -> None:
-    """Translates stdin to stdout: one line out for each line in, in order; an empty line stays empty."""
-    folders = [Path(each) for each in runs if not _is_override(each)]
-    overrides = [each for each in runs if _is_override(each)]
+    """Translate stdin to stdout: one line out for each line in, in order. An empty line stays empty."""
+    folders = [Path(argument) for argument in runs if not _is_override(argument)]
+    overrides = [argument for argument in runs if _is_override(argument)]
     if not folders:
         raise typer.BadParameter("name a run folder", param_hint="RUN")
-    if text := next((each for at, each in enumerate(folders) if at and not each.exists()), None):
-        said = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
-        raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{said}`")
-    runs_given = [require_directory(each) for each in folders]
-    with show_interruptible():
+    if text := next((folder for folder in folders[1:] if not folder.exists()), None):
+        command = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
+        raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
+    ensemble = [require_directory(folder) for folder in folders]
+    with show_loading():
         from composer.inference.translate import translate as translate_text
     translate_text(
-        runs_given, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
+        ensemble, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
     )
 
 
@@ -72,7 +74,7 @@ def _is_override(argument: str) -> bool:
 
 
 @commands.command(
-    short_help="Measures a run: BLEU, chrF, perplexity and more.",
+    short_help="Evaluate a run: BLEU, chrF, perplexity and more.",
     epilog=examples(
         "seqcomposer evaluate runs/mine",
         "seqcomposer evaluate runs/mine --split val --json",
@@ -83,19 +85,19 @@ def evaluate(
     run: Run,
     overrides: Overrides = None,
     split: Annotated[
-        str, typer.Option("--split", metavar="NAME", help="Which part of the data: test, val, train.")
+        str, typer.Option("--split", metavar="NAME", help="The split to evaluate on: test, val or train.")
     ] = "test",
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measures a run: loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length.
+    """Evaluate a run: loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length.
 
-    Of generated data also the accuracy at each length of the source. What starts with `decoding` or `data.generate` can
-    be set: how answers are searched, and other data of the run's task, longer ones than it was trained on. Of stories
-    `data.babi.tasks` and `data.babi.folder` can be.
+    For generated data also the accuracy at each source length. Overrides may set `decoding...` (the search) and
+    `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
+    `data.babi.tasks` and `data.babi.folder`.
     """
     require_directory(run)
-    with show_interruptible():
+    with show_loading():
         from composer.evaluation.evaluate import evaluate as evaluate_run
     result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
     if as_json:
@@ -107,7 +109,7 @@ def evaluate(
 
 
 @commands.command(
-    short_help="Writes one page of a run: curves, translations, alignments.",
+    short_help="Write an HTML report: curves, translations, attention.",
     epilog=examples(
         "seqcomposer report runs/mine",
         "seqcomposer report runs/mine --split val --sentence 'a man sleeps' --output mine.html",
@@ -120,7 +122,7 @@ def report(
         typer.Option(
             "--split",
             metavar="NAME",
-            help="Which part of the data: test, val, train.  [default: test, or val where there is no test]",
+            help="The split to report on: test, val or train.  [default: test, or val if there is no test]",
             show_default=False,
         ),
     ] = None,
@@ -130,21 +132,21 @@ def report(
         typer.Option(
             "--sentence",
             metavar="TEXT",
-            help="Whose alignments are drawn; may be given several times.",
+            help="A sentence to draw attention maps of; may be repeated.",
             show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="F", help="The page's file.  [default: RUN/report.html]", show_default=False),
+        typer.Option("--output", metavar="F", help="File to write.  [default: RUN/report.html]", show_default=False),
     ] = None,
 ) -> None:
-    """Writes one HTML page of a run that opens anywhere: curves, translations, alignments, BLEU by source length.
+    """Write a self-contained HTML report of a run: curves, translations, attention maps, BLEU by source length.
 
-    The run need not have finished: its last checkpoint translates then.
+    The page opens offline. The run need not have finished: its last checkpoint is used then.
     """
     require_directory(run)
-    with show_interruptible():
+    with show_loading():
         from composer.viz.report import report as write_report
     file = write_report(run, split, data, sentences or (), output, lambda text: typer.echo(text, err=True))
-    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); a browser opens it, with no network")
+    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")

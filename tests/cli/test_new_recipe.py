@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.cli.new_recipe import ENOUGH, held_of, next_steps, write_new_recipe
+from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, next_steps, write_new_recipe
 from composer.data.split import split_rows
 from composer.errors import DataError
 from composer.recipe.recipe import load
@@ -23,7 +23,7 @@ def lines(count: int, end: bytes = b"\n") -> bytes:
     return b"".join(b"line %d%s" % (number, end) for number in range(count))
 
 
-@pytest.mark.parametrize("count", [1, ENOUGH - 1, ENOUGH, 300, 3000])
+@pytest.mark.parametrize("count", [1, MIN_PAIRS_TO_SPLIT - 1, MIN_PAIRS_TO_SPLIT, 300, 3000])
 def test_it_says_how_many_pairs_go_where(tmp_path: Path, count: int) -> None:
     source, target = texts(tmp_path, lines(count), lines(count))
     path = write_new_recipe(source, target, tmp_path / "mine.yaml")
@@ -32,17 +32,19 @@ def test_it_says_how_many_pairs_go_where(tmp_path: Path, count: int) -> None:
     left = len(split_rows(count, sizes)["train"])
     said = "\n".join(next_steps(source, target, path))
     assert f"{count:,} pairs" in said
-    assert (f"{left:,} to train on" in said) == (count >= ENOUGH)
-    assert (f"{sizes['test']:,} to measure with" in said) == (count >= ENOUGH)
+    assert (f"{left:,} for training" in said) == (count >= MIN_PAIRS_TO_SPLIT)
+    assert (f"{sizes['test']:,} for test" in said) == (count >= MIN_PAIRS_TO_SPLIT)
     assert f"{recipe.training['max_minutes']:g} minutes" in said
     assert "so few pairs" in said
 
 
 def test_little_text_spares_a_tenth_and_much_text_less() -> None:
-    shares = [held_of(pairs) / pairs for pairs in (100, 1_000, 10_000, 100_000)]
+    shares = [held_out_of(pairs) / pairs for pairs in (100, 1_000, 10_000, 100_000)]
     assert shares[0] == 0.1
     assert shares == sorted(shares, reverse=True)
-    assert [held_of(pairs) for pairs in range(1, 30_000, 7)] == sorted(held_of(pairs) for pairs in range(1, 30_000, 7))
+    assert [held_out_of(pairs) for pairs in range(1, 30_000, 7)] == sorted(
+        held_out_of(pairs) for pairs in range(1, 30_000, 7)
+    )
 
 
 def test_empty_lines_are_counted_and_what_is_next_can_be_pasted(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def test_empty_lines_are_counted_and_what_is_next_can_be_pasted(tmp_path: Path) 
 )
 def test_text_as_people_have_it_is_taken(tmp_path: Path, source: bytes, target: bytes) -> None:
     said = next_steps(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
-    assert said[1].startswith("60 pairs: 48 to train on")
+    assert said[1].startswith("60 pairs: 48 for training")
     assert not any("empty side" in line for line in said)
 
 

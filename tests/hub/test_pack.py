@@ -75,7 +75,7 @@ def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there.tar.gz").symlink_to("nowhere")
     for name in ("there", "there.tar.gz"):
-        with pytest.raises(RunError, match="is there already"):
+        with pytest.raises(RunError, match="exists already"):
             pack(run, tmp_path / name)
     assert left(tmp_path) == ["there", "there.tar.gz"]
     assert not any((tmp_path / "there").iterdir())
