@@ -21,7 +21,7 @@ RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.cla
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from composer.comparison.diff import Difference
+    from composer.comparison.diff_text import Difference
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan

@@ -1,4 +1,4 @@
-"""The command `diff`: what two recipes or runs have different."""
+"""Command `diff`: compare two recipes or runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Tells what two recipes or runs have different.",
+    short_help="Compare two recipes or runs.",
     epilog=examples(
         "seqcomposer diff recipes/ladder/gru.yaml recipes/ladder/gru_attention.yaml",
         "seqcomposer diff recipes/quickstart.yaml runs/quickstart",
@@ -23,24 +23,22 @@ commands = typer.Typer()
 )
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A recipe, a run folder, or SWEEP#WHICH.", show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default=False)],
     data: DataDir = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leaves out what two runs translate, and so whether chance explains it.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the significance test.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tells what to change in A to get B: blocks, settings, data, training; what that costs, and what it brings.
+    """Print what to change in A to get B: blocks, settings, data, training; with costs and scores.
 
-    Blocks are inserted, removed, moved, replaced, or wrapped in others; what the same setting of many blocks does is
-    told once. Comments, the order of keys, `vars` and spelt-out defaults are no difference. Two runs are compared by
-    their scores too, with p from paired tests on what both translate of the test part. The exit status is 0 whether or
-    not they differ, and 2 where one of them is refused.
+    Blocks are inserted, removed, moved, replaced, or wrapped in others; a change that many blocks share is printed
+    once. Comments, the order of keys, `vars` and spelt-out defaults make no difference. Two runs are also compared by
+    their scores, with p-values of paired tests on their translations of the test set. The exit status is 0 whether or
+    not they differ, and 2 if one of them is refused.
     """
-    from composer.comparison.diff import diff as difference
+    from composer.comparison.diff import diff as compare
 
-    found = difference(a, b, data, quick, lambda line: typer.echo(line, err=True))
+    difference = compare(a, b, data, quick, lambda line: typer.echo(line, err=True))
     if as_json:
-        print_json(found.as_json())
+        print_json(difference.as_json())
     else:
-        typer.echo(found.text())
+        typer.echo(difference.text())

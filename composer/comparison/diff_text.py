@@ -1,108 +1,138 @@
-"""A difference in words: what a reader would say first, then all of it."""
+"""A diff as text: changes grouped by what has changed, tables, and a summary in one sentence."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import Any
 
-from composer.comparison.changes import Change
-from composer.comparison.settings import SECTIONS
-from composer.comparison.tables import costs_said, costs_told, scores_said, scores_told
-from composer.comparison.tree import NAME, parts
+from composer.comparison.changes import SECTIONS, Agreement, Change, Costs, Side
+from composer.comparison.tables import cost_clauses, costs_table, score_clauses, scores_table
+from composer.comparison.tree import NAME, stack_trees
+from composer.sweeps.significance import Comparison
 
-if TYPE_CHECKING:
-    from composer.comparison.diff import Difference
+LINE_WIDTH = 110
+"""Lines are folded here; longer replacements put both values on lines of their own."""
+MAX_PATHS = 6
+"""Paths that are listed for a change that occurs in many places."""
+MAX_CLAUSES = 4
+"""Changes in the summary."""
+NOT_IN_SUMMARY = ("trainer", "logging", "run")
+DECIDING = ("model", "data", "training", "decoding")
+HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
 
-WIDE = 110
-"""Characters of a line above which what is on both sides of an arrow stands in lines of its own."""
-PLACES = 6
-"""Places that are listed where the same has changed in many."""
 Key = tuple[str, str]
-"""Whose change it is, and what: the same for all places where the same has changed."""
-FIRST = 4
-"""Changes that the one sentence tells."""
-DECIDES_NOTHING = ("trainer", "logging")
-HEADS: Mapping[str, str] = {
-    "trainer": "trainer (how it is run)",
-    "logging": "logging",
-    "run": "runs",
-}
+"""Grouping key of a change: equal for the same change in several places."""
+Group = Sequence[Change]
 
 
-def text(found: Difference) -> str:
-    """All of a difference, for people to read."""
-    lines, words = [f"A  {found.one.name}", f"B  {found.other.name}", ""], words_of(found)
-    for section in (*SECTIONS, "run"):
-        told = list(lines_of([change for change in found.changes if change.section == section], words))
-        if told:
-            lines += [HEADS.get(section, section), *(part for line in told for part in folded(f"  {line}")), ""]
-    lines += [*costs_told(found), *scores_told(found)]
-    lines += [f"fingerprints: {found.agreement.text()}", "", sentence(found)]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two recipes or runs, A and B.
+
+    `tested` compares two runs on the same test lines, or says why they are not compared; "" if it was not requested.
+    """
+
+    one: Side
+    other: Side
+    changes: tuple[Change, ...]
+    agreement: Agreement
+    costs: tuple[Costs, Costs]
+    tested: Comparison | str
+
+    @property
+    def same(self) -> bool:
+        """True if both train the same: the three fingerprints agree, and no deciding section differs."""
+        return self.agreement.all and not any(change.section in DECIDING for change in self.changes)
+
+    @cached_property
+    def word_counts(self) -> Counter[str]:
+        """The number of A's blocks by their word in the recipe."""
+        trees = stack_trees(self.one.recipe).values()
+        return Counter(node.word for root in trees for node in root.descendants())
+
+    def text(self) -> str:
+        """Return all of it, for people to read."""
+        lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
+        for section in (*SECTIONS, "run"):
+            changes = [change for change in self.changes if change.section == section]
+            if changes:
+                lines.append(HEADS.get(section, section))
+                lines += [part for line in change_lines(changes, self.word_counts) for part in fold(f"  {line}")]
+                lines.append("")
+        lines += [*costs_table(*self.costs), *scores_table(self.one.scores, self.other.scores, self.tested)]
+        lines += [f"fingerprints: {self.agreement.text()}", "", self.sentence()]
+        return "\n".join(lines)
+
+    def sentence(self) -> str:
+        """Return a summary in one sentence."""
+        same_data = self.agreement.same("data")
+        changes = summary_clauses(self.changes, self.word_counts)
+        scores = score_clauses(self.one.scores, self.other.scores, self.tested, same_data)
+        clauses = [*changes, *cost_clauses(*self.costs), *scores]
+        if not clauses and self.same:
+            return "They are the same: model, data and run."
+        if not changes:
+            certain = same_data and self.agreement.by_content
+            clauses.insert(0, "the same recipe and data" if certain else "the same recipe")
+        return f"{'; '.join(clauses)}."
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return all of it as plain data."""
+        one, other = self.costs
+        return {
+            "a": self.one.name,
+            "b": self.other.name,
+            "same": self.same,
+            "sentence": self.sentence(),
+            "fingerprints": self.agreement.as_json(),
+            "changes": [change.as_json() for change in self.changes],
+            "costs": {"a": one.as_json(), "b": other.as_json()},
+            "scores": {"a": self.one.scores, "b": self.other.scores},
+            "test": self.tested.as_json() if isinstance(self.tested, Comparison) else None,
+            "no_test": self.tested if isinstance(self.tested, str) else "",
+        }
 
 
-def folded(line: str) -> list[str]:
-    """A line that is too long in several, the later ones further in."""
-    indent = len(line) - len(line.lstrip())
-    return wrap(
-        line,
-        WIDE,
-        subsequent_indent=" " * (indent + 4),
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    )
+def fold(line: str) -> list[str]:
+    """Fold a line at LINE_WIDTH, with the later lines indented further."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, LINE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 # ------------------------------------------------------------------------------------------- changes
 
 
-def lines_of(changes: Sequence[Change], words: Mapping[str, int]) -> Iterator[str]:
-    """Changes in lines: what is the same in many places once, the settings of one block together.
-
-    words: how many blocks of each word the first has.
-    """
-    groups = grouped(changes)
-    shown: set[Key] = set()
+def change_lines(changes: Group, word_counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield changes line by line: one that occurs in many places once, the settings of one block together."""
+    groups = group_changes(changes)
+    done: set[Key] = set()
     for change in changes:
-        key = key_of(change)
-        if key in shown:
+        key = grouping_key(change)
+        if key in done:
             continue
-        together = beside(key, groups)
-        shown.update(together)
+        keys = keys_of_same_blocks(key, groups)
+        done.update(keys)
         if len(groups[key]) > 1:
-            yield from several([groups[each] for each in together], words)
+            yield from lines_of_many([groups[key] for key in keys], word_counts)
         else:
-            yield from one_block([groups[each][0] for each in together])
+            yield from lines_of_block([groups[key][0] for key in keys])
 
 
-def beside(key: Key, groups: Mapping[Key, Sequence[Change]]) -> list[Key]:
-    """A group and those after it whose settings have changed in the very same blocks."""
-    blocks = [change.block for change in groups[key]]
-    first = groups[key][0]
-    if first.kind != "set" or not first.word:
-        return [key]
-    return [
-        each
-        for each, group in groups.items()
-        if group[0].kind == "set" and [change.block for change in group] == blocks
-    ]
-
-
-def grouped(changes: Iterable[Change]) -> dict[Key, list[Change]]:
-    """The same change in several places under one key."""
-    found: dict[Key, list[Change]] = {}
+def group_changes(changes: Iterable[Change]) -> dict[Key, list[Change]]:
+    """Group the same change in several places."""
+    groups: dict[Key, list[Change]] = {}
     for change in changes:
-        found.setdefault(key_of(change), []).append(change)
-    return found
+        groups.setdefault(grouping_key(change), []).append(change)
+    return groups
 
 
-def key_of(change: Change) -> Key:
-    """Whose change it is, and what; dropout is the same whoever drops."""
+def grouping_key(change: Change) -> Key:
+    """Return a change's grouping key; all dropout rates share one key."""
     if change.kind != "set":
         return change.kind, change.what
     if is_dropout(change):
@@ -111,142 +141,133 @@ def key_of(change: Change) -> Key:
 
 
 def is_dropout(change: Change) -> bool:
-    """Whether a setting is the probability of dropping something: `model.dropout` sets them all."""
-    whose = (change.word, change.setting)
-    return change.section == "model" and (change.setting == "dropout" or whose == ("dropout", "rate"))
+    """Return whether a setting is a probability of dropping, all of which `model.dropout` sets."""
+    is_rate = change.setting == "dropout" or (change.word, change.setting) == ("dropout", "rate")
+    return change.section == "model" and is_rate
 
 
-def title(group: Sequence[Change], words: Mapping[str, int]) -> tuple[str, bool]:
-    """What has changed alike in several places, and whether that says where."""
+def keys_of_same_blocks(key: Key, groups: Mapping[Key, Group]) -> list[Key]:
+    """Return the keys of all settings that have changed in the same blocks as the one at `key`."""
+    first = groups[key][0]
+    if first.kind != "set" or not first.word:
+        return [key]
+    blocks = [change.block for change in groups[key]]
+    return [name for name, group in groups.items() if group[0].kind == "set" and [one.block for one in group] == blocks]
+
+
+def title(group: Group, word_counts: Mapping[str, int]) -> tuple[str, bool]:
+    """Return what has changed alike in several places, and whether that already says where."""
     first = group[0]
-    whole = next((change for change in group if change.kind == "set" and not change.word), None)
-    if whole is not None:
-        return f"{whole.section}.{whole.text()}, and so in {blocks_told(len(group) - 1)}", True
+    of_section = next((change for change in group if change.kind == "set" and not change.word), None)
+    if of_section is not None:
+        return f"{of_section.section}.{of_section.text()}, and so in {count_blocks(len(group) - 1)}", True
     if first.kind != "set":
         return f"{first.what}, in {len(group)} places", False
     if is_dropout(first):
-        return f"dropout {first.values}, in {blocks_told(len(group))}", False
-    if len(group) == words.get(first.word):
+        return f"dropout {first.values}, in {count_blocks(len(group))}", False
+    if len(group) == word_counts.get(first.word):
         return f"every {first.word}: {first.what}", True
-    return f"{first.word}: {first.what}, in {blocks_told(len(group))}", False
+    return f"{first.word}: {first.what}, in {count_blocks(len(group))}", False
 
 
-def title_of(groups: Sequence[Sequence[Change]], words: Mapping[str, int]) -> str:
-    """What has changed alike in some blocks of a kind."""
-    first = groups[0][0]
-    if len(groups) == 1:
-        return title(groups[0], words)[0]
-    return f"{first.word}: {', '.join(group[0].what for group in groups)}, in {blocks_told(len(groups[0]))}"
-
-
-def blocks_told(number: int) -> str:
-    """So many blocks."""
+def count_blocks(number: int) -> str:
+    """Return `1 block`, `2 blocks` and so on."""
     return "1 block" if number == 1 else f"{number} blocks"
 
 
-def several(groups: Sequence[Sequence[Change]], words: Mapping[str, int]) -> Iterator[str]:
-    """What has changed alike in several places, the same for all groups, and where."""
+def title_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str, bool]:
+    """Return what has changed in the same blocks, and whether that already says where."""
     group = groups[0]
-    head, is_all = title(group, words)
-    head = ", ".join([head, *(other[0].what for other in groups[1:])]) if is_all else title_of(groups, words)
-    if is_all:
+    head, says_where = title(group, word_counts)
+    if says_where:
+        return ", ".join([head, *(other[0].what for other in groups[1:])]), True
+    if len(groups) == 1:
+        return head, False
+    return f"{group[0].word}: {', '.join(other[0].what for other in groups)}, in {count_blocks(len(group))}", False
+
+
+def lines_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield what has changed in the same blocks, and the paths of these blocks."""
+    head, says_where = title_of_many(groups, word_counts)
+    if says_where:
         yield head
         return
     yield f"{head}:"
-    places = [change.block if change.kind == "set" else change.where for change in group]
-    yield from (f"  {place}" for place in places[:PLACES])
-    if len(places) > PLACES:
-        yield f"  and {len(places) - PLACES} more"
+    paths = [change.block if change.kind == "set" else change.where for change in groups[0]]
+    yield from (f"  {path}" for path in paths[:MAX_PATHS])
+    if len(paths) > MAX_PATHS:
+        yield f"  and {len(paths) - MAX_PATHS} more"
 
 
-def one_block(group: Sequence[Change]) -> Iterator[str]:
-    """Changes of one block in one line, if it is not too long."""
+def lines_of_block(group: Group) -> Iterator[str]:
+    """Yield the changes of one block, in one line if it is not too long."""
     first = group[0]
     if len(group) > 1:
         line = f"{first.block}: {', '.join(change.what for change in group)}"
-        if len(line) <= WIDE:
+        if len(line) <= LINE_WIDTH:
             yield line
         else:
             yield f"{first.block}:"
             yield from (f"  {change.what}" for change in group)
-        return
-    if isinstance(first.before, list) and first.kind == "replaced":
+    elif isinstance(first.before, list) and first.kind == "replaced":
         yield f"{first.where}, all of it:"
-        yield from (f"  - {each}" for each in first.before)
-        yield from (f"  + {each}" for each in first.after)
-    elif len(first.text()) > WIDE and first.kind == "replaced":
-        yield f"{first.where}:"
-        yield from (f"  {first.before}", f"  -> {first.after}")
+        yield from (f"  - {block}" for block in first.before)
+        yield from (f"  + {block}" for block in first.after)
+    elif len(first.text()) > LINE_WIDTH and first.kind == "replaced":
+        yield from (f"{first.where}:", f"  {first.before}", f"  -> {first.after}")
     else:
         yield first.text()
 
 
-def words_of(found: Difference) -> Counter[str]:
-    """How many blocks of each word the first has."""
-    return Counter(node.word for root in parts(found.one.recipe).values() for node in root.below())
+# ------------------------------------------------------------------------------------------- the summary
 
 
-# ------------------------------------------------------------------------------------------- the one sentence
+def summary_clauses(changes: Iterable[Change], word_counts: Mapping[str, int]) -> list[str]:
+    """Return the first changes of the sections that decide about a result, and how many more there are."""
+    deciding = [change for change in changes if change.section not in NOT_IN_SUMMARY]
+    clauses = list(dict.fromkeys(clause(cluster, word_counts) for cluster in cluster_changes(deciding)))
+    more = len(clauses) - MAX_CLAUSES
+    return [*clauses[:MAX_CLAUSES], f"and {more} more change{'' if more == 1 else 's'}"] if more > 0 else clauses
 
 
-def sentence(found: Difference) -> str:
-    """What a reader would say of it."""
-    told = [*changes_said(found), *costs_said(found), *scores_said(found)]
-    if not told and found.same:
-        return "They are the same: model, data and run."
-    if not changes_said(found):
-        alike = found.agreement.same("data") and found.agreement.by_content
-        told.insert(0, "the same recipe and data" if alike else "the same recipe")
-    return f"{'; '.join(told)}."
-
-
-def changes_said(found: Difference) -> list[str]:
-    """The changes that decide, the first of them."""
-    deciding = [change for change in found.changes if change.section not in (*DECIDES_NOTHING, "run")]
-    if not deciding:
-        return []
-    words = words_of(found)
-    clauses = list(dict.fromkeys(said(group, words) for group in clusters(deciding)))
-    more = len(clauses) - FIRST
-    told = clauses[:FIRST]
-    return [*told, f"and {more} more change{'' if more == 1 else 's'}"] if more > 0 else told
-
-
-def clusters(changes: Iterable[Change]) -> list[list[list[Change]]]:
-    """What is told in one clause each: blocks before their settings, the model before all else, and names at last."""
-    groups = grouped(sorted(changes, key=rank))
-    found: list[list[list[Change]]] = []
-    shown: set[Key] = set()
+def cluster_changes(changes: Iterable[Change]) -> list[list[Group]]:
+    """Return the groups of each clause: blocks before their settings, the model before all else, and names last."""
+    groups = group_changes(sorted(changes, key=rank))
+    clusters: list[list[Group]] = []
+    done: set[Key] = set()
     for key in groups:
-        together = [] if key in shown else beside(key, groups)
-        shown.update(together)
-        found += [[groups[each] for each in together]] if together else []
-    return found
+        if key not in done:
+            keys = keys_of_same_blocks(key, groups)
+            done.update(keys)
+            clusters.append([groups[other] for other in keys])
+    return clusters
 
 
 def rank(change: Change) -> int:
-    """How early a change is told."""
+    """Return the rank of a change in the summary, 0 to 3."""
     if change.kind == "set" and change.setting in (NAME, "of", "from"):
         return 3
-    return 0 if change.section == "model" and change.kind != "set" else 1 if change.section == "model" else 2
+    if change.section != "model":
+        return 2
+    return 1 if change.kind == "set" else 0
 
 
-def said(groups: Sequence[Sequence[Change]], words: Mapping[str, int]) -> str:
-    """The same changes in several places, or those of one block, in a clause."""
+def clause(groups: Sequence[Group], word_counts: Mapping[str, int]) -> str:
+    """Return the same change in several places, or the changes of one block, in one clause."""
     first = groups[0][0]
     if len(groups[0]) > 1:
-        return next(several(groups, words)).removesuffix(":")
+        return title_of_many(groups, word_counts)[0]
     if len(groups) > 1:
         return f"{first.block}: {', '.join(group[0].what for group in groups)}"
     if isinstance(first.before, list) and first.kind == "replaced":
         return f"another {first.where}"
-    told = first.text() if len(first.text()) <= WIDE else shortened(first)
-    return told if first.word or told.startswith((first.section, "another ")) else f"{first.section}.{told}"
+    text = first.text() if len(first.text()) <= LINE_WIDTH else shorten(first)
+    return text if first.word or text.startswith((first.section, "another ")) else f"{first.section}.{text}"
 
 
-def shortened(change: Change) -> str:
-    """A change without what is inside the blocks, or without values that are long."""
+def shorten(change: Change) -> str:
+    """Return a change without what is inside the blocks, or without its long values."""
     if change.kind == "set":
         return f"another {change.block or change.section}.{change.setting}"
-    before, after = (re.split(r"[(\[{]", str(each))[0] for each in (change.before, change.after))
+    before, after = (re.split(r"[(\[{]", str(value))[0] for value in (change.before, change.after))
     return replace(change, before=before, after=after).text()

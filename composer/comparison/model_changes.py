@@ -1,4 +1,4 @@
-"""From two trees that are aligned to what has changed: blocks inserted, removed, moved, replaced, wrapped; settings."""
+"""Changes of a model: blocks inserted, removed, moved, replaced or wrapped, and their settings, from matched trees."""
 
 from __future__ import annotations
 
@@ -8,229 +8,242 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from composer.comparison.changes import Change
-from composer.comparison.tree import BRANCH, TreeNode, listed, parts, place
-from composer.comparison.tree_match import GONE, Pairs, aligned, cost
+from composer.comparison.tree import (
+    BRANCH,
+    DELETE_COST,
+    Pairs,
+    TreeNode,
+    format_stack,
+    match_trees,
+    recipe_path,
+    relabel_cost,
+    stack_trees,
+)
 from composer.recipe.recipe import Recipe
 
-MANY = 4
-"""Changes of one part above which it may be told as another part altogether."""
+MANY_CHANGES = 4
 FAR = 0.5
-"""What share of rewriting everything two parts may cost before they are told side by side."""
+"""Stacks with more than MANY_CHANGES, whose matching costs more than this share of rewriting them, are shown whole."""
 
 Order = tuple[int, int]
-"""A place among the nodes of the first and, of what is only in the second, among those of the second."""
+"""Sort key: the index among A's nodes; of a node of B alone, that of the node it follows, then its own."""
 Placed = tuple[Order, Change]
 
 
 def model_changes(one: Recipe, other: Recipe) -> list[Change]:
-    """What differs in the stacks of two models, part by part."""
-    before, after = parts(one), parts(other)
-    found: list[Change] = []
-    matches = partners(before, after)
-    for name, partner in matches.items():
-        found += part_changes(one, other, before[name], after[partner])
-    gone = [before[name] for name in before if name not in matches]
-    come = [after[name] for name in after if name not in matches.values()]
-    found += [Change("removed", "model", each.word, "", BRANCH, "", listed(each.inner), None) for each in gone]
-    found += [Change("inserted", "model", "", each.word, BRANCH, "", None, listed(each.inner)) for each in come]
-    return found
+    """Return what differs in the stacks of two models, stack by stack."""
+    before, after = stack_trees(one), stack_trees(other)
+    partners = match_stacks(before, after)
+    changes: list[Change] = []
+    for name, partner in partners.items():
+        changes += stack_changes(one, other, before[name], after[partner])
+    for name, root in before.items():
+        if name not in partners:
+            changes.append(Change("removed", "model", name, "", BRANCH, "", format_stack(root.children), None))
+    for name, root in after.items():
+        if name not in partners.values():
+            changes.append(Change("inserted", "model", "", name, BRANCH, "", None, format_stack(root.children)))
+    return changes
 
 
-def partners(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) -> dict[str, str]:
-    """Which part of the second is which of the first: by name; those left over, by what is in them."""
-    found = {name: name for name in before if name in after}
-    left = [name for name in after if name not in found]
+def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) -> dict[str, str]:
+    """Return which stack of B belongs to which of A: the one of its name, else the closest one left of its kind."""
+    partners = {name: name for name in before if name in after}
+    left = [name for name in after if name not in partners]
     for name in before:
-        close = [] if name in found else [each for each in left if _kind(each) == _kind(name)]
-        if close:
-            found[name] = min(close, key=lambda each: distance(before[name], after[each]))
-            left.remove(found[name])
-    return found
+        candidates = [] if name in partners else [other for other in left if _kind(other) == _kind(name)]
+        if candidates:
+            partners[name] = min(candidates, key=lambda other: distance(before[name], after[other]))
+            left.remove(partners[name])
+    return partners
 
 
 def _kind(name: str) -> str:
-    """Encoders are each other's, whether there is one or several; stacks are."""
+    """Return `encoder`, `decoder` or `stack`: an only `encoder` may become one of several `encoders`."""
     return name.partition(".")[0].rstrip("s")
 
 
-def distance(one: TreeNode, other: TreeNode) -> float:
-    """What it costs to make one part of another, as a share of removing all of it and inserting all of the other."""
-    return distance_by(aligned(one, other), one, other)
+def distance(one: TreeNode, other: TreeNode, pairs: Pairs | None = None) -> float:
+    """Return the cost of a matching as a share of deleting and inserting everything. pairs: None for the cheapest."""
+    pairs = match_trees(one, other) if pairs is None else pairs
+    nodes = sum(1 for root in (one, other) for _ in root.descendants())
+    cost = sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs))
+    return cost / (DELETE_COST * max(nodes, 1))
 
 
-def distance_by(pairs: Pairs, one: TreeNode, other: TreeNode) -> float:
-    """The same, by the pairs that are each other's."""
-    nodes = sum(1 for root in (one, other) for _ in root.below())
-    return (sum(cost(*pair) for pair in pairs) + GONE * (nodes - 2 * len(pairs))) / (GONE * max(nodes, 1))
-
-
-def part_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode) -> list[Change]:
-    """What differs in one part; the parts side by side where they have little in common."""
-    compared = Compared(one, other, before, after, aligned(before, after))
-    found = compared.changes()
-    if len({change.where for change in found}) > MANY and distance_by(compared.aligned, before, after) > FAR:
-        told = [[each.whole() for each in root.inner] for root in (before, after)]
-        found = [Change("replaced", "model", before.word, after.word, BRANCH, "", *told)]
+def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode) -> list[Change]:
+    """Return what differs in one stack; both of them whole where they have little in common."""
+    matching = Matching(one, other, before, after, match_trees(before, after))
+    changes = matching.changes()
+    many = len({change.where for change in changes}) > MANY_CHANGES
+    if many and distance(before, after, matching.edit_pairs) > FAR:
+        blocks = [[node.notation() for node in root.children] for root in (before, after)]
+        changes = [Change("replaced", "model", before.word, after.word, BRANCH, "", *blocks)]
     if before.word != after.word:
-        found.insert(0, Change("renamed", "model", before.word, after.word, BRANCH, "", before.word, after.word))
-    return found
+        changes.insert(0, Change("renamed", "model", before.word, after.word, BRANCH, "", before.word, after.word))
+    return changes
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Two parts of two models, and which of their nodes are each other's."""
+class Matching:
+    """Two stacks, and which of their nodes match: `edit_pairs` are those of the tree edit distance."""
 
     one: Recipe
     other: Recipe
     before: TreeNode
     after: TreeNode
-    aligned: Pairs
+    edit_pairs: Pairs
 
     def changes(self) -> list[Change]:
-        """All that differs below the two roots, in the order in which a reader comes by."""
-        found = [*self._changed(), *self._across(), *self._alone(), *self._around()]
-        return [change for _, change in sorted(found, key=lambda each: each[0])]
+        """Return all that differs below the two roots, in A's order."""
+        placed = [*self._changed(), *self._moved_across(), *self._unmatched(), *self._wrappers()]
+        return [change for _, change in sorted(placed, key=lambda item: item[0])]
 
-    # --------------------------------------------------------------------------------------- who is whose
+    # --------------------------------------------------------------------------------------- the matching
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The aligned nodes, and blocks around some of them that are the same but for what else is inside."""
-        return [*self.aligned, *self.regrown]
+        """The pairs of the edit distance, and blocks around matched nodes that only hold more or less than before."""
+        return [*self.edit_pairs, *self.container_pairs]
 
     @cached_property
-    def regrown(self) -> Pairs:
-        """Blocks of one word, one lost and one new, around nodes that are each other's."""
-        partner = {id(a): b for a, b in self.aligned}
-        matched = {id(each) for pair in self.aligned for each in pair}
-        found: Pairs = []
-        new = list(_around(self.after, matched))
-        for node, inner in _around(self.before, matched):
-            within = {id(partner[id(each)]) for each in inner}
-            for at, (other, others) in enumerate(new):
-                if other.word == node.word and any(id(each) in within for each in others):
-                    found.append((node, other))
-                    del new[at]
+    def container_pairs(self) -> Pairs:
+        """Blocks of one word, one deleted and one inserted, around nodes that match."""
+        partner = {id(a): b for a, b in self.edit_pairs}
+        matched = {id(node) for pair in self.edit_pairs for node in pair}
+        pairs: Pairs = []
+        inserted = list(_wrapping(self.after, matched))
+        for node, inner in _wrapping(self.before, matched):
+            within = {id(partner[id(child)]) for child in inner}
+            for index, (other, others) in enumerate(inserted):
+                if other.word == node.word and any(id(child) in within for child in others):
+                    pairs.append((node, other))
+                    del inserted[index]
                     break
-        return found
+        return pairs
 
     @cached_property
     def matched(self) -> set[int]:
-        return {id(each) for pair in self.pairs for each in pair}
+        return {id(node) for pair in self.pairs for node in pair}
 
     @cached_property
-    def told_whole(self) -> set[int]:
-        """The nodes that have become others, together with all that is inside."""
+    def shown_whole(self) -> set[int]:
+        """Nodes that were replaced with everything inside: nothing below either of the two matches."""
         return {
             id(node)
             for pair in self.pairs
-            if pair[0].word != pair[1].word and not any(id(each) in self.matched for x in pair for each in x.below())
+            if pair[0].word != pair[1].word
+            and not any(id(inner) in self.matched for root in pair for inner in root.descendants())
             for node in pair
         }
 
     @cached_property
     def order(self) -> dict[int, Order]:
-        """The place of each node in the order of the first; one of the second alone stands after what it follows."""
-        places = {id(node): (at, -1) for at, node in enumerate(self.before.below())}
+        """Each node's place in A's order; a node of B alone comes after the one it follows."""
+        places = {id(node): (index, -1) for index, node in enumerate(self.before.descendants())}
         partner = {id(b): a for a, b in self.pairs}
         last = -1
-        for at, node in enumerate(self.after.below()):
-            known = partner.get(id(node))
-            last = places[id(known)][0] if known is not None else last
-            places[id(node)] = (last, -1 if known is not None else at)
+        for index, node in enumerate(self.after.descendants()):
+            match = partner.get(id(node))
+            last = places[id(match)][0] if match is not None else last
+            places[id(node)] = (last, -1 if match is not None else index)
         return places
 
-    # --------------------------------------------------------------------------------------- what both have
+    # --------------------------------------------------------------------------------------- matched nodes
 
     def _changed(self) -> Iterator[Placed]:
         for one, other in self.pairs:
-            at = self.order[id(one)]
+            place = self.order[id(one)]
             if one.word != other.word:
-                yield at, self._replaced(one, other)
+                yield place, self._replaced(one, other)
                 continue
             for key in dict.fromkeys((*one.settings, *other.settings)):
                 before, after = one.settings.get(key), other.settings.get(key)
                 if before != after:
-                    yield at, Change("set", "model", *self._both(one, other), one.word, key, before, after)
+                    yield place, Change("set", "model", *self._paths(one, other), one.word, key, before, after)
 
     def _replaced(self, one: TreeNode, other: TreeNode) -> Change:
         if one.kind == BRANCH:
-            return Change("renamed", "model", *self._both(one, other), BRANCH, "", one.word, other.word)
-        told = [node.whole() if id(node) in self.told_whole else node.here() for node in (one, other)]
-        return Change("replaced", "model", *self._both(one, other), one.word, "", *told)
+            return Change("renamed", "model", *self._paths(one, other), BRANCH, "", one.word, other.word)
+        texts = [node.notation() if id(node) in self.shown_whole else node.head() for node in (one, other)]
+        return Change("replaced", "model", *self._paths(one, other), one.word, "", *texts)
 
-    def _both(self, one: TreeNode, other: TreeNode) -> tuple[str, str]:
-        return place(self.one, one), place(self.other, other)
+    def _paths(self, one: TreeNode, other: TreeNode) -> tuple[str, str]:
+        return recipe_path(self.one, one), recipe_path(self.other, other)
 
-    def _across(self) -> Iterator[Placed]:
-        """Nodes that have come into a block that was there, or gone out of it."""
-        partner = {id(a): b for a, b in self.aligned} | {id(b): a for a, b in self.aligned}
-        for one, other in self.regrown:
-            held = {id(each): each for each in _outermost(one, self.matched)}
-            holds = {id(each): each for each in _outermost(other, self.matched)}
-            left = [each for key, each in held.items() if key in partner and id(partner[key]) not in holds]
-            come = [partner[key] for key, each in holds.items() if key in partner and id(partner[key]) not in held]
-            for node in (*left, *come):
+    def _moved_across(self) -> Iterator[Placed]:
+        """Yield matched nodes that moved into or out of a block that is there before and after."""
+        partner = {id(a): b for a, b in self.edit_pairs} | {id(b): a for a, b in self.edit_pairs}
+        for one, other in self.container_pairs:
+            before = {id(node): node for node in _outermost(one, self.matched)}
+            after = {id(node): node for node in _outermost(other, self.matched)}
+            left = [node for key, node in before.items() if key in partner and id(partner[key]) not in after]
+            entered = [partner[key] for key in after if key in partner and id(partner[key]) not in before]
+            for node in (*left, *entered):
                 yield self.order[id(node)], self._move(node, partner[id(node)])
 
-    # --------------------------------------------------------------------------------------- what one has alone
+    # --------------------------------------------------------------------------------------- unmatched nodes
 
-    def _alone(self) -> Iterator[Placed]:
-        """What was removed and what was inserted; what was both has moved."""
-        come = _lone(self.after, self.matched, self.told_whole)
-        for one in _lone(self.before, self.matched, self.told_whole):
-            there = next((each for each in come if each.content == one.content), None)
-            if there is not None:
-                come.remove(there)
-                yield self.order[id(one)], self._move(one, there)
+    def _unmatched(self) -> Iterator[Placed]:
+        """Yield what was removed and inserted; what is equal on both sides has moved."""
+        inserted = _lone(self.after, self.matched, self.shown_whole)
+        for one in _lone(self.before, self.matched, self.shown_whole):
+            equal = next((other for other in inserted if other.content == one.content), None)
+            if equal is not None:
+                inserted.remove(equal)
+                yield self.order[id(one)], self._move(one, equal)
             else:
-                removed = Change("removed", "model", place(self.one, one), "", one.word, "", one.whole(), None)
-                yield self.order[id(one)], removed
-        for other in come:
-            inserted = Change("inserted", "model", "", place(self.other, other), other.word, "", None, other.whole())
-            yield self.order[id(other)], inserted
+                path = recipe_path(self.one, one)
+                yield self.order[id(one)], Change("removed", "model", path, "", one.word, "", one.notation(), None)
+        for other in inserted:
+            path = recipe_path(self.other, other)
+            yield self.order[id(other)], Change("inserted", "model", "", path, other.word, "", None, other.notation())
 
     def _move(self, one: TreeNode, other: TreeNode) -> Change:
-        return Change("moved", "model", *self._both(one, other), one.word, "", one.whole(), other.whole())
+        return Change("moved", "model", *self._paths(one, other), one.word, "", one.notation(), other.notation())
 
-    def _around(self) -> Iterator[Placed]:
-        """Blocks that were lost around others, or are new around them."""
-        for node, inner in _around(self.before, self.matched):
-            told = (place(self.one, node), "", node.word, "", node.here(), _told(inner))
-            yield self.order[id(node)], Change("unwrapped", "model", *told)
-        for node, inner in _around(self.after, self.matched):
-            told = ("", place(self.other, node), node.word, "", _told(inner), node.here())
-            yield self.order[id(node)], Change("wrapped", "model", *told)
+    def _wrappers(self) -> Iterator[Placed]:
+        """Yield unmatched blocks around matched ones: lost ones, then new ones."""
+        for node, inner in _wrapping(self.before, self.matched):
+            path = recipe_path(self.one, node)
+            change = Change("unwrapped", "model", path, "", node.word, "", node.head(), _count_words(inner))
+            yield self.order[id(node)], change
+        for node, inner in _wrapping(self.after, self.matched):
+            path = recipe_path(self.other, node)
+            yield (
+                self.order[id(node)],
+                Change("wrapped", "model", "", path, node.word, "", _count_words(inner), node.head()),
+            )
 
 
-def _lone(root: TreeNode, matched: set[int], whole: set[int]) -> list[TreeNode]:
-    """The outermost nodes of which nothing is matched, nor anything inside; none inside what is told as a whole."""
-    found: list[TreeNode] = []
-    for each in root.inner:
-        if id(each) in matched or any(id(inner) in matched for inner in each.below()):
-            found += [] if id(each) in whole else _lone(each, matched, whole)
+def _lone(root: TreeNode, matched: set[int], shown_whole: set[int]) -> list[TreeNode]:
+    """Return the outermost nodes without a match at or below them; none inside what is shown whole."""
+    nodes: list[TreeNode] = []
+    for child in root.children:
+        if id(child) in matched or any(id(inner) in matched for inner in child.descendants()):
+            nodes += [] if id(child) in shown_whole else _lone(child, matched, shown_whole)
         else:
-            found.append(each)
-    return found
+            nodes.append(child)
+    return nodes
 
 
-def _around(root: TreeNode, matched: set[int]) -> Iterator[tuple[TreeNode, list[TreeNode]]]:
-    """Blocks that are not matched, each with the outermost nodes inside that are."""
-    for node in root.below():
+def _wrapping(root: TreeNode, matched: set[int]) -> Iterator[tuple[TreeNode, list[TreeNode]]]:
+    """Yield unmatched blocks that hold matched nodes, each with the outermost of those."""
+    for node in root.descendants():
         inner = [] if id(node) in matched or node.kind == BRANCH else list(_outermost(node, matched))
         if inner:
             yield node, inner
 
 
 def _outermost(node: TreeNode, matched: set[int]) -> Iterator[TreeNode]:
-    for each in node.inner:
-        if id(each) in matched:
-            yield each
+    for child in node.children:
+        if id(child) in matched:
+            yield child
         else:
-            yield from _outermost(each, matched)
+            yield from _outermost(child, matched)
 
 
-def _told(inner: list[TreeNode]) -> str:
-    """The words of some blocks, those of a kind together: `3 x residual, norm`."""
-    counted = Counter(each.word for each in inner)
-    return ", ".join(word if number == 1 else f"{number} x {word}" for word, number in counted.items())
+def _count_words(nodes: list[TreeNode]) -> str:
+    """Return the words of some blocks with their numbers: `3 x residual, norm`."""
+    counts = Counter(node.word for node in nodes)
+    return ", ".join(word if number == 1 else f"{number} x {word}" for word, number in counts.items())

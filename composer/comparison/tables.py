@@ -1,90 +1,184 @@
-"""The numbers of a difference in words: what both cost, and what they score."""
+"""Two runs side by side: what run.json records, paired significance tests, and tables of costs and scores."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
+from composer.atomic_io import sha256_of_file
+from composer.comparison.changes import Change, Costs, Side
+from composer.errors import ComposerError, format_path
 from composer.formatting import format_bytes, si
-from composer.sweeps.significance import FEW, MEANING, Comparison
+from composer.recipe.cache import SHORT_HASH
+from composer.run_dir import RunDir
+from composer.sweeps.significance import FEW, MEANING, Comparison, compare_trials
 
-if TYPE_CHECKING:
-    from composer.comparison.diff import Difference
+SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
+"""Keys of run.json whose differences the recipes, the scores and the costs already show."""
+ALWAYS_DIFFERENT = ("began", "ended", "folders", "checkpoints", "cwd", "weights", "run")
+"""Keys of run.json that differ between any two runs, and explain nothing."""
+HEADLINE_SCORES = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "val/loss")
+"""The first of these that differs goes into the summary."""
+
+Scores = Mapping[str, float]
+
+# ------------------------------------------------------------------------------------------- two runs
 
 
-def costs_told(found: Difference) -> Iterator[str]:
-    """What both cost, side by side."""
-    one, other = found.costs
+def record_changes(one: Side, other: Side) -> list[Change]:
+    """Return what differs in two run.json that may explain other scores: budget, versions, the content of the data."""
+    if not (one.is_run and other.is_run):
+        return []
+    keys = [key for key in dict.fromkeys((*one.record, *other.record)) if key not in SHOWN_ELSEWHERE]
+    return [change for key in keys for change in _compare(one.record.get(key), other.record.get(key), (key,))]
+
+
+def _compare(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]:
+    if before == after or path[-1] in ALWAYS_DIFFERENT:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _compare(before.get(key), after.get(key), (*path, str(key)))
+    elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
+        name = "code of seqcomposer" if path == ("source",) else format_path(path)
+        yield Change("set", "run", "", "", "", name, *map(shorten_hash, (before, after)))
+
+
+def shorten_hash(value: Any) -> Any:
+    """Return the beginning of a hash, and any other value unchanged."""
+    is_hash = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
+    return value[:SHORT_HASH] if is_hash else value
+
+
+def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:
+    """Compare what both runs decode for the same test lines, by paired tests; or return why they are not compared.
+
+    data: see `diff`; log: receives a line before the decoding, which may take long.
+    """
+    if one.folder is None or other.folder is None:
+        return ""
+    unfinished = [side.name for side in (one, other) if side.record.get("status") != "finished"]
+    if unfinished:
+        return f"{' and '.join(unfinished)}: not finished"
+    # equal weights decode equally only with the same tokenizer: `unigram` differs with each training
+    same_tokenizers = one.record.get("tokenizer") == other.record.get("tokenizer")
+    if one.recipe.decoding == other.recipe.decoding and same_tokenizers and same_weights(one.folder, other.folder):
+        return "the weights of both are the same, to the last bit"
+    log("translating the test part with both runs; `--quick` skips it")
+    try:
+        return compare_trials(one.folder, other.folder, data)
+    except ComposerError as error:
+        return error.faults[0].message
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Return whether two runs have identical weight files."""
+    files = [RunDir(folder).weights for folder in (one, other)]
+    if not all(file.is_file() for file in files) or files[0].stat().st_size != files[1].stat().st_size:
+        return False
+    return len({sha256_of_file(file) for file in files}) == 1
+
+
+# ------------------------------------------------------------------------------------------- costs
+
+
+def costs_table(one: Costs, other: Costs) -> Iterator[str]:
+    """Yield the lines of a table of both costs, then an empty one."""
     if one == other:
         figures = f"{si(one.parameters)} parameters, {si(one.flops)} FLOPs, {format_bytes(one.state_bytes)} of state"
         yield from (f"costs the same: {figures}", "")
         return
-    rows = [("parameters", si(one.parameters), si(other.parameters), apart(one.parameters, other.parameters))]
+    rows = [_cost_row("parameters", one.parameters, other.parameters)]
     for part in dict.fromkeys((*one.parts, *other.parts)):
         before, after = one.parts.get(part, 0), other.parts.get(part, 0)
         if before != after:
-            rows.append((f"  {part}", si(before), si(after), apart(before, after)))
-    rows.append(("FLOPs", si(one.flops), si(other.flops), apart(one.flops, other.flops)))
-    change = apart(one.state_bytes, other.state_bytes, format_bytes)
-    rows.append(("state", format_bytes(one.state_bytes), format_bytes(other.state_bytes), change))
+            rows.append(_cost_row(f"  {part}", before, after))
+    rows.append(_cost_row("FLOPs", one.flops, other.flops))
+    rows.append(_cost_row("state", one.state_bytes, other.state_bytes, format_bytes))
     yield from table("costs", rows)
     if one.vocabularies != other.vocabularies or one.trained != other.trained:
-        sizes = [
-            f"{name}: {_vocabularies(each.vocabularies)}{'' if each.trained else ' at most'}"
-            for name, each in zip("AB", found.costs, strict=True)
-        ]
-        yield from (f"  vocabularies: {'; '.join(sizes)}",)
+        yield f"  vocabularies: A: {_vocabularies(one)}; B: {_vocabularies(other)}"
     yield ""
 
 
-def _vocabularies(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{key} {size:,}" for key, size in sizes.items())
+def _cost_row(name: str, before: int, after: int, form: Callable[[int], str] = si) -> tuple[str, str, str, str]:
+    return name, form(before), form(after), format_change(before, after, form)
 
 
-def apart(before: int, after: int, form: Callable[[int], str] = si) -> str:
-    """A difference, absolute and as a share where there is something to take it of."""
+def _vocabularies(costs: Costs) -> str:
+    sizes = ", ".join(f"{key} {size:,}" for key, size in costs.vocabularies.items())
+    return sizes if costs.trained else f"{sizes} at most"
+
+
+def format_change(before: int, after: int, form: Callable[[int], str] = si) -> str:
+    """Return a difference, absolute and as a percentage where `before` is not 0; `=` if there is none."""
     if before == after:
         return "="
-    share = f" ({percent(before, after)})" if before else ""
+    share = f" ({format_percent(before, after)})" if before else ""
     return f"{'+' if after > before else '-'}{form(abs(after - before))}{share}"
 
 
-def percent(before: float, after: float) -> str:
-    """A difference in percent, with as many digits as matter."""
-    found = 100 * (after - before) / before
-    if found >= 900:
+def format_percent(before: float, after: float) -> str:
+    """Return a difference in percent with two significant digits, or as a factor from ten times on."""
+    percent = 100 * (after - before) / before
+    if percent >= 900:
         return f"x {after / before:.0f}"
-    return f"{found:+.0f} %" if abs(found) >= 10 else f"{found:+.2g} %"
+    return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.2g} %"
 
 
 def table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Rows under the heads A and B."""
-    everything = [(title, "A", "B", "")] + [(f"  {name}", *rest) for name, *rest in rows]
-    wide = [max(len(row[column]) for row in everything) for column in range(3)]
-    for name, before, after, change in everything:
-        yield f"{name:<{wide[0]}}  {before:>{wide[1]}}  {after:>{wide[2]}}  {change}".rstrip()
+    """Yield aligned rows under the heads A and B."""
+    lines = [(title, "A", "B", ""), *((f"  {name}", *rest) for name, *rest in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    for name, before, after, change in lines:
+        yield f"{name:<{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}  {change}".rstrip()
 
 
-def scores_told(found: Difference) -> Iterator[str]:
-    """The scores of two runs side by side, and what the paired tests say."""
-    one, other = found.one.scores, found.other.scores
+def cost_clauses(one: Costs, other: Costs) -> list[str]:
+    """Return parameters and FLOPs for the summary, where they differ."""
+    clauses = []
+    if one.parameters != other.parameters:
+        clauses.append(f"parameters {format_change(one.parameters, other.parameters)}")
+    if one.flops != other.flops:
+        change = format_percent(one.flops, other.flops) if one.flops else format_change(0, other.flops)
+        clauses.append(f"FLOPs {change}")
+    return clauses
+
+
+# ------------------------------------------------------------------------------------------- scores
+
+
+def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
+    """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
     names = [name for name in one if name in other]
     if names:
-        rows = [(name, score(one[name]), score(other[name]), moved(found, name)) for name in names]
-        yield from table("scores", rows)
-    tested = found.tested
+        yield from table("scores", [_score_row(name, one[name], other[name], tested) for name in names])
     if isinstance(tested, Comparison):
-        yield from ("  " + line for line in tests_told(tested))
+        yield from ("  " + line for line in tests_text(tested))
     elif tested:
         yield f"  no p: {tested}"
     if names or tested:
         yield ""
 
 
-def tests_told(tested: Comparison) -> Iterator[str]:
-    """What the paired tests mean."""
+def _score_row(name: str, before: float, after: float, tested: Comparison | str) -> tuple[str, str, str, str]:
+    digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
+    change = "=" if before == after else f"{after - before:+.{digits}f}"
+    p_value = p_value_of(name, tested)
+    return (
+        name,
+        format_score(before),
+        format_score(after),
+        f"{change}  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else change,
+    )
+
+
+def tests_text(tested: Comparison) -> Iterator[str]:
+    """Yield the results of the paired tests in words."""
     few = " So few say little." if tested.lines < FEW else ""
-    yield f"p: on {tested.lines:,} test lines, {tested.same_lines:,} of them written alike.{few}"
+    yield f"p: on {tested.lines:,} test lines, {tested.same_lines:,} of them decoded alike.{few}"
     one, other = tested.one, tested.other
     bleu = f"{one.bleu:.2f} ± {one.interval:.2f} -> {other.bleu:.2f} ± {other.interval:.2f}"
     right = f"{one.right:,} -> {other.right:,}"
@@ -93,62 +187,37 @@ def tests_told(tested: Comparison) -> Iterator[str]:
     yield tested.signature
 
 
-def moved(found: Difference, name: str) -> str:
-    """How a score has changed, and how likely chance does that."""
-    before, after = found.one.scores[name], found.other.scores[name]
-    digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
-    change = "=" if before == after else f"{after - before:+.{digits}f}"
-    return f"{change}{chance(found, name, '  p = ')}"
-
-
-def chance(found: Difference, name: str, before: str) -> str:
-    """The p-value of a score, where a test gives one."""
-    if not isinstance(found.tested, Comparison):
-        return ""
-    known = {
-        "test/bleu": (found.tested.p_value, "paired bootstrap"),
-        "test/exact_match": (found.tested.right_p_value, "sign test"),
+def p_value_of(name: str, tested: Comparison | str) -> tuple[float, str] | None:
+    """Return the p-value of a score's difference and the name of its test; None where no test gives one."""
+    if not isinstance(tested, Comparison):
+        return None
+    tests = {
+        "test/bleu": (tested.p_value, "paired bootstrap"),
+        "test/exact_match": (tested.right_p_value, "sign test"),
     }
-    if name not in known:
-        return ""
-    value, how = known[name]
-    return f"{before}{value:.2g}" + (f" ({how})" if before.startswith(" ") else "")
+    return tests.get(name)
 
 
-def score(value: float) -> str:
-    """A score in four digits or so."""
+def format_score(value: float) -> str:
+    """Return a score with about four digits."""
     return f"{value:.4f}" if abs(value) < 1 else f"{value:.2f}"
 
 
-# ------------------------------------------------------------------------------------------- in the one sentence
-
-
-def costs_said(found: Difference) -> list[str]:
-    """Parameters and FLOPs, where they differ."""
-    one, other = found.costs
-    told = []
-    if one.parameters != other.parameters:
-        told.append(f"parameters {apart(one.parameters, other.parameters)}")
-    if one.flops != other.flops:
-        told.append(f"FLOPs {percent(one.flops, other.flops)}" if one.flops else f"FLOPs {apart(0, other.flops)}")
-    return told
-
-
-def scores_said(found: Difference) -> list[str]:
-    """The score that readers look at first."""
-    one, other = (dict(each.scores) for each in (found.one, found.other))
-    if not found.agreement.same("data"):  # of other lines they say nothing of each other
-        kept = "test/" if isinstance(found.tested, Comparison) else "nothing"
-        one, other = ({name: each[name] for name in each if name.startswith(kept)} for each in (one, other))
-    if isinstance(found.tested, Comparison):  # runs whose recipes did not measure the test part
-        one.setdefault("test/bleu", found.tested.one.bleu)
-        other.setdefault("test/bleu", found.tested.other.bleu)
-    names = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "val/loss")
-    name = next((each for each in names if one.get(each) and other.get(each) and one[each] != other[each]), None)
+def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_data: bool) -> list[str]:
+    """Return for the summary the first of HEADLINE_SCORES that differs; [] where none does."""
+    one, other = dict(one), dict(other)
+    if not same_data:  # scores on other lines cannot be compared; those of the tests are on the same lines
+        prefix = "test/" if isinstance(tested, Comparison) else "nothing"
+        one, other = ({name: x for name, x in scores.items() if name.startswith(prefix)} for scores in (one, other))
+    if isinstance(tested, Comparison):  # runs whose recipes did not measure the test part
+        one.setdefault("test/bleu", tested.one.bleu)
+        other.setdefault("test/bleu", tested.other.bleu)
+    differing = (name for name in HEADLINE_SCORES if one.get(name) and other.get(name) and one[name] != other[name])
+    name = next(differing, None)
     if name is None:
         return []
-    tested = chance(found, name, "p = ")
-    before, after = score(one[name]), score(other[name])
+    before, after = format_score(one[name]), format_score(other[name])
     if before == after:
         before, after = f"{one[name]:.6g}", f"{other[name]:.6g}"
-    return [f"{name} {before} -> {after}{f' ({tested})' if tested else ''}"]
+    p_value = p_value_of(name, tested)
+    return [f"{name} {before} -> {after}{f' (p = {p_value[0]:.2g})' if p_value else ''}"]

@@ -1,10 +1,12 @@
-"""A model as trees: each block a node, the blocks of its stacks below it, and how a block is written in short."""
+"""Models as trees of blocks, their short notation, and a minimum-cost matching of two trees (tree edit distance)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import Match, SequenceMatcher
 from functools import cached_property
 from typing import Any
 
@@ -15,136 +17,329 @@ from composer.recipe.recipe import Recipe, Steps
 BRANCH, CHOICE = "branch", "choice"
 NAME = "as"
 STACKS = ("encoder", "encoders", "decoder", "stacks")
-"""The keys of `model` that trees are made of."""
-SHORTENED = 160
-"""Characters of a value that is told in one line."""
+"""The keys of `model` that hold stacks of blocks."""
+MAX_VALUE_CHARACTERS = 160
+"""Longest value in the notation; longer ones are cut."""
 
 
 @dataclass(frozen=True, eq=False)
 class TreeNode:
-    """A block; or one of several stacks inside a block, a branch; or what a section chooses, an optimizer.
+    """Node of a model's tree: a block, a branch (one of several stacks inside a block), or a choice (an optimizer).
 
-    `word` is the block's, or the branch's name; `settings` what it has beside its stacks; `defaults` what these are
-    where nothing is written; `first` the setting by which it is written in short.
+    `word` is the block's word in the recipe, or the branch's name; `settings` are those that are no stacks; `defaults`
+    their default values; `first` the setting that a recipe may write without its name (`dropout: 0.1`).
     """
 
     kind: str
     word: str
     path: Steps
     settings: Mapping[str, Any]
-    inner: tuple[TreeNode, ...] = ()
+    children: tuple[TreeNode, ...] = ()
     defaults: Mapping[str, Any] | None = None
     first: str | None = None
 
     @cached_property
     def content(self) -> str:
-        """The same for whatever is the same, wherever it stands."""
-        return json.dumps([self.kind, self.word, self.settings, [each.content for each in self.inner]], sort_keys=True)
+        """The subtree as JSON: equal for equal subtrees, wherever they are."""
+        children = [child.content for child in self.children]
+        return json.dumps([self.kind, self.word, self.settings, children], sort_keys=True)
 
-    def below(self) -> Iterator[TreeNode]:
-        """Everything inside, the outer before the inner."""
-        for each in self.inner:
-            yield each
-            yield from each.below()
+    def descendants(self) -> Iterator[TreeNode]:
+        """Yield all nodes below this one, parents before children."""
+        for child in self.children:
+            yield child
+            yield from child.descendants()
 
-    def here(self) -> str:
-        """This block alone: `residual(norm=pre)`."""
+    def head(self) -> str:
+        """Return this node without its children: `residual(norm=pre)`."""
         if self.kind == BRANCH:
             return f"branch {self.word}"
-        told = [*self._first(), *self._others()]
-        return f"{self.word}({', '.join(told)})" if told else self.word
-
-    def whole(self) -> str:
-        """This block and all that is inside: `residual(norm=pre)[self_attention(heads=8), dropout(0.1)]`."""
-        if self.kind == BRANCH:
-            return f"{self.word}: {listed(self.inner)}"
-        if any(each.kind == BRANCH for each in self.inner):
-            return f"{self.here()}{{{', '.join(each.whole() for each in self.inner)}}}"
-        return f"{self.here()}{listed(self.inner)}" if self.inner else self.here()
-
-    def _first(self) -> list[str]:
-        value = self.settings.get(self.first or "")
-        if value is None:
-            return []
-        alone = isinstance(value, str) or (self.kind != CHOICE and set(self.settings) <= {self.first, NAME})
-        return [value_text(value) if alone else f"{self.first}={value_text(value)}"]
-
-    def _others(self) -> list[str]:
         usual = self.defaults or {}
-        return [
-            f"{key}={value_text(value)}"
+        settings = [] if self.settings.get(self.first or "") is None else [self._first_setting()]
+        settings += [
+            f"{key}={format_value(value)}"
             for key, value in self.settings.items()
             if key != self.first and value != usual.get(key)
         ]
+        return f"{self.word}({', '.join(settings)})" if settings else self.word
+
+    def notation(self) -> str:
+        """Return the whole subtree in short: `residual(norm=pre)[self_attention(heads=8), dropout(0.1)]`."""
+        if self.kind == BRANCH:
+            return f"{self.word}: {format_stack(self.children)}"
+        if any(child.kind == BRANCH for child in self.children):
+            return f"{self.head()}{{{', '.join(child.notation() for child in self.children)}}}"
+        return f"{self.head()}{format_stack(self.children)}" if self.children else self.head()
+
+    def _first_setting(self) -> str:
+        value = self.settings[self.first or ""]
+        # `rnn(lstm)` is clear without the setting's name; a lone number is clear only where nothing else is set
+        unnamed = isinstance(value, str) or (self.kind != CHOICE and set(self.settings) <= {self.first, NAME})
+        return format_value(value) if unnamed else f"{self.first}={format_value(value)}"
 
 
-def listed(stack: tuple[TreeNode, ...]) -> str:
-    """A stack in short."""
-    return f"[{', '.join(each.whole() for each in stack)}]"
+def format_stack(stack: tuple[TreeNode, ...]) -> str:
+    """Return a stack in short: `[rnn(lstm), norm(layer)]`."""
+    return f"[{', '.join(node.notation() for node in stack)}]"
 
 
-def value_text(value: Any) -> str:
-    """A value as a recipe writes it, on one line."""
+def format_value(value: Any) -> str:
+    """Return a value as a recipe writes it, on one line, cut after MAX_VALUE_CHARACTERS."""
     if isinstance(value, Mapping):
-        text = ", ".join(f"{key}: {value_text(each)}" for key, each in value.items() if each is not None)
-        text = f"{{{text}}}"
+        items = (f"{key}: {format_value(item)}" for key, item in value.items() if item is not None)
+        text = f"{{{', '.join(items)}}}"
     elif isinstance(value, list):
-        text = f"[{', '.join(map(value_text, value))}]"
+        text = f"[{', '.join(map(format_value, value))}]"
     elif isinstance(value, float):
         text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
     else:
         text = scalar_text(value)
-    return text if len(text) <= SHORTENED else f"{text[: SHORTENED - 4]} ..."
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[: MAX_VALUE_CHARACTERS - 4]} ..."
 
 
 # ------------------------------------------------------------------------------------------- from a recipe
 
 
-def parts(recipe: Recipe) -> dict[str, TreeNode]:
-    """Every stack that stands by itself, below a root of its own: `encoder`, `encoders.x`, `decoder`, `stacks.x`."""
-    model = recipe.model
-    found: dict[str, TreeNode] = {}
+def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
+    """Return a tree for each top-level stack: `encoder`, `encoders.x`, `decoder`, `stacks.x`; its root is a branch."""
+    trees: dict[str, TreeNode] = {}
     for key in STACKS:
-        value = model.get(key)
-        named = (
-            {(key,): value} if isinstance(value, list) else {(key, name): each for name, each in (value or {}).items()}
-        )
+        value = recipe.model.get(key)
+        named = {(key,): value} if isinstance(value, list) else {(key, name): x for name, x in (value or {}).items()}
         for steps, stack in named.items():
-            path = ("model", *steps)
-            found[".".join(steps)] = TreeNode(BRANCH, ".".join(steps), path, {}, twigs(recipe, stack, path))
-    return found
+            name, path = ".".join(steps), ("model", *steps)
+            trees[name] = TreeNode(BRANCH, name, path, {}, to_nodes(recipe, stack, path))
+    return trees
 
 
-def twigs(recipe: Recipe, stack: list[Any], path: Steps) -> tuple[TreeNode, ...]:
-    """The blocks of one frozen stack."""
-    return tuple(twig(recipe, item, (*path, at)) for at, item in enumerate(stack))
+def to_nodes(recipe: Recipe, stack: list[Any], path: Steps) -> tuple[TreeNode, ...]:
+    """Return the blocks of one stack of a frozen recipe as nodes."""
+    return tuple(to_node(recipe, item, (*path, index)) for index, item in enumerate(stack))
 
 
-def twig(recipe: Recipe, item: Mapping[str, Any], path: Steps) -> TreeNode:
-    """One frozen block: what of its settings are stacks stands below it."""
+def to_node(recipe: Recipe, item: Mapping[str, Any], path: Steps) -> TreeNode:
+    """Return one block of a frozen recipe as a node; stacks among its settings become children."""
     ((word, settings),) = item.items()
-    entry = recipe.rules["$defs"].get(f"block.{word}", {})
-    known, here = entry.get("properties", {}), (*path, word)
-    inner: list[TreeNode] = []
-    own = dict(settings)
-    for key, schema in known.items():
-        if is_stack(schema) and isinstance(settings.get(key), list):
-            inner += twigs(recipe, own.pop(key), (*here, key))
-        elif is_stack(schema.get("items", {})) and settings.get(key) is not None:
-            inner += branches(recipe, own.pop(key), (*here, key))
-    defaults = {key: each.get("default") for key, each in known.items()}
-    return TreeNode("block", word, here, own, tuple(inner), defaults, entry.get("x-first"))
+    schema = recipe.rules["$defs"].get(f"block.{word}", {})
+    known, here = schema.get("properties", {}), (*path, word)
+    children: list[TreeNode] = []
+    scalars = dict(settings)
+    for key, entry in known.items():
+        if is_stack(entry) and isinstance(settings.get(key), list):
+            children += to_nodes(recipe, scalars.pop(key), (*here, key))
+        elif is_stack(entry.get("items", {})) and settings.get(key) is not None:
+            children += branch_nodes(recipe, scalars.pop(key), (*here, key))
+    defaults = {key: entry.get("default") for key, entry in known.items()}
+    return TreeNode("block", word, here, scalars, tuple(children), defaults, schema.get("x-first"))
 
 
-def branches(recipe: Recipe, written: Any, path: Steps) -> Iterator[TreeNode]:
-    """Several stacks of one setting, by name or by number."""
-    for name, stack in written.items() if isinstance(written, Mapping) else enumerate(written):
-        yield TreeNode(BRANCH, str(name), (*path, name), {}, twigs(recipe, stack, (*path, name)))
+def branch_nodes(recipe: Recipe, stacks: Any, path: Steps) -> Iterator[TreeNode]:
+    """Yield a branch for each of several stacks, which a recipe gives by name or as a list."""
+    for name, stack in stacks.items() if isinstance(stacks, Mapping) else enumerate(stacks):
+        yield TreeNode(BRANCH, str(name), (*path, name), {}, to_nodes(recipe, stack, (*path, name)))
 
 
-def place(recipe: Recipe, node: TreeNode) -> str:
-    """Where it stands, as the recipe writes it: `decoder[1].repeat.stack[0].residual[0]`."""
+def recipe_path(recipe: Recipe, node: TreeNode) -> str:
+    """Return a node's path as the recipe writes it: `decoder[1].repeat.stack[0].residual[0]`."""
     _, steps, _ = recipe.written_at(node.path)
     if node.kind != BRANCH and steps[-1:] == (node.word,):
         steps = steps[:-1]
     return format_path(steps[1:])
+
+
+# ------------------------------------------------------------------------------------------- tree edit distance
+#
+# Zhang & Shasha 1989, "Simple fast algorithms for the editing distance between trees", SIAM Journal on Computing 18(6),
+# section 3. Deleting a node leaves its children in its place, so that a `residual` around a block costs one edit.
+
+Pairs = list[tuple[TreeNode, TreeNode]]
+Table = list[list[int]]
+
+DELETE_COST = 100
+"""Cost of a node that only one side has."""
+REPLACE_COST = 150
+"""Cost of one block in place of another: less than to delete one and insert the other."""
+REPLACE_KIND_COST = 190
+"""The same, of a block that computes and one of PREPARING."""
+PREPARING = frozenset(["add", "blank", "column", "concat", "dropout", "flatten", "identity", "multiply"])
+PREPARING |= {"norm", "positions", "reverse", "scale", "sum"}
+"""Blocks that only prepare what others compute with."""
+SETTING_COST, MAX_SETTINGS_COST = 10, 50
+"""Cost of one changed setting, and of all together."""
+RENAME_COST = 60
+"""Cost of another name of a branch."""
+FORBIDDEN = 10_000
+MAX_CELLS = 250_000
+"""Cells of all tables above which forests are matched level by level: their minimum would take seconds."""
+
+
+def match_trees(one: TreeNode, other: TreeNode) -> Pairs:
+    """Return the pairs of matched nodes below two roots, parents before children; the roots are left out."""
+    before, after = deque(one.children), deque(other.children)
+    # equal trees at both ends are matched at once: most edits are small, and the tables are cubic
+    pairs: Pairs = []
+    while before and after and before[0].content == after[0].content:
+        pairs += pair_equal(before.popleft(), after.popleft())
+    tail: Pairs = []
+    while before and after and before[-1].content == after[-1].content:
+        tail = pair_equal(before.pop(), after.pop()) + tail
+    return pairs + _match_forests(tuple(before), tuple(after)) + tail
+
+
+def pair_equal(one: TreeNode, other: TreeNode) -> Pairs:
+    """Return the pairs of two equal trees."""
+    return [(one, other), *zip(one.descendants(), other.descendants(), strict=True)]
+
+
+def _match_forests(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
+    """Match two forests whose first trees differ, and whose last trees differ."""
+    if len(one) == len(other) == 1 and relabel_cost(one[0], other[0]) == 0:
+        return [(one[0], other[0]), *match_trees(one[0], other[0])]
+    if not one or not other:
+        return []
+    if Counter(node.content for node in one) == Counter(node.content for node in other):
+        return _match_reordered(one, other)
+    a, b = to_post_order(one), to_post_order(other)
+    return _match_by_level(one, other) if a.cells * b.cells > MAX_CELLS else _match_exactly(a, b)
+
+
+def _match_reordered(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
+    """Match as many equal trees as keep their order; the others have moved, however large they are."""
+    runs = _common_runs([node.content for node in one], [node.content for node in other])
+    matched = [(a + i, b + i) for a, b, size in runs for i in range(size)]
+    return [pair for i, j in matched for pair in pair_equal(one[i], other[j])]
+
+
+def _match_by_level(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
+    """Match equal trees in order, then blocks of one word between them, and what is inside those."""
+    pairs: Pairs = []
+    last, end = 0, 0
+    for a, b, size in _common_runs([node.content for node in one], [node.content for node in other]):
+        pairs += _match_same_words(one[last:a], other[end:b])
+        pairs += [pair for i in range(size) for pair in pair_equal(one[a + i], other[b + i])]
+        last, end = a + size, b + size
+    return pairs
+
+
+def _match_same_words(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
+    words = ([f"{node.kind} {node.word}" for node in forest] for forest in (one, other))
+    matched = [(one[a + i], other[b + i]) for a, b, size in _common_runs(*words) for i in range(size)]
+    return [pair for nodes in matched for pair in (nodes, *match_trees(*nodes))]
+
+
+def _common_runs(one: Sequence[str], other: Sequence[str]) -> list[Match]:
+    """Return the matching runs of two sequences; the last one is empty, at their ends."""
+    return SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+
+
+def relabel_cost(one: TreeNode, other: TreeNode) -> int:
+    """Return what it costs to turn one node into the other, whatever is below them."""
+    if one.kind != other.kind:
+        return FORBIDDEN
+    if one.word != other.word:
+        if one.kind == BRANCH:
+            return RENAME_COST
+        return REPLACE_COST if (one.word in PREPARING) == (other.word in PREPARING) else REPLACE_KIND_COST
+    changed = sum(one.settings.get(key) != other.settings.get(key) for key in {*one.settings, *other.settings})
+    return min(SETTING_COST * changed, MAX_SETTINGS_COST)
+
+
+@dataclass(frozen=True)
+class PostOrder:
+    """A forest's nodes, children before parents, each with its leftmost leaf. Both lists count from 1."""
+
+    nodes: list[TreeNode]
+    leftmost: list[int]
+
+    @property
+    def key_roots(self) -> list[int]:
+        """The last node of each leftmost leaf."""
+        last = {leaf: index for index, leaf in enumerate(self.leftmost) if index}
+        return sorted(last.values())
+
+    @property
+    def cells(self) -> int:
+        """Rows or columns of all tables of this forest together."""
+        return sum(index - self.leftmost[index] + 1 for index in self.key_roots)
+
+
+def to_post_order(forest: tuple[TreeNode, ...]) -> PostOrder:
+    """Return the nodes of a forest, under a common root that comes last."""
+    root = TreeNode("root", "", (), {}, forest)
+    order = PostOrder([root], [0])
+    _append(root, order)
+    return order
+
+
+def _append(node: TreeNode, order: PostOrder) -> int:
+    leaves = [_append(child, order) for child in node.children]
+    order.nodes.append(node)
+    order.leftmost.append(leaves[0] if leaves else len(order.nodes) - 1)
+    return order.leftmost[-1]
+
+
+def _match_exactly(a: PostOrder, b: PostOrder) -> Pairs:
+    """Return the pairs of a minimum-cost matching, parents before children."""
+    trees = [[0] * len(b.nodes) for _ in a.nodes]
+    for i in a.key_roots:
+        for j in b.key_roots:
+            _forest_distances(a, b, i, j, trees)
+    roots = (len(a.nodes) - 1, len(b.nodes) - 1)
+    pairs = sorted(pair for pair in _trace_back(a, b, trees) if pair != roots)
+    order = {id(node): index for index, node in enumerate(a.nodes[-1].descendants())}
+    return sorted(((a.nodes[i], b.nodes[j]) for i, j in pairs), key=lambda pair: order[id(pair[0])])
+
+
+def _forest_distances(a: PostOrder, b: PostOrder, i: int, j: int, trees: Table) -> Table:
+    """Return the distances of all prefixes of two trees; fill in `trees` for the subtrees that begin where they do."""
+    top, left = a.leftmost[i], b.leftmost[j]
+    table = [[DELETE_COST * (column + row) for column in range(j - left + 2)] for row in range(i - top + 2)]
+    for x in range(top, i + 1):
+        row, above = table[x - top + 1], table[x - top]
+        for y in range(left, j + 1):
+            column = y - left + 1
+            are_trees = a.leftmost[x] == top and b.leftmost[y] == left
+            if are_trees:
+                both = above[column - 1] + relabel_cost(a.nodes[x], b.nodes[y])
+            else:
+                both = table[a.leftmost[x] - top][b.leftmost[y] - left] + trees[x][y]
+            row[column] = min(above[column] + DELETE_COST, row[column - 1] + DELETE_COST, both)
+            if are_trees:
+                trees[x][y] = row[column]
+    return table
+
+
+def _trace_back(a: PostOrder, b: PostOrder, trees: Table) -> Iterator[tuple[int, int]]:
+    """Yield the pairs by which the minimum cost came about."""
+    todo = [(len(a.nodes) - 1, len(b.nodes) - 1)]
+    while todo:
+        i, j = todo.pop()
+        top, left = a.leftmost[i], b.leftmost[j]
+        table = _forest_distances(a, b, i, j, trees)
+        x, y = i, j
+        while x >= top and y >= left:
+            are_trees = a.leftmost[x] == top and b.leftmost[y] == left
+            relabel = relabel_cost(a.nodes[x], b.nodes[y]) if are_trees else None
+            edit = _edit_at(table, x - top + 1, y - left + 1, relabel)
+            if edit == "pair":
+                yield x, y
+                x, y = x - 1, y - 1
+            elif edit == "delete":
+                x -= 1
+            elif edit == "insert":
+                y -= 1
+            else:
+                todo.append((x, y))
+                x, y = a.leftmost[x] - 1, b.leftmost[y] - 1
+
+
+def _edit_at(table: Table, row: int, column: int, relabel: int | None) -> str:
+    """Return the edit that led to a cell; of several of one cost the one that keeps the outer blocks matched."""
+    distance = table[row][column]
+    if relabel is not None and distance == table[row - 1][column - 1] + relabel:
+        return "pair"
+    if distance == table[row - 1][column] + DELETE_COST:
+        return "delete"
+    if distance == table[row][column - 1] + DELETE_COST:
+        return "insert"
+    return "trees"

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from composer.comparison import tree_match
-from composer.comparison.changes import Change
+from composer.comparison import tree
+from composer.comparison.changes import Change, setting_changes
 from composer.comparison.model_changes import model_changes
-from composer.comparison.settings import setting_changes
-from composer.comparison.tree import TreeNode, parts
-from composer.comparison.tree_match import GONE, aligned, cost
+from composer.comparison.tree import DELETE_COST, TreeNode, match_trees, relabel_cost, stack_trees
 from composer.recipe.defaults import fill_defaults
 from composer.recipe.recipe import Recipe, load
 
@@ -32,7 +30,7 @@ def recipe(folder: Path, model: str, rest: str = "", name: str = "r.yaml") -> Re
     return load(folder / name)
 
 
-def told(folder: Path, one: str, other: str) -> list[str]:
+def change_texts(folder: Path, one: str, other: str) -> list[str]:
     """The texts of what differs between two models."""
     pair = recipe(folder, one, name="one.yaml"), recipe(folder, other, name="other.yaml")
     return [change.text() for change in model_changes(*pair)]
@@ -134,7 +132,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_what_a_reader_would_say(name: str, tmp_path: Path) -> None:
     one, other, wanted = PAIRS[name]
-    assert told(tmp_path, one, other) == wanted
+    assert change_texts(tmp_path, one, other) == wanted
 
 
 def test_models_with_little_in_common_stand_side_by_side(tmp_path: Path) -> None:
@@ -151,7 +149,7 @@ def test_models_with_little_in_common_stand_side_by_side(tmp_path: Path) -> None
     ]
 
 
-def test_settings_of_the_other_sections_are_told(tmp_path: Path) -> None:
+def test_settings_of_the_other_sections_are_change_texts(tmp_path: Path) -> None:
     one = recipe(tmp_path, "decoder: [rnn]", "training: {optimizer: {adam: {learning_rate: 0.001}}, max_steps: 5}\n")
     other = recipe(
         tmp_path,
@@ -182,12 +180,12 @@ def random_forest(dice: random.Random, depth: int = 2) -> tuple[TreeNode, ...]:
 def least(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> int:
     """The edit distance of two forests by its definition: the last tree's root goes, comes, or becomes the other's."""
     if not one or not other:
-        return GONE * sum(1 + sum(1 for _ in each.below()) for each in one + other)
+        return DELETE_COST * sum(1 + sum(1 for _ in each.descendants()) for each in one + other)
     a, b = one[-1], other[-1]
     return min(
-        least(one[:-1] + a.inner, other) + GONE,
-        least(one, other[:-1] + b.inner) + GONE,
-        least(one[:-1], other[:-1]) + least(a.inner, b.inner) + cost(a, b),
+        least(one[:-1] + a.children, other) + DELETE_COST,
+        least(one, other[:-1] + b.children) + DELETE_COST,
+        least(one[:-1], other[:-1]) + least(a.children, b.children) + relabel_cost(a, b),
     )
 
 
@@ -195,9 +193,9 @@ def test_the_alignment_costs_least() -> None:
     dice = random.Random(3)
     for _ in range(150):
         one, other = random_forest(dice), random_forest(dice)
-        pairs = aligned(TreeNode("root", "", (), {}, one), TreeNode("root", "", (), {}, other))
-        nodes = sum(1 + sum(1 for _ in each.below()) for each in one + other)
-        assert sum(cost(*pair) for pair in pairs) + GONE * (nodes - 2 * len(pairs)) == least(one, other)
+        pairs = match_trees(TreeNode("root", "", (), {}, one), TreeNode("root", "", (), {}, other))
+        nodes = sum(1 + sum(1 for _ in each.descendants()) for each in one + other)
+        assert sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs)) == least(one, other)
 
 
 # ------------------------------------------------------------------------------------------- any single edit
@@ -312,7 +310,7 @@ def test_there_and_back_is_as_much() -> None:
 
 def test_every_block_of_a_recipe_is_a_node_of_its_tree() -> None:
     one = load(ROOT / "recipes" / "papers" / "vaswani2017_base.yaml")
-    words = [node.word for node in parts(one)["decoder"].below()]
+    words = [node.word for node in stack_trees(one)["decoder"].descendants()]
     assert words == [
         "positions",
         "dropout",
@@ -331,8 +329,8 @@ def test_huge_models_are_aligned_level_by_level(tmp_path: Path, monkeypatch: pyt
     blocks = ["rnn", "{linear: 16}", "{residual: [rnn, {dropout: 0.5}]}", "norm", "{residual: [{linear: 16}]}"]
     others = ["rnn", "norm", "{linear: 16}", "{residual: [norm, {dropout: 0.25}]}", "norm", "positions"]
     one, other = (f"decoder: [{', '.join(each)}]" for each in (blocks, others))
-    monkeypatch.setattr(tree_match, "MOST", -1)
-    assert told(tmp_path, one, other) == [
+    monkeypatch.setattr(tree, "MAX_CELLS", -1)
+    assert change_texts(tmp_path, one, other) == [
         "decoder[1]: inserted norm(layer)",
         "decoder[3].residual[0]: inserted norm(layer)",
         "decoder[2].residual[0]: removed rnn(lstm)",
@@ -343,7 +341,7 @@ def test_huge_models_are_aligned_level_by_level(tmp_path: Path, monkeypatch: pyt
 
 
 def test_huge_models_are_not_edited_at_the_least_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_match, "_edited", lambda *_: pytest.fail("this would take minutes"))
+    monkeypatch.setattr(tree, "_match_exactly", lambda *_: pytest.fail("this would take minutes"))
     texts = [f"decoder: [{', '.join(f'{{dropout: 0.{at:03}{end}}}, rnn' for at in range(300))}]" for end in (1, 2)]
-    pair = [parts(recipe(tmp_path, text))["decoder"] for text in texts]
-    assert len(aligned(*pair)) == 600
+    pair = [stack_trees(recipe(tmp_path, text))["decoder"] for text in texts]
+    assert len(match_trees(*pair)) == 600

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from composer.cli.main import app
-from composer.comparison.costs import cost_of
+from composer.comparison.changes import model_costs
 from composer.comparison.diff import diff
-from composer.comparison.diff_text import WIDE
-from composer.comparison.tables import apart, percent
+from composer.comparison.diff_text import LINE_WIDTH
+from composer.comparison.tables import format_change, format_percent
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from composer.sweeps.significance import Comparison, compare_trials
@@ -50,10 +50,11 @@ def test_the_same_is_the_same(tmp_path: Path) -> None:
 def test_what_a_researcher_would_write() -> None:
     domhan = ROOT / "recipes" / "domhan"
     found = diff(domhan / "table5_self_attention_to_self_attention.yaml", domhan / "table5_self_attention_to_none.yaml")
-    one, other = (cost_of(each.recipe, {}) for each in (found.one, found.other))
+    one, other = (model_costs(each.recipe, {}) for each in (found.one, found.other))
     gone = "decoder[1].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
     assert found.sentence() == (
-        f"{gone}; parameters {apart(one.parameters, other.parameters)}; FLOPs {percent(one.flops, other.flops)}."
+        f"{gone}; parameters {format_change(one.parameters, other.parameters)}; "
+        f"FLOPs {format_percent(one.flops, other.flops)}."
     )
     assert other.parameters == one.parameters - (one.parts["decoder"] - other.parts["decoder"])
     assert one.parts["encoder"] == other.parts["encoder"]
@@ -111,7 +112,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_two_runs_are_compared_by_scores_and_by_chance(two: tuple[Path, Path]) -> None:
     heard: list[str] = []
-    found = diff(*two, say=heard.append)
+    found = diff(*two, log=heard.append)
     assert isinstance(found.tested, Comparison)
     assert found.tested == compare_trials(*two)
     assert len(heard) == 1
@@ -120,14 +121,14 @@ def test_two_runs_are_compared_by_scores_and_by_chance(two: tuple[Path, Path]) -
         "versions.torch: 12.5 -> 14.0",
     ]
     assert found.costs[0].vocabularies == {"source": 13, "target": 14}
-    assert found.costs[0].parameters == cost_of(found.one.recipe, {"source": 13, "target": 14}).parameters
+    assert found.costs[0].parameters == model_costs(found.one.recipe, {"source": 13, "target": 14}).parameters
     row = next(line for line in found.text().splitlines() if "test/bleu" in line)
     assert row.split()[:5] == ["test/bleu", "12.50", "14.00", "+1.50", "p"]
     assert found.sentence().endswith(f"test/bleu 12.50 -> 14.00 (p = {found.tested.p_value:.2g}).")
 
 
 def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("composer.comparison.runs.compare_trials", lambda *_: pytest.fail("translated"))
+    monkeypatch.setattr("composer.comparison.tables.compare_trials", lambda *_: pytest.fail("translated"))
     assert diff(*two, quick=True).tested == ""
     assert diff(two[0], two[0]).tested == "the weights of both are the same, to the last bit"
 
@@ -160,7 +161,7 @@ def test_a_long_line_is_folded_and_the_sentence_is_short(tmp_path: Path) -> None
     found = diff(one, other)
     change = next(change for change in found.changes if change.kind == "inserted")
     told = found.text().partition("\nmodel\n")[2].partition("\n\n")[0]
-    assert max(map(len, told.splitlines())) <= WIDE
+    assert max(map(len, told.splitlines())) <= LINE_WIDTH
     assert change.text() in " ".join(told.split())
     assert found.sentence().startswith(f"{change.where}: inserted residual; ")
 
