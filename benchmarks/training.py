@@ -31,10 +31,9 @@ from torch import Tensor, nn
 from composer.data.collate import Batch, data_loader
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.training.allocator import keep_freed_memory
 from composer.training.progress import ProgressDisplay
 from composer.training.setup import TrainingSetup, setup
-from composer.training.trainer import quieten
+from composer.training.trainer import keep_freed_memory, silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"
 MODELS: dict[str, type[nn.Module]] = {"transformer": Transformer, "gru_attention": GRU}
@@ -209,7 +208,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
-    quieten()
+    silence_lightning()
     keep_freed_memory()  # for both sides
     for precision in given.precision:
         for model in given.models:

@@ -16,7 +16,7 @@ import typer
 from composer.cli import comparison, draw, export, fingerprints, recipes, reference, runs, sharing, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, examples
 from composer.errors import ComposerError
-from composer.training.signals import EARLY
+from composer.training.signals import EARLY_SIGNALS
 
 app = typer.Typer(
     name="seqcomposer",
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _terminate(number: int, _: Any) -> NoReturn:
-    EARLY.append(number)
+    EARLY_SIGNALS.append(number)
     signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up after the first
     sys.exit(TERMINATED)
 

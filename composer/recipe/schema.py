@@ -29,8 +29,8 @@ from composer.recipe.json_schema import BLOCK, IDENTIFIER, RECIPE_NAME, VARIABLE
 
 PLUG_INS = "seqcomposer.blocks"
 TABLES = {
-    "optimizers": ("composer.training.optimizers", "OPTIMIZERS"),
-    "schedules": ("composer.training.schedules", "SCHEDULES"),
+    "optimizers": ("composer.training.optim", "OPTIMIZERS"),
+    "schedules": ("composer.training.optim", "SCHEDULES"),
     "initializations": ("composer.model.initialization", "INITIALIZATIONS"),
     "tokenizers": ("composer.data.tokenizer", "TOKENIZERS"),
     "tasks": ("composer.data.tasks", "TASKS"),

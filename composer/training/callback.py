@@ -19,12 +19,11 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.errors import RunError, RunFailed
 from composer.evaluation.metrics import as_maximised
 from composer.training import rng_state
-from composer.training.budget import Budget, Clock
 from composer.training.checkpointing import CheckpointManager
-from composer.training.curriculum import Curriculum
+from composer.training.datamodule import Curriculum
 from composer.training.metrics_logger import PACE
-from composer.training.module import Seq2Seq, scores_of
-from composer.training.schedules import Progress
+from composer.training.module import Seq2SeqModule, validation_scores
+from composer.training.optim import Budget, Clock, Progress
 from composer.training.signals import SignalHandler, TrainingInterrupted
 from composer.training.validation_decoding import RankInfo, ValidationDecoder
 from composer.training.wandb_logger import Sample
@@ -139,7 +138,7 @@ class TrainingLoopCallback(Callback):
         if self.journal:
             self.journal.begin(self.now.spent)
 
-    def go_on(self, module: Seq2Seq) -> None:
+    def go_on(self, module: Seq2SeqModule) -> None:
         """Takes up the random streams and the sums of a row that was begun.
 
         A stream belongs to one process: where others were before, all of them begin anew.
@@ -185,7 +184,7 @@ class TrainingLoopCallback(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Scores the validation, tells the journal, and keeps a checkpoint, which then knows of this validation."""
-        scores = scores_of(pl_module.val_sums.take(self.sum_over_devices))
+        scores = validation_scores(pl_module.val_sums.take(self.sum_over_devices))
         self.must_be_finite(scores["val/loss"], "the validation loss")
         more, samples = self.judged(pl_module)
         if self.journal:
@@ -194,7 +193,7 @@ class TrainingLoopCallback(Callback):
         self.now = self.now._replace(losses=losses_of(self.history))
         self.since_row = (self.now.step, time.monotonic())
 
-    def judged(self, module: Seq2Seq) -> tuple[dict[str, float], list[Sample]]:
+    def judged(self, module: Seq2SeqModule) -> tuple[dict[str, float], list[Sample]]:
         """What decoding the first sentences comes to, each process its part of them; the same on all of them."""
         if self.judge is None:
             return {}, []
@@ -258,7 +257,7 @@ class TrainingLoopCallback(Callback):
 
     # ------------------------------------------------------------------------------------------- rows
 
-    def write_row(self, module: Seq2Seq, ended: bool) -> None:
+    def write_row(self, module: Seq2SeqModule, ended: bool) -> None:
         """One row of what the steps since the last row have come to; `ended`: an epoch of the curriculum did with them.
 
         Raises RunFailed where the loss is no number.

@@ -36,17 +36,17 @@ ENDED = "ended"
 """Where a process leaves the first one its error."""
 LAUNCHED_BY = "SEQCOMPOSER_LAUNCHED_BY"
 """The process that has started this one; in the environment."""
-GLANCE = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two looks at the other processes."""
-GRACE = 10.0
+GRACE_SECONDS = 10.0
 """Seconds that a process has to notice by itself that another has died."""
-LEAVING = 5.0
+EXIT_SECONDS = 5.0
 """Seconds that the others have to leave, once the first has done."""
 
 # ------------------------------------------------------------------------------------------- who started this process
 
 
-def launcher() -> str:
+def external_launcher() -> str:
     """What has started this process among others: torchrun, srun, or nothing that is known."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
@@ -55,38 +55,38 @@ def launcher() -> str:
     return "srun" if in_step and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive") else ""
 
 
-def cluster() -> ClusterEnvironment:
+def cluster_environment() -> ClusterEnvironment:
     """How the processes find each other; SLURM is left to requeue by itself, with nothing beside the run's folder."""
-    started = launcher()
+    started = external_launcher()
     if started == "srun":
-        os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(launched()[0]))
+        os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(launched_world()[0]))
         return SLURMEnvironment(auto_requeue=False)
     return TorchElasticEnvironment() if started == "torchrun" else LightningEnvironment()
 
 
-def launched() -> tuple[int, int]:
+def launched_world() -> tuple[int, int]:
     """How many processes the launcher has started on each machine, and on how many machines."""
-    if launcher() == "torchrun":
+    if external_launcher() == "torchrun":
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local
     nodes = int(os.environ.get("SLURM_NNODES", "1"))
     return int(os.environ.get("SLURM_NTASKS", "1")) // nodes, nodes
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the first of those that train together; known before they meet."""
-    if started := launcher():
+    if started := external_launcher():
         return os.environ["RANK" if started == "torchrun" else "SLURM_PROCID"] == "0"
     if "RANK" in os.environ:
         return os.environ["RANK"] == "0"
     return all(int(os.environ.get(name, "0")) == 0 for name in ("NODE_RANK", "LOCAL_RANK"))
 
 
-def follow_launcher() -> None:
+def exit_with_launcher() -> None:
     """Has this process end when the one that started it is gone: nobody else would end it."""
     if LAUNCHED_BY in os.environ and os.environ[LAUNCHED_BY] != str(os.getpid()):
         watch(lambda: os.getppid() != int(os.environ[LAUNCHED_BY]), lambda: os._exit(1))
-    elif launcher() == "torchrun":
+    elif external_launcher() == "torchrun":
         parent = os.getppid()
         watch(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -96,7 +96,7 @@ def watch(until: Callable[[], bool], then: Callable[[], None]) -> threading.Even
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(GLANCE):
+        while not over.wait(POLL_SECONDS):
             if until():
                 then()
                 over.set()
@@ -129,19 +129,19 @@ class Launcher(_SubprocessScriptLauncher):
             raise
         except Exception as error:
             over.set()
-            raise_first_error(understood(error), self.procs)
+            raise_first_error(explain_worker_death(error), self.procs)
         finally:
             over.set()
-            part()
-            end(self.procs)
-            restore(before)
+            destroy_process_group()
+            wait_for_exit(self.procs)
+            restore_environment(before)
             torch.set_num_threads(threads)
 
     def give_up(self) -> NoReturn:
         """Ends this process where its main thread cannot: it waits inside a library for one that is dead."""
-        asked = interrupted(self.procs)
+        asked = interrupt_status(self.procs)
         if not asked:
-            sys.stderr.write(lost(self.procs).render() + "\n")
+            sys.stderr.write(peer_error(self.procs).render() + "\n")
             sys.stderr.flush()
         for process in self.procs:
             process.kill()
@@ -157,10 +157,10 @@ class PeerWatchdog:
     def __call__(self) -> bool:
         if not self.since and any(process.poll() for process in self.processes):
             self.since = time.monotonic()
-        return bool(self.since) and time.monotonic() - self.since > GRACE
+        return bool(self.since) and time.monotonic() - self.since > GRACE_SECONDS
 
 
-def understood(error: Exception) -> Exception:
+def explain_worker_death(error: Exception) -> Exception:
     """In words that a process which prepares batches has died; any other error as it is."""
     found = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
     if not isinstance(error, RuntimeError) or found is None:
@@ -173,23 +173,23 @@ def understood(error: Exception) -> Exception:
 
 def raise_first_error(error: Exception, processes: Sequence[subprocess.Popen[Any]]) -> NoReturn:
     """Raises what the first process says: its own error, or else another's; the others leave with status 1."""
-    of_others = is_of_others(error)
+    of_others = is_peer_error(error)
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
         if not of_others:
             raise error
-        if not is_first():
-            leave()
-        raise lost(processes, str(error)) from error
-    if is_first():
+        if not is_main_process():
+            exit_quietly()
+        raise peer_error(processes, str(error)) from error
+    if is_main_process():
         if of_others:
-            raise (heard() or lost(processes, str(error))) from error
+            raise (read_reported_error() or peer_error(processes, str(error))) from error
         raise error
-    if not of_others and not tell(error):
+    if not of_others and not report_to_main(error):
         traceback.print_exception(error)
-    leave()
+    exit_quietly()
 
 
-def is_of_others(error: BaseException) -> bool:
+def is_peer_error(error: BaseException) -> bool:
     """Whether another process is to blame: it is gone, or does not answer."""
     if isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError)):
         return False
@@ -199,17 +199,17 @@ def is_of_others(error: BaseException) -> bool:
     )
 
 
-def interrupted(processes: Sequence[subprocess.Popen[Any]]) -> int:
+def interrupt_status(processes: Sequence[subprocess.Popen[Any]]) -> int:
     """The status of one that was asked to end before it could take part, 130 or 143; 0 where there is none."""
     asked = {128 + signal.SIGINT, 128 + signal.SIGTERM}
     return next((status for process in processes if (status := process.poll()) in asked), 0)
 
 
-def lost(processes: Sequence[subprocess.Popen[Any]], said: str = "") -> RunFailed:
+def peer_error(processes: Sequence[subprocess.Popen[Any]], said: str = "") -> RunFailed:
     """The error of a training of which a process is gone, or does not answer."""
-    ended = [(rank, status) for rank, status in enumerate(statuses(processes), start=1) if status]
+    ended = [(rank, status) for rank, status in enumerate(exit_statuses(processes), start=1) if status]
     if ended:
-        told = ", ".join(f"process {rank} {how(status)}" for rank, status in ended)
+        told = ", ".join(f"process {rank} {describe_exit(status)}" for rank, status in ended)
         return RunFailed.of(f"the training cannot go on: {told}", f"look at what it has said; {GO_ON}")
     if "imed out" in said or "imeout" in said:
         hint = f"where it was only slow, raise `trainer.timeout_minutes`; {GO_ON}"
@@ -217,7 +217,7 @@ def lost(processes: Sequence[subprocess.Popen[Any]], said: str = "") -> RunFaile
     return RunFailed.of("the training cannot go on: another process has ended", f"look at what it has said; {GO_ON}")
 
 
-def statuses(processes: Sequence[subprocess.Popen[Any]]) -> list[int | None]:
+def exit_statuses(processes: Sequence[subprocess.Popen[Any]]) -> list[int | None]:
     """How the processes have ended, as soon as one is known to have; a connection breaks a moment before."""
     until = time.monotonic() + 1.0
     while time.monotonic() < until and processes and not any(process.poll() for process in processes):
@@ -225,7 +225,7 @@ def statuses(processes: Sequence[subprocess.Popen[Any]]) -> list[int | None]:
     return [process.poll() for process in processes]
 
 
-def how(status: int) -> str:
+def describe_exit(status: int) -> str:
     """The end of a process, in words."""
     return f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
 
@@ -233,7 +233,7 @@ def how(status: int) -> str:
 # ------------------------------------------------------------------------------------------- what others say
 
 
-def tell(error: Exception) -> bool:
+def report_to_main(error: Exception) -> bool:
     """Leaves the first process this one's error; whether that is enough to be said of it."""
     known = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
     if not isinstance(error, ComposerError):
@@ -242,18 +242,18 @@ def tell(error: Exception) -> bool:
     with suppress(RuntimeError):
         rank = distributed.get_rank()
         told = [each.as_dict() | {"message": f"process {rank}: {each.message}"} for each in error.faults]
-        meeting().set(ENDED, json.dumps(told))
+        rendezvous_store().set(ENDED, json.dumps(told))
         return known
     return False
 
 
-def heard() -> RunFailed | None:
+def read_reported_error() -> RunFailed | None:
     """The error that another process has left."""
     until = time.monotonic() + 1.0
     with suppress(RuntimeError):
-        while not (there := meeting().check([ENDED])) and time.monotonic() < until:
-            time.sleep(GLANCE / 10)
-        told = json.loads(meeting().get(ENDED)) if there else []
+        while not (there := rendezvous_store().check([ENDED])) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS / 10)
+        told = json.loads(rendezvous_store().get(ENDED)) if there else []
         return RunFailed([Fault(**each | {"hint": with_way_on(each["hint"])}) for each in told]) if told else None
     return None
 
@@ -263,7 +263,7 @@ def with_way_on(hint: str) -> str:
     return hint if GO_ON in hint else f"{hint}; {GO_ON}".removeprefix("; ")
 
 
-def meeting() -> Store:
+def rendezvous_store() -> Store:
     """Where the processes have met."""
     return distributed_c10d._get_default_store()
 
@@ -271,7 +271,7 @@ def meeting() -> Store:
 # ------------------------------------------------------------------------------------------- apart
 
 
-def part() -> None:
+def destroy_process_group() -> None:
     """Leaves the others, but for the memory of them.
 
     Whoever drops the last reference to a group joins its threads with Python's lock held, and a thread that still
@@ -284,16 +284,16 @@ def part() -> None:
             distributed.destroy_process_group()
 
 
-def leave() -> NoReturn:
+def exit_quietly() -> NoReturn:
     """Ends a process that is not the first at once: it has nothing to write, and others wait until it is gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(RunFailed.status)
 
 
-def end(processes: Sequence[subprocess.Popen[Any]]) -> None:
+def wait_for_exit(processes: Sequence[subprocess.Popen[Any]]) -> None:
     """Waits until the other processes have left, and ends those that do not; none outlives the first."""
-    until = time.monotonic() + LEAVING
+    until = time.monotonic() + EXIT_SECONDS
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))
@@ -302,7 +302,7 @@ def end(processes: Sequence[subprocess.Popen[Any]]) -> None:
             process.wait()
 
 
-def restore(environment: dict[str, str]) -> None:
+def restore_environment(environment: dict[str, str]) -> None:
     """What was told to the others in the environment does not concern the next training of this process."""
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]

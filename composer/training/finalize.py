@@ -53,8 +53,8 @@ def finalize(session: TrainingSetup, journal: MetricsLogger | None) -> TrainingR
     if journal is None:
         return TrainingResult(folder.path, {})
     course.keeper.tidy(course.now.step, course.history)  # a run that was killed before it had could not
-    how, paths = chosen(course.keeper, course.history, session.recipe.training["average_checkpoints"])
-    run = made_of(session, paths)
+    how, paths = select_checkpoints(course.keeper, course.history, session.recipe.training["average_checkpoints"])
+    run = load_final_weights(session, paths)
     journal.display.close()
     known = scores_known(session, paths)
     measured = test_scores(session, run)
@@ -74,12 +74,12 @@ def finalize(session: TrainingSetup, journal: MetricsLogger | None) -> TrainingR
         scores=known | new,
         by_length=lengths,
     )
-    picture(session, journal, run, [row for name in BY_LENGTH for row in measured.get(name, [])])
-    tell(session, run, record)
+    log_pictures(session, journal, run, [row for name in BY_LENGTH for row in measured.get(name, [])])
+    print_summary(session, run, record)
     return TrainingResult(folder.path, compared(session, record))
 
 
-def made_of(session: TrainingSetup, paths: Sequence[Path]) -> Run:
+def load_final_weights(session: TrainingSetup, paths: Sequence[Path]) -> Run:
     """The run with the weights of a checkpoint, or the average of several, which are written."""
     recipe, tokenizers = session.recipe, session.data.tokenizers
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
@@ -98,7 +98,7 @@ def compared(session: TrainingSetup, record: dict[str, Any]) -> dict[str, Any]:
     return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "told": told})
 
 
-def chosen(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
+def select_checkpoints(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
     """Which checkpoints the final weights are made of, and how that is called: average, best or last."""
     there = set(checkpointing.checkpoints(keeper.folder))
     recent = [path for path in keeper.recent(history)[-average:] if path in there]
@@ -137,7 +137,9 @@ def test_scores(session: TrainingSetup, run: Run) -> dict[str, Any]:
     return measured
 
 
-def picture(session: TrainingSetup, journal: MetricsLogger, run: Run, lengths: Sequence[Mapping[str, Any]]) -> None:
+def log_pictures(
+    session: TrainingSetup, journal: MetricsLogger, run: Run, lengths: Sequence[Mapping[str, Any]]
+) -> None:
     """Logs alignments, film strips, memories and scores by source length where W&B is on.
 
     The run has finished, whatever comes of them.
@@ -167,14 +169,14 @@ def validation_by_length(session: TrainingSetup, run: Run) -> list[dict[str, Any
     return by_length(texts, written, references)
 
 
-def tell(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
+def print_summary(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
     """Says what came out and where it is."""
     say = session.display.say
     say(
         f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing, "
         "validations among them"
     )
-    say(f"weights: {weights_told(record['kept'], session.course.keeper.metric)}")
+    say(f"weights: {describe_weights(record['kept'], session.course.keeper.metric)}")
     for split in ("val", "test"):
         if scores := describe({name: value for name, value in record["scores"].items() if name.startswith(split)}):
             say(f"{split}: {scores}")
@@ -188,7 +190,7 @@ def tell(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
     say(f"    seqcomposer report {folder}        # curves, translations, alignments: one page for the browser")
 
 
-def weights_told(kept: Mapping[str, Any], metric: str) -> str:
+def describe_weights(kept: Mapping[str, Any], metric: str) -> str:
     """Which weights were kept, and why these."""
     steps = ", ".join(f"{int(name.removesuffix('.ckpt').removeprefix('step-')):,}" for name in kept["checkpoints"])
     forms = {"average": f"the average of steps {steps}", "best": f"of step {steps}, the best by {metric}"}

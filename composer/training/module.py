@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pytorch_lightning import LightningModule
@@ -23,14 +23,10 @@ from composer.errors import RunFailed
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder, StepInputs
 from composer.model.output_heads import SigmoidOutput, bits_of
-from composer.model.vocabulary import PAD
+from composer.model.vocabulary import BOS, EOS, PAD
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.gradient_noise import add_noise
-from composer.training.loss import rows_wrong, sum_loss
-from composer.training.optimizers import OPTIMIZERS
-from composer.training.scheduled_sampling import chance_at, mixed
-from composer.training.schedules import SCHEDULES, Progress
-from composer.training.sharding import is_sharded, shard, whole_state
+from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress, add_gradient_noise
+from composer.training.sharding import full_state, is_sharded, shard
 
 Batch = Mapping[str, Any]
 """A batch as `composer.data.collate` makes it."""
@@ -40,7 +36,7 @@ UNCOMPILED = (
 )
 
 
-class Seq2Seq(LightningModule):
+class Seq2SeqModule(LightningModule):
     """A recipe's model with its loss, its optimizer and its schedule.
 
     `progress` says how far the training has come; whoever trains sets it. `read` is what the two texts say, where
@@ -58,8 +54,8 @@ class Seq2Seq(LightningModule):
         self.spent: Tensor
         self.register_buffer("spent", torch.zeros(()), persistent=False)
         self.seen: Batch = {}
-        self.train_sums = Sums()
-        self.val_sums = Sums()
+        self.train_sums = DeviceSums()
+        self.val_sums = DeviceSums()
 
     def built(self) -> EncoderDecoder:
         """The recipe's model, new."""
@@ -88,7 +84,7 @@ class Seq2Seq(LightningModule):
                 self.called = model.__call__
                 say(UNCOMPILED)
             except TorchDynamoException as error:
-                raise uncompilable(error) from error
+                raise compile_error(error) from error
             if beside.penalties:
                 beside.penalties.clear()  # those of the part that had run
             return model(sources, target, beside)
@@ -101,7 +97,7 @@ class Seq2Seq(LightningModule):
             return self.model
         with torch.random.fork_rng(devices=[]):  # what the copy draws for its weights must not move the training's
             model = self.built()
-        model.load_state_dict(whole_state(self.model))
+        model.load_state_dict(full_state(self.model))
         return model.to(self.device).train(self.model.training)
 
     # ------------------------------------------------------------------------------------------- training
@@ -120,7 +116,7 @@ class Seq2Seq(LightningModule):
         )
         loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
         if self.recipe.training["curriculum"]:
-            self.train_sums.add(**rows_wrong(logits, batch["target_out"], batch["graded"]))
+            self.train_sums.add(**count_wrong_rows(logits, batch["target_out"], batch["graded"]))
         del logits
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = loss * (parts / batch["tokens"])
@@ -135,12 +131,12 @@ class Seq2Seq(LightningModule):
         settings = self.recipe.training["scheduled_sampling"]
         if not settings:
             return true
-        chance = chance_at(self.progress().spent, rate=settings["rate"], warmup=settings["warmup"])
+        chance = replacement_rate(self.progress().spent, rate=settings["rate"], warmup=settings["warmup"])
         if not chance:
             return true
         with torch.no_grad():
             logits = self.called(batch["sources"], true, StepInputs(None, None, self.spent))
-        return mixed(true, logits, chance, settings["choose"])
+        return sample_decoder_inputs(true, logits, chance, settings["choose"])
 
     def advance(self, spent: float) -> None:
         """Tells the blocks how much of the training is done."""
@@ -174,7 +170,7 @@ class Seq2Seq(LightningModule):
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
         training = self.recipe.training
         if training["gradient_noise"]:
-            add_noise(self.parameters(), training["seed"], self.progress().step, **training["gradient_noise"])
+            add_gradient_noise(self.parameters(), training["seed"], self.progress().step, **training["gradient_noise"])
 
     # ------------------------------------------------------------------------------------------- validation
 
@@ -190,7 +186,7 @@ class Seq2Seq(LightningModule):
             self.val_sums.add(bits=bits_of(logits, target).sum(), rows=real.any(1).sum())
 
 
-def uncompilable(error: Exception) -> RunFailed:
+def compile_error(error: Exception) -> RunFailed:
     """What the compiler could not do, in words."""
     cause = getattr(error, "inner_exception", error)
     told = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
@@ -212,7 +208,7 @@ def read_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
         return load_text(recipe), Tokenizers.load(file)
 
 
-class Sums:
+class DeviceSums:
     """Named sums that stay on the device until they are read."""
 
     def __init__(self) -> None:
@@ -243,7 +239,7 @@ class Sums:
         return dict(zip(names, total.tolist(), strict=True))
 
 
-def scores_of(sums: Mapping[str, float]) -> dict[str, float]:
+def validation_scores(sums: Mapping[str, float]) -> dict[str, float]:
     """val/loss, val/perplexity and val/token_accuracy from the sums of a validation, and where it has bits, them."""
     loss = sums["loss"] / sums["tokens"]
     scores = {
@@ -252,3 +248,73 @@ def scores_of(sums: Mapping[str, float]) -> dict[str, float]:
         "val/token_accuracy": sums["right"] / sums["tokens"],
     }
     return scores | ({"val/bits_per_sequence": sums["bits"] / sums["rows"]} if "rows" in sums else {})
+
+
+def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Nats summed over the real tokens. logits: (B, T, V), target: ids (B, T) -> a scalar of 32 bits or more."""
+    loss: Tensor = CrossEntropy.apply(logits.flatten(0, 1), target.flatten(), label_smoothing)
+    return loss
+
+
+def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str, Tensor]:
+    """How many of some rows have a wrong token where every token before is given, and how many there are.
+
+    logits: (B, T, V), target: ids (B, T), graded: (B,) bool, the rows that count.
+    """
+    right = (logits.argmax(-1) == target) | (target == PAD)  # (B, T)
+    return {"wrong": (graded & ~right.all(1)).sum(), "graded": graded.sum()}
+
+
+class CrossEntropy(torch.autograd.Function):
+    """sum over real tokens of -(1 - s) log p(target) - s / V sum log p. Its backward pass can run once."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
+        """logits: (N, V), target: (N,)"""
+        kind = torch.promote_types(logits.dtype, torch.float32)
+        log_p = torch.log_softmax(logits, -1, dtype=kind)  # (N, V)
+        loss = (smoothing - 1.0) * log_p.gather(1, target[:, None])[:, 0]
+        if smoothing:
+            loss = loss - log_p.sum(1) * (smoothing / log_p.shape[1])
+        real = target != PAD
+        ctx.save_for_backward(log_p, target, real)
+        ctx.smoothing, ctx.kind = smoothing, logits.dtype
+        return loss.masked_fill(~real, 0.0).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient p - (1 - s) [target] - s / V, made where log p was kept."""
+        log_p, target, real = ctx.saved_tensors
+        found = log_p.exp_()
+        if ctx.smoothing:
+            found.sub_(ctx.smoothing / found.shape[1])
+        found.scatter_add_(1, target[:, None], found.new_full((len(target), 1), ctx.smoothing - 1.0))
+        found.mul_((real * gradients[0])[:, None])
+        return found.to(ctx.kind), None, None
+
+
+Choose = Literal["argmax", "sample"]
+NEVER_READ = (PAD, BOS, EOS)
+"""What no answer goes on from."""
+
+
+def replacement_rate(spent: float, *, rate: float, warmup: float) -> float:
+    """How probable it is that a token is replaced: rises linearly to `rate` over the share `warmup` of the budget."""
+    return rate * min(1.0, spent / warmup) if warmup else rate
+
+
+def sample_decoder_inputs(target: Tensor, logits: Tensor, chance: float, choose: Choose) -> Tensor:
+    """bos and the answer, with some tokens replaced by what was predicted there. (B, T), (B, T, V) -> (B, T)"""
+    own = predict_tokens(logits[:, :-1], choose)  # (B, T - 1)
+    true = target[:, 1:]
+    replaced = (torch.rand(true.shape, device=true.device) < chance) & (true != PAD)
+    return torch.cat((target[:, :1], torch.where(replaced, own, true)), 1)
+
+
+def predict_tokens(logits: Tensor, choose: Choose) -> Tensor:
+    """A token for each position, among those that an answer can go on from. (B, T, V) -> (B, T)"""
+    logits = logits.float().index_fill(-1, logits.new_tensor(NEVER_READ, dtype=torch.long), -torch.inf)
+    if choose == "argmax":
+        return logits.argmax(-1)
+    # the largest of logits with Gumbel noise is drawn as the softmax says, without a matrix of probabilities
+    return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)

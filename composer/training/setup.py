@@ -23,16 +23,16 @@ from composer.model.initialization import initialize
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
-from composer.training.budget import Budget
 from composer.training.callback import ROW_STEPS, TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
-from composer.training.curriculum import Curriculum
+from composer.training.datamodule import Curriculum
 from composer.training.metrics_logger import pace_of
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
+from composer.training.optim import Budget
 from composer.training.progress import ProgressDisplay
 from composer.training.reproduce import ReproducedRun
 from composer.training.resume import last_checkpoint, must_be_same_data, must_fit, tokenizers_of
-from composer.training.trainer import trainer_of
+from composer.training.trainer import build_trainer
 from composer.training.validation_decoding import ValidationDecoder
 
 PATIENCE = 3600.0
@@ -54,7 +54,7 @@ class TrainingSetup:
     display: ProgressDisplay
     data: Data
     train: Encoded
-    module: Seq2Seq
+    module: Seq2SeqModule
     course: TrainingLoopCallback
     trainer: Trainer
     start_from: Path | None
@@ -83,7 +83,7 @@ def setup(
     if checkpoint is not None:
         must_fit(recipe, data.tokenizers, checkpoint)
     seed_everything(recipe.training["seed"], verbose=False)
-    module = Seq2Seq(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
+    module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
     if start_from is None:
         initialize(module.model, recipe.training["initialization"])
     elif checkpoint is None:
@@ -94,7 +94,7 @@ def setup(
     corpus = corpus_of(recipe, train, data.tokenizers, partial(answerable, module.model))
     course = course_of(recipe, folder, corpus, data)
     course.followed = pace_followed(origin, record)
-    trainer = trainer_of(recipe, [course])
+    trainer = build_trainer(recipe, [course])
     return TrainingSetup(
         recipe, folder, folders, record, display, data, train, module, course, trainer, start_from, checkpoint, origin
     )

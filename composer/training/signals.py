@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
-EARLY: list[int] = []
+EARLY_SIGNALS: list[int] = []
 """Signals received before a training listened: a module that is being imported may swallow what a handler raises."""
 
 
@@ -34,7 +34,7 @@ class SignalHandler:
         """Install the handler; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self._note) for number in HANDLED}
-            self.received = self.received or (EARLY.pop() if EARLY else 0)
+            self.received = self.received or (EARLY_SIGNALS.pop() if EARLY_SIGNALS else 0)
 
     def restore(self) -> None:
         """Reinstall the handlers that were there before."""

@@ -20,8 +20,7 @@ from composer.fingerprint import fingerprint_pairs, initial_weights
 from composer.model.planner import parameters_of, plan
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir
-from composer.training.allocator import keep_freed_memory
-from composer.training.distributed import is_first
+from composer.training.distributed import is_main_process
 from composer.training.finalize import TrainingResult, finalize
 from composer.training.metrics_logger import JsonLinesWriter, MetricsLogger
 from composer.training.progress import ProgressDisplay
@@ -30,7 +29,7 @@ from composer.training.reproduce import find_original_run
 from composer.training.resume import must_be_same, resolve_initial_run
 from composer.training.setup import TrainingSetup, data_folders, record_of, setup
 from composer.training.signals import TrainingInterrupted
-from composer.training.trainer import quieten
+from composer.training.trainer import keep_freed_memory, silence_lightning
 from composer.training.wandb_logger import WandbLogger, current_wandb_mode, describe_mode
 
 
@@ -50,17 +49,17 @@ def train(
     on the same data, with the same tokenizer and from the same beginning. `Outcome.record["repeat_of"]["same"]` says
     whether it has ended with the same weights.
     """
-    quieten()
+    silence_lightning()
     keep_freed_memory()
     origin = find_original_run(recipe, run, start_from)
     folder = RunDir(Path(run) if run else origin.place(RUNS, recipe.name) if origin else RUNS / recipe.name)
-    display = ProgressDisplay(quiet=not is_first() or recipe.trainer.get("enable_progress_bar") is False)
-    record = found(folder, recipe, resume) if is_first() else record_of(folder)
+    display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
+    record = found(folder, recipe, resume) if is_main_process() else record_of(folder)
     if record.get("status") == "finished":
         display.say(f"{folder.path} is finished already; nothing is left to do")
         return TrainingResult(folder.path, record)
     folders = data_folders(recipe, data, record or (origin.record if origin else {}))
-    if is_first():
+    if is_main_process():
         check(recipe, folders)
     display.say(describe_mode(current_wandb_mode(recipe.logging["wandb"]), folder.path))
     start = resolve_initial_run(start_from, record, folder, origin)
@@ -100,7 +99,7 @@ def held(folder: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[No
 
     Raises RunError where another one holds it, or has been at work there since `record` was read.
     """
-    if not is_first():
+    if not is_main_process():
         yield
         return
     with run_dir.locked(folder):
@@ -114,7 +113,7 @@ def held(folder: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[No
 
 def begin(session: TrainingSetup) -> MetricsLogger | None:
     """Writes what a run folder holds from its first moment, and opens the journal; only the first process has one."""
-    if not is_first():
+    if not is_main_process():
         return None
     folder, recipe, say = session.folder, session.recipe, session.display.say
     record = record_now(session)
@@ -208,7 +207,7 @@ def reported(session: TrainingSetup) -> Iterator[None]:
     try:
         yield
     except TrainingInterrupted as stopped:
-        if not is_first():
+        if not is_main_process():
             raise SystemExit(0) from None  # the first process says how it ended; this one must not look like a crash
         close(session, "interrupted")
         session.display.say(
@@ -241,7 +240,7 @@ def close(session: TrainingSetup, status: str) -> None:
     """Ends the journal and says in run.json how the run ended, as far as the disk lets it."""
     if (journal := session.course.journal) is not None:
         journal.close(1)
-    if is_first():
+    if is_main_process():
         try:
             session.folder.update(status=status, ended=run_dir.utc_now())
         except (OSError, RunError):

@@ -14,9 +14,9 @@ from composer.inference.target_lengths import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.training.wandb_logger import Sample
 
-JUDGED = 200
+MAX_SENTENCES = 200
 """Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""
-ASKED = 1000
+MAX_QUERIES = 1000
 """How often the model is asked for them at most, where a search tries several sizes of an answer."""
 GREEDY = {"greedy": {"max_length": 256}}
 
@@ -46,7 +46,10 @@ class ValidationDecoder:
 
         Every process translates its part of the sentences; all of them come to the same answer.
         """
-        first = {side: [ids[row] for row in range(min(JUDGED, len(ids)))] for side, ids in self.encoded.sources.items()}
+        first = {
+            side: [ids[row] for row in range(min(MAX_SENTENCES, len(ids)))]
+            for side, ids in self.encoded.sources.items()
+        }
         count = num_sentences(model, {side: [*map(positions, rows)] for side, rows in first.items()})
         if not count:
             return {}, []
@@ -73,4 +76,4 @@ def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
     """How many sentences are translated; 0 where there is nothing to translate."""
     count = min(map(len, lengths.values()), default=0)
     asked = length_queries([model], lengths, GREEDY, [()] * count)
-    return count if len(asked) <= ASKED else max(1, asked[ASKED].row)
+    return count if len(asked) <= MAX_QUERIES else max(1, asked[MAX_QUERIES].row)

@@ -9,7 +9,7 @@ import pytest
 
 from composer.evaluation.hints import training_hints
 from composer.evaluation.metrics import MEANINGS, text_scores
-from composer.training.finalize import weights_told
+from composer.training.finalize import describe_weights
 from composer.viz.report_sections import SCORES
 
 
@@ -63,4 +63,4 @@ def test_every_score_of_a_report_has_a_meaning() -> None:
     ],
 )
 def test_which_weights_were_kept_is_said_in_words(how: str, names: list[str], said: str) -> None:
-    assert weights_told({"how": how, "checkpoints": names}, "val/bleu") == said
+    assert describe_weights({"how": how, "checkpoints": names}, "val/bleu") == said

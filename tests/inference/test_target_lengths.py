@@ -14,7 +14,7 @@ from composer.inference.target_lengths import LengthConstraint, LengthQuery, can
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.decoding_laws import searching
-from composer.training.validation_decoding import ASKED, JUDGED, num_sentences
+from composer.training.validation_decoding import MAX_QUERIES, MAX_SENTENCES, num_sentences
 from tests.inference.small_models import SIZED, TARGET, forward_score, model_of, sized
 
 SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]
@@ -163,8 +163,8 @@ def test_with_room_for_no_more_than_the_source_a_row_is_asked_once() -> None:
 
 
 def test_a_training_asks_about_fewer_sentences_where_each_has_many_sizes() -> None:
-    for room, many in ((1.0, JUDGED), (2.0, ASKED // 11)):
-        assert num_sentences(sized("plain", room=room), {"source": [10] * JUDGED}) == many
+    for room, many in ((1.0, MAX_SENTENCES), (2.0, MAX_QUERIES // 11)):
+        assert num_sentences(sized("plain", room=room), {"source": [10] * MAX_SENTENCES}) == many
     assert num_sentences(sized("plain"), {"source": [900, 900]}) == 2
     assert num_sentences(model_of(), {}) == 0
 

@@ -25,8 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from composer.data.tokenizer import Tokenizers
 from composer.model.vocabulary import EOS, PAD
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, Pairs, sentences
-from composer.training.module import Seq2Seq
-from composer.training.sharding import shard, units, whole
+from composer.training.module import Seq2SeqModule
+from composer.training.sharding import fsdp_units, full_tensor, shard
 from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 
 WORLD = 2
@@ -41,7 +41,7 @@ Result = dict[str, Tensor]
 class Step(nn.Module):
     """A training step as the forward pass of a module, which is what Lightning makes of it under DDP."""
 
-    def __init__(self, module: Seq2Seq) -> None:
+    def __init__(self, module: Seq2SeqModule) -> None:
         super().__init__()
         self.module = module
 
@@ -49,20 +49,20 @@ class Step(nn.Module):
         return self.module.training_step(batch, 0)
 
 
-def module_of(path: Path) -> Seq2Seq:
+def module_of(path: Path) -> Seq2SeqModule:
     """The recipe's module at a small size, without dropout."""
     recipe = small(path)
     sizes = vocabularies(recipe)
     sides = SimpleNamespace(sides=list(sizes), size=sizes.__getitem__)
     torch.manual_seed(1)
-    module = Seq2Seq("", "", (recipe, cast("Tokenizers", sides)))
+    module = Seq2SeqModule("", "", (recipe, cast("Tokenizers", sides)))
     for each in module.modules():
         for setting in CHANCE & vars(each).keys():
             setattr(each, setting, 0.0)
     return module
 
 
-def pairs_of(module: Seq2Seq) -> Pairs:
+def pairs_of(module: Seq2SeqModule) -> Pairs:
     """Sentences; where every answer has the same length, such answers."""
     length = module.model.length
     return sentences(module.model, targets=TARGETS if length is None else [length + 1] * len(SOURCES))
@@ -101,25 +101,25 @@ def answers(target: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------- the three ways
 
 
-def alone(module: Seq2Seq, pairs: Pairs) -> list[Result]:
+def alone(module: Seq2SeqModule, pairs: Pairs) -> list[Result]:
     """One process with the whole of every batch."""
     return results(module, Step(module), [share_of(pairs, rows, 0, 1) for rows in BATCHES], 1)
 
 
-def copies(module: Seq2Seq, pairs: Pairs, rank: int) -> list[Result]:
+def copies(module: Seq2SeqModule, pairs: Pairs, rank: int) -> list[Result]:
     """Each process with its share, and with all weights."""
     step = DistributedDataParallel(Step(module))
     return results(module, step, [share_of(pairs, rows, rank, WORLD) for rows in BATCHES], WORLD)
 
 
-def parts(module: Seq2Seq, pairs: Pairs, rank: int) -> list[Result]:
+def parts(module: Seq2SeqModule, pairs: Pairs, rank: int) -> list[Result]:
     """Each process with its share, and with a part of the weights."""
     shard(module.model, init_device_mesh("cpu", (WORLD,)))
     return results(module, Step(module), [share_of(pairs, rows, rank, WORLD) for rows in BATCHES], WORLD)
 
 
 def results(
-    module: Seq2Seq, step: Callable[[Mapping[str, Any]], Tensor], batches: Sequence[Mapping[str, Any]], world: int
+    module: Seq2SeqModule, step: Callable[[Mapping[str, Any]], Tensor], batches: Sequence[Mapping[str, Any]], world: int
 ) -> list[Result]:
     """Loss and gradients of each batch in turn."""
     trainer = SimpleNamespace(world_size=world, accumulate_grad_batches=1)
@@ -141,9 +141,11 @@ def mean(value: Tensor, world: int) -> Tensor:
     return value / world
 
 
-def gradients(module: Seq2Seq) -> Result:
+def gradients(module: Seq2SeqModule) -> Result:
     """The gradient of every parameter that has one, whole."""
-    return {key: whole(each.grad).clone() for key, each in module.model.named_parameters() if each.grad is not None}
+    return {
+        key: full_tensor(each.grad).clone() for key, each in module.model.named_parameters() if each.grad is not None
+    }
 
 
 def apart(mine: Sequence[Result], theirs: Sequence[Result]) -> float:
@@ -161,7 +163,7 @@ def compared(path: Path, rank: int) -> dict[str, Any]:
     """How far the ways are from each other for one recipe."""
     module = module_of(path)
     pairs = pairs_of(module)
-    told = {"recipe": name(path), "units": len(units(module.model))}
+    told = {"recipe": name(path), "units": len(fsdp_units(module.model))}
     one = alone(copy.deepcopy(module), pairs)
     two = copies(copy.deepcopy(module), pairs, rank)
     return told | {"one and two": apart(two, one), "whole and sharded": apart(parts(module, pairs, rank), two)}

@@ -11,7 +11,7 @@ from torch._dynamo import lookup_backend
 
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.vocabulary import PAD
-from composer.training.loss import sum_loss
+from composer.training.module import sum_loss
 from tests.laws.on_two_devices import module_of, pairs_of, share_of
 from tests.laws.test_recipes import HOME
 

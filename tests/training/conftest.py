@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from composer.recipe.recipe import load
-from composer.training.signals import EARLY
+from composer.training.signals import EARLY_SIGNALS
 from tests.training.tiny_recipes import TINY, Tiny
 
 
@@ -23,7 +23,7 @@ def one_thread() -> None:
 def no_signal_before() -> Iterator[None]:
     """A signal that one test has sent is not the next one's."""
     yield
-    EARLY.clear()
+    EARLY_SIGNALS.clear()
 
 
 @pytest.fixture

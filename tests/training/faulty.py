@@ -16,7 +16,7 @@ import torch
 from composer.cli.main import main
 from composer.errors import DataError, Fault
 from composer.training import train as training
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
 
 
 def happen(what: str) -> None:
@@ -35,10 +35,10 @@ def happen(what: str) -> None:
 
 
 def arrange(what: str, rank: int, step: int) -> None:
-    real, setup = Seq2Seq.training_step, training.setup
+    real, setup = Seq2SeqModule.training_step, training.setup
     seen = [0]
 
-    def at_step(self: Seq2Seq, *given: Any) -> Any:
+    def at_step(self: Seq2SeqModule, *given: Any) -> Any:
         seen[0] += 1
         if seen[0] == step and self.trainer.global_rank == rank:
             happen(what)
@@ -49,7 +49,7 @@ def arrange(what: str, rank: int, step: int) -> None:
             happen(what)
         return setup(*given)
 
-    Seq2Seq.training_step = at_step  # type: ignore[method-assign]
+    Seq2SeqModule.training_step = at_step  # type: ignore[method-assign]
     if step == 0:
         training.setup = at_start
 

@@ -30,7 +30,7 @@ from composer.recipe.recipe import load
 from composer.training import checkpointing, finalize, validation_decoding
 from composer.training.callback import TrainingLoopCallback
 from composer.training.metrics_logger import JsonLinesWriter, line_of
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.launched import group
 
@@ -43,8 +43,8 @@ Case = dict[str, Any]
 
 BEFORE: dict[str, tuple[Any, str]] = {
     "step": (TrainingLoopCallback, "on_train_batch_end"),
-    "update": (Seq2Seq, "on_before_optimizer_step"),
-    "validation": (Seq2Seq, "validation_step"),
+    "update": (Seq2SeqModule, "on_before_optimizer_step"),
+    "validation": (Seq2SeqModule, "validation_step"),
     "decoding": (validation_decoding, "decode_all"),
     "removing": (checkpointing, "remove"),
     "measuring": (finalize, "evaluate"),
@@ -61,7 +61,7 @@ def die(how: str = "SIGKILL") -> None:
     os.kill(os.getpid(), signal.Signals[how])
 
 
-def spoil(module: Seq2Seq) -> None:
+def spoil(module: Seq2SeqModule) -> None:
     """Makes one number none, in this process's part of the gradients alone."""
     gradient: Any = next(p.grad for p in module.parameters() if p.grad is not None)
     getattr(gradient, "to_local", lambda: gradient)().view(-1)[0] = float("nan")
@@ -79,7 +79,7 @@ def arm(point: str, times: int, how: str = "SIGKILL") -> None:
         owner, name = BEFORE.get(point) or AFTER[point]
         setattr(owner, name, guarded(getattr(owner, name), passed, point in AFTER, how))
     elif point == "spoiling":
-        Seq2Seq.on_before_optimizer_step = spoiling(Seq2Seq.on_before_optimizer_step, passed)  # type: ignore[method-assign]
+        Seq2SeqModule.on_before_optimizer_step = spoiling(Seq2SeqModule.on_before_optimizer_step, passed)  # type: ignore[method-assign]
     elif point == "bytes":
         checkpointing.Hashing.write = partial_write(checkpointing.Hashing.write, passed)  # type: ignore[method-assign]
     elif point == "row":
@@ -102,7 +102,7 @@ def guarded(real: Callable[..., Any], passed: Callable[[], bool], after: bool, h
 
 
 def spoiling(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[..., None]:
-    def call(self: Seq2Seq, *given: Any) -> None:
+    def call(self: Seq2SeqModule, *given: Any) -> None:
         real(self, *given)
         if passed():
             spoil(self)
@@ -146,9 +146,9 @@ def replacing(real: Callable[..., None], passed: Callable[[], bool], name: str, 
 
 def told(beside: str) -> None:
     """Has every batch that is trained on written down, with its loss to the last bit."""
-    real, rank = Seq2Seq.training_step, int(os.environ.get("LOCAL_RANK", "0"))
+    real, rank = Seq2SeqModule.training_step, int(os.environ.get("LOCAL_RANK", "0"))
 
-    def step(self: Seq2Seq, batch: Any, index: int) -> Any:
+    def step(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         order = next(each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback)).order  # type: ignore[attr-defined]
         loss = real(self, batch, index)
         line = {
@@ -161,7 +161,7 @@ def told(beside: str) -> None:
             file.write(json.dumps(line) + "\n")
         return loss
 
-    Seq2Seq.training_step = step  # type: ignore[method-assign]
+    Seq2SeqModule.training_step = step  # type: ignore[method-assign]
 
 
 def attempt(case: Case, kill: Kill | None) -> int:

@@ -16,9 +16,8 @@ from composer.model.initialization import INITIALIZATIONS, initialize, matrices
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.training.callback import TrainingLoopCallback, is_settled
 from composer.training.checkpointing import CheckpointManager, checkpoints, weights
-from composer.training.gradient_noise import add_noise
-from composer.training.module import Seq2Seq
-from composer.training.scheduled_sampling import chance_at, mixed, written
+from composer.training.module import Seq2SeqModule, predict_tokens, replacement_rate, sample_decoder_inputs
+from composer.training.optim import add_gradient_noise
 from composer.training.train import train
 from tests.training.test_resume import Killed, values
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -73,7 +72,7 @@ def noise(shape: tuple[int, ...], seed: int, step: int, **settings: float) -> to
     """What is added to a gradient of zeros."""
     parameter = nn.Parameter(torch.zeros(shape))
     parameter.grad = torch.zeros(shape)
-    add_noise([parameter, nn.Parameter(torch.zeros(3))], seed, step, **settings)
+    add_gradient_noise([parameter, nn.Parameter(torch.zeros(3))], seed, step, **settings)
     return parameter.grad
 
 
@@ -98,9 +97,9 @@ def test_noise_comes_after_clipping_and_leaves_the_random_numbers_alone(
 ) -> None:
     """A gradient that is clipped to next to nothing leaves the noise alone."""
     steps: list[float] = []
-    real = Seq2Seq.configure_gradient_clipping
+    real = Seq2SeqModule.configure_gradient_clipping
 
-    def measured(self: Seq2Seq, *given: Any, **named: Any) -> None:
+    def measured(self: Seq2SeqModule, *given: Any, **named: Any) -> None:
         before = torch.get_rng_state()
         real(self, *given, **named)
         assert torch.equal(before, torch.get_rng_state())
@@ -108,7 +107,7 @@ def test_noise_comes_after_clipping_and_leaves_the_random_numbers_alone(
         count = sum(each.numel() for each in self.parameters())
         steps.append(float(torch.stack(squares).sum()) / count)
 
-    monkeypatch.setattr(Seq2Seq, "configure_gradient_clipping", measured)
+    monkeypatch.setattr(Seq2SeqModule, "configure_gradient_clipping", measured)
     train(tiny("training.clip_norm=1e-9", "training.gradient_noise={scale: 4.0, decay: 1.0}"), tmp_path / "run")
     assert steps == pytest.approx([4.0 / (1 + step) for step in range(12)], rel=0.2)
 
@@ -117,35 +116,35 @@ def test_noise_comes_after_clipping_and_leaves_the_random_numbers_alone(
 
 
 def test_the_chance_rises_in_a_straight_line() -> None:
-    chances = [chance_at(spent, rate=0.4, warmup=0.5) for spent in (0.0, 0.25, 0.5, 1.0)]
+    chances = [replacement_rate(spent, rate=0.4, warmup=0.5) for spent in (0.0, 0.25, 0.5, 1.0)]
     assert chances == [0.0, 0.2, 0.4, 0.4]
-    assert chance_at(0.0, rate=0.4, warmup=0.0) == 0.4
+    assert replacement_rate(0.0, rate=0.4, warmup=0.0) == 0.4
 
 
 def test_what_is_predicted_after_a_token_stands_in_the_place_of_the_next() -> None:
     target = torch.tensor([[BOS, 5, 6, 7], [BOS, 4, PAD, PAD]])
     logits = nn.functional.one_hot(torch.tensor([[8, 9, 10, 11], [8, 9, 10, 11]]), 12).float()
-    assert mixed(target, logits, 1.0, "argmax").tolist() == [[BOS, 8, 9, 10], [BOS, 8, PAD, PAD]]
-    assert torch.equal(mixed(target, logits, 0.0, "argmax"), target)
+    assert sample_decoder_inputs(target, logits, 1.0, "argmax").tolist() == [[BOS, 8, 9, 10], [BOS, 8, PAD, PAD]]
+    assert torch.equal(sample_decoder_inputs(target, logits, 0.0, "argmax"), target)
 
 
 def test_as_many_are_replaced_as_the_chance_says() -> None:
     target = torch.full((100, 101), 4)
     logits = nn.functional.one_hot(torch.full((100, 101), 5), 6).float()
-    share = (mixed(target, logits, 0.3, "argmax") == 5).float().mean()
+    share = (sample_decoder_inputs(target, logits, 0.3, "argmax") == 5).float().mean()
     assert abs(share - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 10_000)
 
 
 def test_nothing_that_ends_or_begins_an_answer_is_written() -> None:
     logits = torch.zeros(40, 50, 6).index_fill(-1, torch.tensor([PAD, BOS, EOS]), 9.0)
     for choose in ("argmax", "sample"):
-        assert set(written(logits, choose).unique().tolist()) <= {3, 4, 5}  # type: ignore[arg-type]
+        assert set(predict_tokens(logits, choose).unique().tolist()) <= {3, 4, 5}  # type: ignore[arg-type]
 
 
 def test_tokens_are_drawn_as_probable_as_they_are() -> None:
     torch.manual_seed(0)
     p = torch.tensor([0.0, 0.0, 0.0, 0.5, 0.3, 0.2])
-    drawn = written(p.log().expand(100, 200, 6), "sample")
+    drawn = predict_tokens(p.log().expand(100, 200, 6), "sample")
     for token, share in enumerate(p.tolist()):
         assert abs((drawn == token).float().mean() - share) <= 4 * math.sqrt(share * (1 - share) / 20_000)
 
@@ -156,20 +155,20 @@ def test_the_second_pass_learns_and_the_first_does_not(
 ) -> None:
     read: list[bool] = []
     reached: list[bool] = []
-    real = Seq2Seq.answer_read, Seq2Seq.on_before_optimizer_step
+    real = Seq2SeqModule.answer_read, Seq2SeqModule.on_before_optimizer_step
 
-    def reads(self: Seq2Seq, batch: Any) -> torch.Tensor:
+    def reads(self: Seq2SeqModule, batch: Any) -> torch.Tensor:
         found = real[0](self, batch)
         read.append(torch.equal(found, batch["target_in"]))
         assert torch.equal(found == PAD, batch["target_in"] == PAD)
         return found
 
-    def steps(self: Seq2Seq, optimizer: Any) -> None:
+    def steps(self: Seq2SeqModule, optimizer: Any) -> None:
         reached.append(all(each.grad is not None and bool(each.grad.any()) for each in self.parameters()))
         real[1](self, optimizer)
 
-    monkeypatch.setattr(Seq2Seq, "answer_read", reads)
-    monkeypatch.setattr(Seq2Seq, "on_before_optimizer_step", steps)
+    monkeypatch.setattr(Seq2SeqModule, "answer_read", reads)
+    monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", steps)
     train(tiny(SAMPLING, f"training.precision={precision}", "training.tokens_per_batch=300"), tmp_path / "run")
     assert read == [True] + 11 * [False]  # at the first step the chance is 0
     assert all(reached)
@@ -234,7 +233,7 @@ def test_an_initialization_is_for_a_run_that_begins(
     real = TrainingLoopCallback.on_train_start
     name = "decoder.blocks.0.layers.0.gates.weight"
 
-    def seen(self: TrainingLoopCallback, trainer: Any, module: Seq2Seq) -> None:
+    def seen(self: TrainingLoopCallback, trainer: Any, module: Seq2SeqModule) -> None:
         begun.append(module.model.state_dict()[name].clone())
         real(self, trainer, module)
 

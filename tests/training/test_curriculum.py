@@ -21,10 +21,9 @@ from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
 from composer.run_dir import RunDir
 from composer.training.callback import TrainingLoopCallback
-from composer.training.curriculum import Curriculum, length_of
-from composer.training.loss import rows_wrong
+from composer.training.datamodule import Curriculum, sequence_lengths
 from composer.training.metrics_logger import read_rows
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule, count_wrong_rows
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -132,10 +131,10 @@ def test_longer_pairs_are_drawn_anew_in_every_epoch_and_not_graded() -> None:
 def test_whose_tokens_count() -> None:
     one, other, target = (pairs(*lengths).sources["source"] for lengths in ((1, 5), (2, 4), (9, 0)))
     several = Encoded({"one": one, "other": other}, target, ["", ""], np.arange(2))
-    assert length_of(several).tolist() == [2, 5]
-    assert length_of(several, "other").tolist() == [2, 4]
-    assert length_of(several, "target").tolist() == [9, 0]
-    assert length_of(Encoded({}, target, ["", ""], np.arange(2))).tolist() == [9, 0]
+    assert sequence_lengths(several).tolist() == [2, 5]
+    assert sequence_lengths(several, "other").tolist() == [2, 4]
+    assert sequence_lengths(several, "target").tolist() == [9, 0]
+    assert sequence_lengths(Encoded({}, target, ["", ""], np.arange(2))).tolist() == [9, 0]
 
 
 def test_a_side_that_is_not_there_is_refused_at_its_place(tiny: Tiny) -> None:
@@ -148,7 +147,7 @@ def test_rows_with_a_wrong_token_are_counted_by_hand() -> None:
     said = torch.tensor([[5, 2, 9], [5, 5, 2], [5, 2, 0], [1, 1, 1]])
     logits = torch.nn.functional.one_hot(said, 10).float()
     for graded, wrong in (([True] * 4, 2), ([True, True, False, False], 1), ([False] * 4, 0)):
-        found = rows_wrong(logits, target, torch.tensor(graded))
+        found = count_wrong_rows(logits, target, torch.tensor(graded))
         assert (int(found["wrong"]), int(found["graded"])) == (wrong, sum(graded))
 
 
@@ -216,7 +215,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     recipe = tiny("data.generate.reverse.endless=true", "data.max_length=6")
     data = load_data(recipe, [])
     assert data.train is not None
-    corpus = corpus_of(recipe, data.train, data.tokenizers, lambda each: length_of(each) > 2)
+    corpus = corpus_of(recipe, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2)
     assert corpus.of_epoch(0) is data.train
     kept = corpus.of_epoch(2)
     expected = [
@@ -227,7 +226,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     assert 0 < len(expected) < 90
     assert data.tokenizers.decode("source", [list(kept.sources["source"][row]) for row in range(len(kept))]) == expected
     same = tiny("data.generate.reverse.endless=false")
-    assert corpus_of(same, data.train, data.tokenizers, lambda each: length_of(each) > 2) is data.train
+    assert corpus_of(same, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2) is data.train
 
 
 # ------------------------------------------------------------------------------------------- trainings
@@ -252,16 +251,16 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
             best = [int(np.argmax(scores)) for scores in said]
             wrong = any(one != other for one, other in zip(best, wanted, strict=True) if other != 0)
             found.append((epochs[-1], sum(each != 0 for each in wanted) - 1, int(counts), int(wrong)))
-        return rows_wrong(logits, target, graded)
+        return count_wrong_rows(logits, target, graded)
 
-    def step(self: Seq2Seq, batch: Any, number: int) -> torch.Tensor:
+    def step(self: Seq2SeqModule, batch: Any, number: int) -> torch.Tensor:
         (course,) = (each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback))
         epochs.append(course.order.epoch)
         return trains(self, batch, number)
 
-    trains = Seq2Seq.training_step
-    monkeypatch.setattr("composer.training.module.rows_wrong", watched)
-    monkeypatch.setattr(Seq2Seq, "training_step", step)
+    trains = Seq2SeqModule.training_step
+    monkeypatch.setattr("composer.training.module.count_wrong_rows", watched)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", step)
     return found
 
 

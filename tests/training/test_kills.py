@@ -20,7 +20,7 @@ from composer.errors import RunFailed
 from composer.run_dir import RunDir
 from composer.training.checkpointing import checkpoints, is_whole
 from composer.training.metrics_logger import read_rows
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
@@ -182,19 +182,19 @@ def test_two_sharded_processes_of_which_one_is_killed_or_has_a_bad_gradient(fold
 
 
 def test_a_data_worker_that_is_killed(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Seq2Seq.training_step
+    real = Seq2SeqModule.training_step
 
-    def alone(self: Seq2Seq, *given: Any) -> Any:
+    def alone(self: Seq2SeqModule, *given: Any) -> Any:
         if self.global_step == 6:
             multiprocessing.active_children()[0].kill()
             time.sleep(60)  # until a signal tells of it
         return real(self, *given)
 
     train(tiny(), tmp_path / "whole")
-    monkeypatch.setattr(Seq2Seq, "training_step", alone)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", alone)
     with pytest.raises(RunFailed, match=r"`training\.workers` is killed"):
         train(tiny("training.workers=2"), tmp_path / "cut")
-    monkeypatch.setattr(Seq2Seq, "training_step", real)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     assert RunDir(tmp_path / "cut").read()["status"] == "failed"
     train(tiny("training.workers=2"), tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")

@@ -16,9 +16,9 @@ from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training import checkpointing, distributed, finalize, setup
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
 from composer.training.train import train
-from composer.training.trainer import machine_of
+from composer.training.trainer import resolve_devices
 from tests.training.launched import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
 from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
@@ -173,19 +173,19 @@ def test_what_others_are_to_blame_for() -> None:
         distributed.distributed.DistBackendError("NCCL error"),
         distributed.distributed.DistStoreError("x"),
     ):
-        assert distributed.is_of_others(error)
+        assert distributed.is_peer_error(error)
     for error in (
         RuntimeError("shapes"),
         OSError("gloo"),
         distributed.torch.OutOfMemoryError("NCCL"),
         RunFailed.of("gloo"),
     ):
-        assert not distributed.is_of_others(error)
+        assert not distributed.is_peer_error(error)
 
 
 def test_the_words_for_one_that_is_lost() -> None:
     def said(text: str, *statuses: int | None) -> str:
-        return distributed.lost([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
+        return distributed.peer_error([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
 
     assert "process 2 was ended by SIGSEGV" in said("", None, -11)
     assert "process 1 ended with status 3" in said("", 3, 0)
@@ -201,11 +201,11 @@ def test_a_death_is_acted_upon_after_some_time(monkeypatch: pytest.MonkeyPatch) 
     assert not look()
     dead.status = 1
     assert not look()
-    now[0] += distributed.GRACE + 1
+    now[0] += distributed.GRACE_SECONDS + 1
     assert look()
     left = distributed.PeerWatchdog([Ended(0)])  # type: ignore[list-item]
     assert not left()
-    now[0] += distributed.GRACE + 1
+    now[0] += distributed.GRACE_SECONDS + 1
     assert not left()
 
 
@@ -251,9 +251,9 @@ def test_a_signal_while_the_data_are_read_ends_at_once(
 def test_a_second_signal_ends_at_once(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int
 ) -> None:
-    real = Seq2Seq.training_step
+    real = Seq2SeqModule.training_step
 
-    def twice(self: Seq2Seq, *given: Any) -> Any:
+    def twice(self: Seq2SeqModule, *given: Any) -> Any:
         if self.trainer.global_step == 5:
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), number)
@@ -261,13 +261,13 @@ def test_a_second_signal_ends_at_once(
         return real(self, *given)
 
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    monkeypatch.setattr(Seq2Seq, "training_step", twice)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", twice)
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == status
     assert {each: signal.getsignal(each) for each in before} == before
     assert RunDir(tmp_path / "run").read()["status"] == "interrupted"
-    monkeypatch.setattr(Seq2Seq, "training_step", real)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(tiny(), tmp_path / "run", resume=True)
     train(tiny(), tmp_path / "whole")
     assert same_weights(tmp_path / "whole", tmp_path / "run")
@@ -276,14 +276,14 @@ def test_a_second_signal_ends_at_once(
 def test_a_signal_in_a_validation_waits_for_its_checkpoint(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Seq2Seq.validation_step
+    real = Seq2SeqModule.validation_step
 
-    def told(self: Seq2Seq, *given: Any) -> Any:
+    def told(self: Seq2SeqModule, *given: Any) -> Any:
         if self.trainer.global_step == 4 and not self.trainer.callbacks[0].signals.received:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, *given)
 
-    monkeypatch.setattr(Seq2Seq, "validation_step", told)
+    monkeypatch.setattr(Seq2SeqModule, "validation_step", told)
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == 143
@@ -303,40 +303,49 @@ def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 @pytest.mark.usefixtures("plain")
 def test_torchrun_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, TORCHELASTIC_RUN_ID="a", LOCAL_WORLD_SIZE="2", WORLD_SIZE="6", RANK="3", LOCAL_RANK="1")
-    assert (distributed.launcher(), distributed.launched(), distributed.is_first()) == ("torchrun", (2, 3), False)
-    found = machine_of(tiny("trainer={accelerator: cpu}"))
+    assert (distributed.external_launcher(), distributed.launched_world(), distributed.is_main_process()) == (
+        "torchrun",
+        (2, 3),
+        False,
+    )
+    found = resolve_devices(tiny("trainer={accelerator: cpu}"))
     assert (found["devices"], found["num_nodes"], found["strategy"]) == (2, 3, "ddp")
     assert (
-        machine_of(tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}"))["strategy"] == "fsdp"
+        resolve_devices(tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}"))["strategy"]
+        == "fsdp"
     )
     with pytest.raises(RecipeError, match="torchrun has started 2 processes on each machine, and `devices` is 4"):
-        machine_of(tiny("trainer={accelerator: cpu, devices: 4}"))
+        resolve_devices(tiny("trainer={accelerator: cpu, devices: 4}"))
     with pytest.raises(RecipeError, match="torchrun has started 3 machines, and `num_nodes` is 2"):
-        machine_of(tiny("trainer={accelerator: cpu, num_nodes: 2}"))
+        resolve_devices(tiny("trainer={accelerator: cpu, num_nodes: 2}"))
 
 
 @pytest.mark.usefixtures("plain")
 def test_slurm_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, SLURM_NTASKS="8", SLURM_NNODES="2", SLURM_PROCID="0", SLURM_JOB_NAME="train", SLURM_LOCALID="0")
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
-    assert distributed.launcher() == ""  # inside an allocation, without srun
-    assert machine_of(tiny("trainer={accelerator: cpu}"))["devices"] == 1
+    assert distributed.external_launcher() == ""  # inside an allocation, without srun
+    assert resolve_devices(tiny("trainer={accelerator: cpu}"))["devices"] == 1
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert not distributed.is_first()
+    assert not distributed.is_main_process()
     monkeypatch.setenv("SLURM_STEP_ID", "0")
-    assert (distributed.launcher(), distributed.launched(), distributed.is_first()) == ("srun", (4, 2), True)
-    assert machine_of(tiny("trainer={accelerator: cpu}"))["devices"] == 4
-    found = distributed.cluster()
+    assert (distributed.external_launcher(), distributed.launched_world(), distributed.is_main_process()) == (
+        "srun",
+        (4, 2),
+        True,
+    )
+    assert resolve_devices(tiny("trainer={accelerator: cpu}"))["devices"] == 4
+    found = distributed.cluster_environment()
     assert isinstance(found, distributed.SLURMEnvironment)
     assert not found.auto_requeue
     monkeypatch.setenv("SLURM_JOB_NAME", "bash")
-    assert distributed.launcher() == ""
+    assert distributed.external_launcher() == ""
 
 
 @pytest.mark.usefixtures("plain")
 def test_several_devices_are_ddp_unless_something_else_is_written(tiny: Tiny) -> None:
     def strategy(trainer: str) -> str:
-        return str(machine_of(tiny(f"trainer={trainer}"))["strategy"])
+        return str(resolve_devices(tiny(f"trainer={trainer}"))["strategy"])
 
     assert strategy("{accelerator: cpu}") == "auto"
     assert strategy("{accelerator: cpu, devices: 2}") == "ddp"
@@ -384,7 +393,7 @@ def test_the_environment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEPT", "1")
     before = dict(os.environ)
     told(monkeypatch, LOCAL_RANK="0", KEPT="2")
-    distributed.restore(before)
+    distributed.restore_environment(before)
     assert dict(os.environ) == before
 
 

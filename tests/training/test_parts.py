@@ -22,7 +22,6 @@ from rich.console import Console
 from composer.errors import RunError
 from composer.run_dir import RunDir, git_state, versions
 from composer.training import checkpointing, progress, rng_state
-from composer.training.budget import Budget, Clock
 from composer.training.callback import is_stale
 from composer.training.checkpointing import (
     CheckpointManager,
@@ -33,9 +32,8 @@ from composer.training.checkpointing import (
     latest,
 )
 from composer.training.metrics_logger import JsonLinesWriter, read_rows
-from composer.training.optimizers import OPTIMIZERS
+from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
 from composer.training.progress import ProgressDisplay, format_duration
-from composer.training.schedules import SCHEDULES, Progress
 from composer.training.wandb_logger import Sample, is_logged_in, wandb_mode
 
 # ------------------------------------------------------------------------------------------- schedules

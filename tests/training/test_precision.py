@@ -23,7 +23,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.training import checkpointing, module
 from composer.training.callback import TrainingLoopCallback
 from composer.training.metrics_logger import read_rows
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -124,13 +124,13 @@ def test_a_compiled_training_ends_with_the_same_weights(
     given = (*TRANSFORMER, "training.optimizer=sgd", "training.max_steps=6", "training.validate_every=3")
     shapes: set[tuple[int, ...]] = set()
     before: list[int] = []
-    real = Seq2Seq.training_step
+    real = Seq2SeqModule.training_step
 
-    def step(self: Seq2Seq, batch: Any, batch_idx: int) -> Tensor:
+    def step(self: Seq2SeqModule, batch: Any, batch_idx: int) -> Tensor:
         shapes.add(tuple(batch["target_in"].shape))
         return real(self, batch, batch_idx)
 
-    monkeypatch.setattr(Seq2Seq, "training_step", step)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", step)
     monkeypatch.setattr(TrainingLoopCallback, "on_validation_start", lambda *_: before.append(len(graphs)))
     train(tiny(*given), tmp_path / "eager")
     assert not graphs
@@ -230,9 +230,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
     """What each step waited for, by its number, from before its forward pass to after the optimizer's."""
     found: dict[int, list[str]] = {}
     modes: list[Any] = []
-    step, ended = Seq2Seq.training_step, TrainingLoopCallback.on_train_batch_end
+    step, ended = Seq2SeqModule.training_step, TrainingLoopCallback.on_train_batch_end
 
-    def begins(self: Seq2Seq, *given: Any) -> Tensor:
+    def begins(self: Seq2SeqModule, *given: Any) -> Tensor:
         if not modes:
             now = found.setdefault(self.trainer.global_step, [])
             modes.extend([Waits(now), Reads(now)])
@@ -245,7 +245,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
             modes.pop().__exit__(None, None, None)
         ended(self, *given)
 
-    monkeypatch.setattr(Seq2Seq, "training_step", begins)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", begins)
     monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", ends)
     yield found
 

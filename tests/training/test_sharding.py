@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from composer.model.builder import build
 from composer.recipe.recipe import Recipe
 from composer.training.metrics_logger import read_rows
-from composer.training.optimizers import OPTIMIZERS
-from composer.training.sharding import units
+from composer.training.optim import OPTIMIZERS
+from composer.training.sharding import fsdp_units
 from tests.training.test_kills import DDP, FSDP, KILLED, attempts, case
 from tests.training.tiny_recipes import TINY, Tiny
 
@@ -132,7 +132,7 @@ def paths(recipe: Recipe) -> list[str]:
     """Where the units of a recipe's model stand in it."""
     model = build(recipe, {"source": 11, "target": 11})
     names = {id(each): name for name, each in model.named_modules()}
-    return [names[id(each)].removeprefix("encoders.source.stack.") for each in units(model)]
+    return [names[id(each)].removeprefix("encoders.source.stack.") for each in fsdp_units(model)]
 
 
 def encoder(text: str) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from composer import run_dir
 from composer.errors import ComposerError, RunError, RunFailed
 from composer.run_dir import RunDir
 from composer.training import checkpointing
-from composer.training.module import Seq2Seq
-from composer.training.optimizers import OPTIMIZERS
+from composer.training.module import Seq2SeqModule
+from composer.training.optim import OPTIMIZERS
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -67,16 +67,16 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny(), tmp_path / "whole")
-    real = Seq2Seq.training_step
+    real = Seq2SeqModule.training_step
     seen = []
 
-    def at_the_sixth(self: Seq2Seq, *given: Any) -> Any:
+    def at_the_sixth(self: Seq2SeqModule, *given: Any) -> Any:
         seen.append(0)
         if len(seen) == 6:
             os.kill(os.getpid(), signal.SIGINT)
         return real(self, *given)
 
-    monkeypatch.setattr(Seq2Seq, "training_step", at_the_sixth)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", at_the_sixth)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(), tmp_path / "cut")
     assert [path.name for path in checkpointing.checkpoints(tmp_path / "cut" / "checkpoints")] == [
@@ -88,14 +88,14 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Seq2Seq.training_step
+    real = Seq2SeqModule.training_step
     seen = []
 
-    def bad_from_the_sixth(self: Seq2Seq, *given: Any) -> Any:
+    def bad_from_the_sixth(self: Seq2SeqModule, *given: Any) -> Any:
         seen.append(0)
         return real(self, *given) * (float("nan") if len(seen) > 5 else 1.0)
 
-    monkeypatch.setattr(Seq2Seq, "training_step", bad_from_the_sixth)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", bad_from_the_sixth)
     with pytest.raises(RunFailed, match="loss is nan") as raised:
         train(tiny(), tmp_path / "run")
     assert raised.value.status == 1
@@ -112,14 +112,14 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
     """In the very step after which a checkpoint is due, when the loss has not told yet, and nothing is validated."""
     (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(90)))
     data = "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
-    real = Seq2Seq.on_before_optimizer_step
+    real = Seq2SeqModule.on_before_optimizer_step
 
-    def bad_at_the_eighth(self: Seq2Seq, optimizer: torch.optim.Optimizer) -> None:
+    def bad_at_the_eighth(self: Seq2SeqModule, optimizer: torch.optim.Optimizer) -> None:
         real(self, optimizer)
         if self.global_step == 7:
             next(p for p in self.parameters() if p.grad is not None).grad.view(-1)[0] = bad  # type: ignore[union-attr]
 
-    monkeypatch.setattr(Seq2Seq, "on_before_optimizer_step", bad_at_the_eighth)
+    monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", bad_at_the_eighth)
     with pytest.raises(RunFailed, match="no finite number") as raised:
         train(tiny(data, "training.clip_norm=null"), tmp_path / "run", data=tmp_path)
     assert raised.value.status == 1
@@ -129,21 +129,21 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
 
 
 def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def needs_too_much(self: Seq2Seq, batch: Any, index: int) -> Any:
+    def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.seen = batch
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(Seq2Seq, "training_step", needs_too_much)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", needs_too_much)
     with pytest.raises(RunFailed, match=r"batch of source \d+ x \d+, target \d+ x \d+ .*`tokens_per_batch` 100"):
         train(tiny(), tmp_path / "run")
 
 
 def test_no_memory_left_on_this_machine_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def needs_too_much(self: Seq2Seq, batch: Any, index: int) -> Any:
+    def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.seen = batch
         raise MemoryError
 
-    monkeypatch.setattr(Seq2Seq, "training_step", needs_too_much)
+    monkeypatch.setattr(Seq2SeqModule, "training_step", needs_too_much)
     with pytest.raises(RunFailed, match="out of memory on a batch"):
         train(tiny(), tmp_path / "run")
 
@@ -280,7 +280,7 @@ def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_signal_that_an_import_has_swallowed_is_not_lost(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("composer.training.distributed.EARLY", [signal.SIGTERM])
+    monkeypatch.setattr("composer.training.signals.EARLY_SIGNALS", [signal.SIGTERM])
     with pytest.raises(SystemExit) as raised:
         train(tiny(*ENDLESS), tmp_path / "run")
     assert raised.value.code == 143

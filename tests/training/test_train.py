@@ -15,7 +15,7 @@ from composer.atomic_io import sha256_of_file
 from composer.errors import RecipeError, RunError
 from composer.training import checkpointing
 from composer.training.metrics_logger import read_rows
-from composer.training.module import Seq2Seq
+from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) 
     path = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")[-1]
     content = torch.load(path, weights_only=True)
     assert set(content["hyper_parameters"]) == {"recipe", "tokenizer"}
-    module = Seq2Seq.load_from_checkpoint(path, weights_only=True)
+    module = Seq2SeqModule.load_from_checkpoint(path, weights_only=True)
     weights = checkpointing.weights(path)
     assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
 

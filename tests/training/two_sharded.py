@@ -23,25 +23,24 @@ from torch.optim import Optimizer
 
 from composer.data.tokenizer import Tokenizers
 from composer.recipe.recipe import load
-from composer.training.gradient_noise import add_noise
-from composer.training.module import Seq2Seq
-from composer.training.optimizers import OPTIMIZERS
+from composer.training.module import Seq2SeqModule
+from composer.training.optim import OPTIMIZERS, add_gradient_noise
 from composer.training.sharding import (
-    load_whole_optimizer_state,
-    load_whole_state,
+    full_optimizer_state,
+    full_state,
+    load_full_optimizer_state,
+    load_full_state,
     shard,
-    whole_optimizer_state,
-    whole_state,
 )
 
 STEPS = 3
 
 
-def module_of(recipe: str) -> Seq2Seq:
+def module_of(recipe: str) -> Seq2SeqModule:
     """The recipe's module with a vocabulary of eleven."""
     torch.manual_seed(1)
     sides = SimpleNamespace(sides=["source", "target"], size=lambda side: 11)
-    return Seq2Seq("", "", (load(recipe), cast("Tokenizers", sides)))
+    return Seq2SeqModule("", "", (load(recipe), cast("Tokenizers", sides)))
 
 
 def step(model: nn.Module, optimizer: Optimizer, at: int) -> None:
@@ -51,7 +50,7 @@ def step(model: nn.Module, optimizer: Optimizer, at: int) -> None:
         gradient = torch.randn(parameter.shape, generator=made)
         parameter.grad = shared(gradient, parameter) if isinstance(parameter, DTensor) else gradient
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    add_noise(model.parameters(), 5, at, scale=0.3, decay=0.5)
+    add_gradient_noise(model.parameters(), 5, at, scale=0.3, decay=0.5)
     optimizer.step()
 
 
@@ -70,7 +69,7 @@ def trained(model: nn.Module, name: str, first: int, state: Mapping[str, Any] | 
     """The optimizer after some steps, from a state that is whole."""
     optimizer = OPTIMIZERS[name](model.parameters())
     if state is not None:
-        load_whole_optimizer_state(optimizer, state)
+        load_full_optimizer_state(optimizer, state)
     for at in range(first, first + STEPS):
         step(model, optimizer, at)
     return optimizer
@@ -92,34 +91,34 @@ def flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def of_optimizer(plain: Seq2Seq, sharded: Seq2Seq, name: str) -> dict[str, Any]:
+def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dict[str, Any]:
     """One that trains whole and sharded: from the same weights, and on from what the other has written."""
-    load_whole_state(sharded, plain.state_dict())
+    load_full_state(sharded, plain.state_dict())
     mine, theirs = copy.deepcopy(plain), trained(sharded, name, 0)
     own = trained(mine, name, 0)
     written = copy.deepcopy(own.state_dict())
-    load_whole_state(sharded, mine.state_dict())
+    load_full_state(sharded, mine.state_dict())
     read = OPTIMIZERS[name](sharded.parameters())
-    load_whole_optimizer_state(read, written)
+    load_full_optimizer_state(read, written)
     told = {
-        "moments apart": apart(flat(written), flat(whole_optimizer_state(theirs))) if written["state"] else 0.0,
-        "weights lost": apart(mine.state_dict(), whole_state(sharded)),
-        "moments lost": apart(flat(written), flat(whole_optimizer_state(read))) if written["state"] else 0.0,
-        "groups are the same": written["param_groups"] == whole_optimizer_state(read)["param_groups"],
+        "moments apart": apart(flat(written), flat(full_optimizer_state(theirs))) if written["state"] else 0.0,
+        "weights lost": apart(mine.state_dict(), full_state(sharded)),
+        "moments lost": apart(flat(written), flat(full_optimizer_state(read))) if written["state"] else 0.0,
+        "groups are the same": written["param_groups"] == full_optimizer_state(read)["param_groups"],
     }
     trained(sharded, name, STEPS, written)
     for at in range(STEPS, 2 * STEPS):
         step(mine, own, at)
-    return told | {"weights apart": apart(mine.state_dict(), whole_state(sharded))}
+    return told | {"weights apart": apart(mine.state_dict(), full_state(sharded))}
 
 
-def of_copy(sharded: Seq2Seq) -> dict[str, Any]:
+def of_copy(sharded: Seq2SeqModule) -> dict[str, Any]:
     """What is decoded with."""
     before = torch.get_rng_state()
     copied = sharded.eval().whole()
     return {
         "plain": not any(isinstance(each, DTensor) for each in copied.parameters()),
-        "weights": apart(whole_state(sharded.model), copied.state_dict()),
+        "weights": apart(full_state(sharded.model), copied.state_dict()),
         "draws nothing": torch.equal(before, torch.get_rng_state()),
         "evaluates": not copied.training,
     }

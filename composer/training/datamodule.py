@@ -38,7 +38,7 @@ class Curriculum:
         Where none is within the level, the shortest are. Of those within it the longest are graded: those whose length
         is among its last `step`.
         """
-        length = length_of(encoded, self.by)
+        length = sequence_lengths(encoded, self.by)
         within = length <= max(self.levels[epoch], int(length.min()))
         drawn = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.beyond
         graded = within & (length > int(length[within].max()) - self.step)
@@ -53,7 +53,7 @@ class Curriculum:
         """Ends the present epoch, which was trained on these pairs; its sequence error."""
         error = self.wrong / self.graded if self.graded else math.nan
         now, ahead = self.levels[-2:]
-        rises = error < self.error and now == ahead and now < length_of(encoded, self.by).max()
+        rises = error < self.error and now == ahead and now < sequence_lengths(encoded, self.by).max()
         self.levels.append(ahead + self.step if rises else ahead)
         self.wrong, self.graded = 0.0, 0.0
         return error
@@ -65,7 +65,7 @@ class Curriculum:
         self.levels, self.wrong, self.graded = list(state["levels"]), state["wrong"], state["graded"]
 
 
-def length_of(encoded: Encoded, by: str | None = None) -> np.ndarray:
+def sequence_lengths(encoded: Encoded, by: str | None = None) -> np.ndarray:
     """Tokens of every pair, eos not counted: of the side `by`, else of its longest source, or of the target alone."""
     sides = {**encoded.sources, TARGET: encoded.target}
     read = [by] if by else [*encoded.sources] or [TARGET]

@@ -1,0 +1,330 @@
+"""Optimizers, learning-rate schedules, gradient noise and the training budget."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch
+from torch import Generator, optim
+from torch.nn import Parameter
+
+from blocks.core.contract import Bounds, Count, Positive, Rate
+from composer.training.sharding import local_part
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent; at least one of the three is given."""
+
+    steps: int | None = None
+    epochs: int | None = None
+    minutes: float | None = None
+
+    def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
+        """The share that is used up, 0 to 1: the largest of the shares of what is limited, and known."""
+        shares = [
+            used / limit
+            for used, limit in ((steps, self.steps), (epochs, self.epochs), (minutes, self.minutes))
+            if limit is not None and used is not None
+        ]
+        return min(1.0, max(shares, default=0.0))
+
+
+class Clock:
+    """Minutes of training, over all resumptions.
+
+    On a CPU the process's own time over its threads, so that a busy neighbour changes nothing; else time as it passes.
+    """
+
+    def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
+        self.on_cpu, self.before, self.began = on_cpu, before, self._now(on_cpu)
+
+    def minutes(self) -> float:
+        """Minutes since the training first began."""
+        return self.before + self._now(self.on_cpu) - self.began
+
+    @staticmethod
+    def _now(on_cpu: bool) -> float:
+        return (time.process_time() / torch.get_num_threads() if on_cpu else time.monotonic()) / 60
+
+
+Steps = Annotated[int, Bounds(minimum=0)]
+"""A number of optimizer steps, 0 or more."""
+Fraction = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
+"""A share, 0 to 1."""
+DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
+"""A factor that makes smaller, above 0 and below 1."""
+
+
+class Progress(NamedTuple):
+    """How far a training has come, before its next optimizer step.
+
+    `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far, in order.
+    """
+
+    step: int
+    spent: float
+    losses: tuple[float, ...] = ()
+
+
+def warm_up(step: int, warmup_steps: int) -> float:
+    """Rises linearly to 1 over the first steps; the first step is not lost: it has 1 / warmup_steps."""
+    return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
+
+
+def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
+    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
+
+    Settings:
+        warmup_steps: optimizer steps until the learning rate is reached
+    """
+    step = at.step + 1
+    return min(step / warmup_steps, math.sqrt(warmup_steps / step))
+
+
+def cosine(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> float:
+    """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
+
+    Settings:
+        warmup_steps: optimizer steps until the learning rate is reached
+        final: factor at the end of the budget
+    """
+    return warm_up(at.step, warmup_steps) * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * at.spent)))
+
+
+def linear(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> float:
+    """A straight line from 1 to `final` over the budget, after a linear warm-up.
+
+    Settings:
+        warmup_steps: optimizer steps until the learning rate is reached
+        final: factor at the end of the budget
+    """
+    return warm_up(at.step, warmup_steps) * (1 - (1 - final) * at.spent)
+
+
+def constant(at: Progress, *, warmup_steps: Steps = 0) -> float:
+    """The learning rate as it is, after a linear warm-up.
+
+    Settings:
+        warmup_steps: optimizer steps until the learning rate is reached
+    """
+    return warm_up(at.step, warmup_steps)
+
+
+def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: Steps = 0) -> float:
+    """Made smaller each time that `patience` validations in a row bring no better loss.
+
+    Settings:
+        factor: what the learning rate is multiplied with
+        patience: validations without a better loss before that
+        warmup_steps: optimizer steps until the learning rate is reached
+    """
+    best, waited, cuts = math.inf, 0, 0
+    for loss in at.losses:
+        best, waited = (loss, 0) if loss < best else (best, waited + 1)
+        if waited == patience:
+            cuts, waited = cuts + 1, 0
+    return warm_up(at.step, warmup_steps) * factor**cuts
+
+
+def staircase(
+    at: Progress, *, shares: Sequence[Fraction] = (0.5, 0.75), factor: DecayFactor = 0.5, warmup_steps: Steps = 0
+) -> float:
+    """Made smaller at given shares of the budget.
+
+    Settings:
+        shares: where, as shares of the budget; one that stands there twice counts twice
+        factor: what the learning rate is multiplied with at each
+        warmup_steps: optimizer steps until the learning rate is reached
+    """
+    return warm_up(at.step, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
+
+
+SCHEDULES: dict[str, Callable[..., float]] = {
+    "inverse_sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "linear": linear,
+    "constant": constant,
+    "plateau": plateau,
+    "staircase": staircase,
+}
+
+
+def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, *, scale: float, decay: float) -> None:
+    """Adds N(0, scale / (1 + step)^decay), a variance, to every number of every gradient; `step` counts from 0.
+
+    Where gradients are sharded, each device draws the whole and adds its part: the noise is that of one device.
+    """
+    deviation = (scale / (1.0 + step) ** decay) ** 0.5
+    generators: dict[torch.device, Generator] = {}
+    for gradient in (each.grad for each in parameters if each.grad is not None):
+        draw = generators.setdefault(gradient.device, Generator(gradient.device).manual_seed(noise_seed(seed, step)))
+        noise = torch.randn(gradient.shape, generator=draw, device=gradient.device, dtype=gradient.dtype)
+        gradient.add_(local_part(noise, gradient), alpha=deviation)
+
+
+def noise_seed(seed: int, step: int) -> int:
+    """A number of 63 bits of its own for each seed and step; neighbours have nothing to do with each other."""
+    return int.from_bytes(hashlib.sha256(f"gradient noise {seed} {step}".encode()).digest()[:8]) >> 1
+
+
+Penalty = Annotated[float, Bounds(minimum=0.0)]
+"""A weight of 0 or more; 0 switches the term off."""
+Parameters = Iterable[Parameter]
+Optimizer = optim.Optimizer
+
+
+def adam(
+    parameters: Parameters,
+    *,
+    learning_rate: Positive = 1e-3,
+    beta1: Rate = 0.9,
+    beta2: Rate = 0.98,
+    eps: Positive = 1e-9,
+    weight_decay: Penalty = 0.0,
+) -> Optimizer:
+    """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3.
+
+    Settings:
+        learning_rate: the step size before the schedule's factor
+        beta1: decay of the mean of the gradients
+        beta2: decay of the mean of their squares
+        eps: added to the denominator
+        weight_decay: L2 penalty added to the gradient
+    """
+    every = list(parameters)
+    return optim.Adam(
+        every, lr=learning_rate, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=use_fused(every)
+    )
+
+
+def adamw(
+    parameters: Parameters,
+    *,
+    learning_rate: Positive = 1e-3,
+    beta1: Rate = 0.9,
+    beta2: Rate = 0.98,
+    eps: Positive = 1e-9,
+    weight_decay: Penalty = 0.01,
+) -> Optimizer:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+
+    Settings:
+        learning_rate: the step size before the schedule's factor
+        beta1: decay of the mean of the gradients
+        beta2: decay of the mean of their squares
+        eps: added to the denominator
+        weight_decay: share of each weight taken away per unit of learning rate
+    """
+    every = list(parameters)
+    return optim.AdamW(
+        every, lr=learning_rate, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=use_fused(every)
+    )
+
+
+def sgd(
+    parameters: Parameters,
+    *,
+    learning_rate: Positive = 0.1,
+    momentum: Rate = 0.0,
+    weight_decay: Penalty = 0.0,
+) -> Optimizer:
+    """Stochastic gradient descent.
+
+    Settings:
+        learning_rate: the step size before the schedule's factor
+        momentum: share of the last step that is kept
+        weight_decay: L2 penalty added to the gradient
+    """
+    return optim.SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
+
+
+def rmsprop(
+    parameters: Parameters,
+    *,
+    learning_rate: Positive = 1e-3,
+    decay: Rate = 0.99,
+    momentum: Rate = 0.0,
+    eps: Positive = 1e-8,
+    centered: bool = False,
+    weight_decay: Penalty = 0.0,
+) -> Optimizer:
+    """RMSProp; with `centered` and momentum the form of Graves 2013, equations 38 to 45.
+
+    Settings:
+        learning_rate: the step size before the schedule's factor
+        decay: decay of the mean of the squared gradients
+        momentum: share of the last step that is kept
+        eps: added to the denominator
+        centered: divide by the gradients' deviation in place of their size
+        weight_decay: L2 penalty added to the gradient
+    """
+    return optim.RMSprop(
+        parameters,
+        lr=learning_rate,
+        alpha=decay,
+        momentum=momentum,
+        eps=eps,
+        centered=centered,
+        weight_decay=weight_decay,
+    )
+
+
+def adadelta(
+    parameters: Parameters,
+    *,
+    learning_rate: Positive = 1.0,
+    decay: Rate = 0.95,
+    eps: Positive = 1e-6,
+    weight_decay: Penalty = 0.0,
+) -> Optimizer:
+    """Adadelta (Zeiler 2012), with the constants of Bahdanau et al. 2015.
+
+    Settings:
+        learning_rate: factor of the step that the rule finds by itself
+        decay: decay of the two running means
+        eps: added under both roots
+        weight_decay: L2 penalty added to the gradient
+    """
+    return optim.Adadelta(parameters, lr=learning_rate, rho=decay, eps=eps, weight_decay=weight_decay)
+
+
+def adagrad(
+    parameters: Parameters,
+    *,
+    learning_rate: Positive = 0.01,
+    initial: Penalty = 0.0,
+    eps: Positive = 1e-10,
+    weight_decay: Penalty = 0.0,
+) -> Optimizer:
+    """Adagrad (Duchi et al. 2011).
+
+    Settings:
+        learning_rate: the step size before the schedule's factor
+        initial: what the sum of squared gradients starts from
+        eps: added to the denominator
+        weight_decay: L2 penalty added to the gradient
+    """
+    return optim.Adagrad(
+        parameters, lr=learning_rate, initial_accumulator_value=initial, eps=eps, weight_decay=weight_decay
+    )
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "adam": adam,
+    "adamw": adamw,
+    "sgd": sgd,
+    "rmsprop": rmsprop,
+    "adadelta": adadelta,
+    "adagrad": adagrad,
+}
+
+
+def use_fused(parameters: Sequence[Parameter]) -> bool | None:
+    """Whether to take the fused step: on a CPU it costs a third; elsewhere torch chooses, and clips under 16 bits."""
+    return all(parameter.device.type == "cpu" for parameter in parameters) or None
