@@ -15,7 +15,7 @@
     small.recipe().plan()
 
 Only what is given is written. A name that Python keeps for itself has a `_` behind it: `from_`, `as_`. `Var("width")`
-is `${width}`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
+is `$width`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
 of a file. Generated from the schema by `seqcomposer schema --write`; do not edit.
 """
 
@@ -79,7 +79,7 @@ class Recipe(RecipeObjectRoot):
     description: What it is for, in a sentence.
     extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
         is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the store.
-    vars: Values with names; `${name}` stands for one anywhere in the recipe.
+    vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
     data: What is trained on.
     model: What is trained.
     training: How it is trained.

@@ -1,4 +1,7 @@
-"""`vars` and `${name}`: values said once. A text that is nothing but `${name}` becomes the value, with its type."""
+"""Variable interpolation: `vars`, `$name` as a whole value and `${name}` inside a text.
+
+A whole value, `$name` or `${name}`, becomes the variable's value with its type. `$$name` is the text `$name`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
+from composer.recipe.json_schema import scalar_text
 from composer.recipe.node import Node, fault_at
 from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES
 
@@ -15,154 +19,155 @@ MAX_TEXT = 4096  # characters that variables may make of one text
 
 Steps = tuple[str | int, ...]
 
-_VARIABLE = re.compile(r"\$\{([^{}]*)\}?")
+_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+_BRACED = re.compile(r"\$\{([^{}]*)\}?")
+_BARE = re.compile(rf"\$({_NAME})")
+_ESCAPED = re.compile(rf"\$(\$+{_NAME})")
 
 
 def substitute(root: Node) -> Node:
-    """The recipe with every `${name}` replaced. Raises RecipeError with all unknown variables and cycles."""
+    """Return the recipe with every `$name` and `${name}` replaced.
+
+    Raises:
+        RecipeError: With all unknown variables and cycles.
+    """
     variables = _Variables(recipe_variables(root))
     value = {key: node if key == "vars" else variables.replace(node, (key,)) for key, node in root.value.items()}
-    variables.check_unused()
+    for name in variables.nodes:  # the unused ones too, so that their faults are reported
+        variables.value(name)
     if variables.faults:
         raise RecipeError(variables.faults)
     return replace(root, value=value)
 
 
+def escape(data: Any) -> Any:
+    """Return plain data in which every text that would be read as `$name` is written `$$name`."""
+    if isinstance(data, dict):
+        return {key: escape(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [escape(value) for value in data]
+    is_variable = isinstance(data, str) and (_BARE.fullmatch(data) or _ESCAPED.fullmatch(data))
+    return f"${data}" if is_variable else data
+
+
 def recipe_variables(root: Node) -> dict[str, Node]:
-    """What stands under `vars`."""
+    """Return the nodes under `vars` by name."""
     node = root.value.get("vars")
     return node.value if node is not None and isinstance(node.value, dict) else {}
 
 
 def variables_hint(names: Iterable[str]) -> str:
-    """What can be written instead of an unknown variable."""
-    listed = ", ".join(f"`{name}`" for name in names)
-    return f"the variables are {listed}" if listed else "give it a value under `vars`"
+    """Return the fix for an unknown variable."""
+    names = ", ".join(f"`{name}`" for name in names)
+    return f"the variables are {names}" if names else "give it a value under `vars`"
 
 
 class _Variables:
-    """The values of the variables, each worked out once."""
+    """The variables of a recipe, each evaluated once."""
 
     def __init__(self, nodes: dict[str, Node]) -> None:
         self.nodes = nodes
         self.values: dict[str, Any] = {}
-        self.open: list[str] = []
+        self.evaluating: list[str] = []
         self.faults: list[Fault] = []
-        self.made = 0
+        self.num_values = 0
 
     def replace(self, node: Node, path: Steps) -> Node:
+        """Return a node with the variables in it replaced by their values."""
         if isinstance(node.value, dict):
             return replace(node, value={k: self.replace(v, (*path, k)) for k, v in node.value.items()})
         if isinstance(node.value, list):
             return replace(node, value=[self.replace(v, (*path, i)) for i, v in enumerate(node.value)])
-        if not isinstance(node.value, str) or "${" not in node.value:
+        if not _has_variable(node.value):
             return node
-        return self._placed(self._text(node, path), node)
+        value = self._interpolate(node, path)
+        if not isinstance(value, list):
+            return replace(node, value=value, text=scalar_text(value), quoted=isinstance(value, str))
+        self._count(len(value), node)
+        items = [Node(item, node.mark, text=scalar_text(item)) for item in value]
+        return replace(node, value=items, text="", quoted=False)
 
-    def _placed(self, value: Any, node: Node) -> Node:
-        if isinstance(value, list):
-            self._count(len(value), node)
-            items = [Node(item, node.mark, text=_to_text(item)) for item in value]
-            return replace(node, value=items, text="", quoted=False)
-        return replace(node, value=value, text=_to_text(value), quoted=isinstance(value, str))
+    def value(self, name: str) -> Any:
+        """Return the value of a variable; its own variables are evaluated first."""
+        if name not in self.values:
+            self.evaluating.append(name)
+            self.values[name] = self._evaluate(self.nodes[name], ("vars", name))
+            self.evaluating.pop()
+        return self.values[name]
 
     def _count(self, number: int, node: Node) -> None:
-        self.made += number
-        if self.made > MAX_VALUES:
+        # a short recipe must not grow without bound: 1000 uses of a list of 1000
+        self.num_values += number
+        if self.num_values > MAX_VALUES:
             message = f"variables make more than {MAX_VALUES} values"
             raise RecipeError([*self.faults, fault_at(node.mark, "size", "", message, "use shorter lists")])
 
-    def _text(self, node: Node, path: Steps) -> Any:
-        """What a text with variables stands for: the value itself where it is nothing but one variable."""
-        whole = _VARIABLE.fullmatch(node.value)
-        if whole is not None:
-            return self._lookup(whole, node, path)
-        text = _VARIABLE.sub(lambda found: self._inside(self._lookup(found, node, path), found, node, path), node.value)
+    def _interpolate(self, node: Node, path: Steps) -> Any:
+        """Return what a text with variables stands for: the value itself if the text is one variable alone."""
+        escaped = _ESCAPED.fullmatch(node.value)
+        if escaped is not None:
+            return escaped.group(1)
+        alone = _BARE.fullmatch(node.value) or _BRACED.fullmatch(node.value)
+        if alone is not None:
+            return self._lookup(alone, node, path)
+        text = _BRACED.sub(lambda match: self._lookup_text(match, node, path), node.value)
         if len(text) > MAX_TEXT:
             message = f"variables make a text of {len(text)} characters"
             self._fault(node, None, "size", path, message, "use shorter texts")
             return ""
         return text
 
-    def _inside(self, value: Any, found: re.Match[str], node: Node, path: Steps) -> str:
+    def _lookup_text(self, match: re.Match[str], node: Node, path: Steps) -> str:
+        value = self._lookup(match, node, path)
         if value is None or isinstance(value, list):
-            what = "null" if value is None else "a list"
-            self._fault(
-                node,
-                found,
-                "variable",
-                path,
-                f"`{found.group(1)}` is {what} and cannot stand inside a text",
-                "use it alone",
-            )
+            kind = "null" if value is None else "a list"
+            message = f"`{match.group(1)}` is {kind} and cannot stand inside a text"
+            self._fault(node, match, "variable", path, message, f"write `${match.group(1)}` alone")
             return ""
-        return _to_text(value)
+        return scalar_text(value)
 
-    def _lookup(self, found: re.Match[str], node: Node, path: Steps) -> Any:
-        name = found.group(1)
-        if not found.group().endswith("}"):
-            self._fault(node, found, "variable", path, "this `${` is never closed", "write `${name}`")
-            return ""
-        if name not in self.nodes:
-            self._fault(
-                node,
-                found,
-                "variable",
-                path,
-                f"there is no variable `{name}`{did_you_mean(name, self.nodes)}",
-                variables_hint(self.nodes),
-            )
-            return ""
-        if name in self.open:
-            circle = " -> ".join((*self.open[self.open.index(name) :], name))
-            self._fault(node, found, "cycle", path, f"these variables need each other: {circle}", "give one a value")
-            return ""
-        if len(self.open) == MAX_DEPTH:
-            self._fault(node, found, "depth", path, f"more than {MAX_DEPTH} variables lead to each other", "use fewer")
-            return ""
-        return self._value(name)
+    def _lookup(self, match: re.Match[str], node: Node, path: Steps) -> Any:
+        name = match.group(1)
+        if match.group().startswith("${") and not match.group().endswith("}"):
+            self._fault(node, match, "variable", path, "this `${` is never closed", "write `${name}`")
+        elif name not in self.nodes:
+            message = f"there is no variable `{name}`{did_you_mean(name, self.nodes)}"
+            self._fault(node, match, "variable", path, message, variables_hint(self.nodes))
+        elif name in self.evaluating:
+            circle = " -> ".join((*self.evaluating[self.evaluating.index(name) :], name))
+            self._fault(node, match, "cycle", path, f"these variables need each other: {circle}", "give one a value")
+        elif len(self.evaluating) == MAX_DEPTH:
+            message = f"more than {MAX_DEPTH} variables lead to each other"
+            self._fault(node, match, "depth", path, message, "use fewer")
+        else:
+            return self.value(name)
+        return ""
 
-    def _value(self, name: str) -> Any:
-        if name not in self.values:
-            self.open.append(name)
-            self.values[name] = self._worked_out(self.nodes[name], ("vars", name))
-            self.open.pop()
-        return self.values[name]
-
-    def _worked_out(self, node: Node, path: Steps) -> Any:
+    def _evaluate(self, node: Node, path: Steps) -> Any:
         if isinstance(node.value, list):
-            items = [self._worked_out(item, (*path, i)) for i, item in enumerate(node.value)]
+            items = [self._evaluate(item, (*path, i)) for i, item in enumerate(node.value)]
             nested = [item for item, value in zip(node.value, items, strict=True) if isinstance(value, list)]
             for item in nested:
                 self._fault(item, None, "variable", path, "a list in `vars` holds single values", "use two variables")
             return [] if nested else items
         if isinstance(node.value, dict):
-            self._fault(
-                node,
-                None,
-                "variable",
-                path,
-                "a variable is a single value or a list of them, not a mapping",
-                "put stacks under `model.stacks`, and whole sections into a file that you extend",
-            )
+            message = "a variable is a single value or a list of them, not a mapping"
+            hint = "put stacks under `model.stacks`, and whole sections into a file that you extend"
+            self._fault(node, None, "variable", path, message, hint)
             return ""
-        return self._text(node, path) if isinstance(node.value, str) and "${" in node.value else node.value
+        return self._interpolate(node, path) if _has_variable(node.value) else node.value
 
-    def check_unused(self) -> None:
-        """Works out the variables that nothing uses too, so that their faults are told."""
-        for name in self.nodes:
-            self._value(name)
-
-    def _fault(self, node: Node, found: re.Match[str] | None, code: str, path: Steps, message: str, hint: str) -> None:
+    def _fault(self, node: Node, match: re.Match[str] | None, code: str, path: Steps, message: str, hint: str) -> None:
         mark = node.mark
-        if found is not None:
+        if match is not None:
             # a text over several lines, or with escapes, is pointed at as a whole
-            column = mark.text.find(found.group(), mark.column - 1)
-            mark = mark if column < 0 else mark._replace(column=column + 1, length=len(found.group()))
+            column = mark.text.find(match.group(), mark.column - 1)
+            mark = mark if column < 0 else mark._replace(column=column + 1, length=len(match.group()))
         self.faults.append(fault_at(mark, code, format_path(path), message, hint))
 
 
-def _to_text(value: Any) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _has_variable(value: object) -> bool:
+    """Return True for a text that is not what it looks like: `$name`, the escape `$$name`, or one with `${`."""
+    if not isinstance(value, str):
+        return False
+    return "${" in value or bool(_BARE.fullmatch(value) or _ESCAPED.fullmatch(value))

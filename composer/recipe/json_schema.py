@@ -14,7 +14,8 @@ VERSION = 1
 
 IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
 RECIPE_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-VARIABLE_TEXT = r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"
+VARIABLE_TEXT = r"^\$([A-Za-z_][A-Za-z0-9_-]*|\{[A-Za-z_][A-Za-z0-9_-]*\})$"
+"""A value that is a variable: `$name`, or `${name}`."""
 VARIABLE = {"$ref": "#/$defs/variable"}
 BLOCK = {"$ref": "#/$defs/block"}
 

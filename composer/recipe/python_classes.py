@@ -50,7 +50,7 @@ HEAD = '''\
     small.recipe().plan()
 
 Only what is given is written. A name that Python keeps for itself has a `_` behind it: `from_`, `as_`. `Var("width")`
-is `${width}`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
+is `$width`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
 of a file. Generated from the schema by `seqcomposer schema --write`; do not edit.
 """
 

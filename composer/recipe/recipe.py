@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
 from composer.recipe.inheritance import extend, extend_node
-from composer.recipe.interpolation import substitute
+from composer.recipe.interpolation import escape, substitute
 from composer.recipe.overrides import apply_overrides
 
 Steps = tuple[str | int, ...]
@@ -76,7 +76,7 @@ def default_name(file: Path) -> str:
 class Recipe:
     """A recipe.
 
-    `written` is the recipe as it was written, without `extends`, `vars` and `${...}`; `frozen` its canonical form, in
+    `written` is the recipe as it was written, without `extends`, `vars` and `$name`; `frozen` its canonical form, in
     which every default stands and every block is a single-key mapping with all its settings.
     """
 
@@ -147,7 +147,7 @@ class Recipe:
 
     def dump(self) -> str:
         """The recipe as YAML: resolved, and runnable as it is."""
-        return dump(self.written)
+        return dump(escape(self.written))
 
     def fault(self, code: str, path: Steps, message: str, hint: str = "") -> Fault:
         """A fault at a path of `frozen`, with the place and the path at which it was written.

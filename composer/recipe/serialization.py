@@ -53,14 +53,21 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True)
 class Var:
-    """`${name}`: a value of the recipe's `vars`. It can stand wherever a value can."""
+    """A value of the recipe's `vars`, `$name`. It can stand wherever a value can; in an f-string it is `${name}`.
+
+    `braced` is True for one that was read as `${name}`, which is written like this again.
+    """
 
     name: str
+    braced: bool = dataclasses.field(default=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return f"Var({self.name!r})"
+        return f"Var({self.name!r}{', braced=True' if self.braced else ''})"
 
     def __str__(self) -> str:
+        return f"{self}" if self.braced else f"${self.name}"
+
+    def __format__(self, _: str) -> str:
         return f"${{{self.name}}}"
 
 
@@ -321,7 +328,7 @@ def _choices(kinds: Sequence[Any]) -> dict[str, Any]:
 
 def _from_text(text: str, kinds: Sequence[Any]) -> Any:
     if _VARIABLE_NAME.fullmatch(text):
-        return Var(text[2:-1])
+        return Var(text.strip("${}"), braced=text.startswith("${"))
     chosen = _choices(kinds).get(text)
     if chosen is not None and not _required(chosen):
         return chosen()

@@ -59,12 +59,20 @@ def syntax_fault(error: Any, text: str, places: SourceLines, opened: Any) -> Fau
     if variable:
         mark = places.mark(at)
         mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
-        message = f"`{variable.group()}` must stand in quotes inside [...] and {{...}}"
-        return fault_at(mark, "syntax", "", message, f'write "{variable.group()}"')
+        message = f"`{variable.group()}` cannot stand inside [...] and {{...}}"
+        return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
     if not text[index:].strip(" \t\r\n'\"") and (error.context_mark or opened is not None):
         return _never_closed(error.context_mark, text, places, opened)
     message, hint = _in_plain_words("tab character" if text[index : index + 1] == "\t" else problem)
     return fault_at(places.mark(at)._replace(length=1), "syntax", "", message, hint)
+
+
+def _variable_hint(variable: re.Match[str], text: str) -> str:
+    name = variable.group().strip("${}") or "name"
+    # `{source: ${dir}/train.en}` is a text with a variable in it, and only quotes help
+    around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
+    is_alone = not around.strip(" \t\r\n,:[]{}\"'")
+    return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
 
 
 def _in_plain_words(problem: str) -> tuple[str, str]:

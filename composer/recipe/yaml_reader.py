@@ -26,7 +26,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
 MAX_FAULTS = 100
-ONCE = "say a value once under `vars` and write `${name}`; say a stack once under `model.stacks`, and `use` it"
+ONCE = "say a value once under `vars` and write `$name`; say a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile(r"\r\n|\r|\n")
@@ -314,7 +314,7 @@ class _Builder:
                 node.mark._replace(length=1),
                 "syntax",
                 "a key is a word, not a list or a mapping",
-                'put quotes around it if it is text: "${name}"',
+                "put quotes around it if it is text",
             )
             return _Key(None, node.mark)
         if node.text == "<<" and not node.quoted:

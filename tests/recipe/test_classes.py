@@ -156,7 +156,7 @@ def test_nothing_in_the_recipes_but_blocks_of_plug_ins_stays_plain() -> None:
         (CrossAttention(from_="encoder"), {"cross_attention": {"from": "encoder"}}),
         (Residual([Norm()]), {"residual": ["norm"]}),
         (Residual(["norm", {"shift": {"past": 0.2}}]), {"residual": ["norm", {"shift": {"past": 0.2}}]}),
-        (Repeat(times=Var("n"), stack=[Norm("rms")]), {"repeat": {"times": "${n}", "stack": [{"norm": "rms"}]}}),
+        (Repeat(times=Var("n"), stack=[Norm("rms")]), {"repeat": {"times": "$n", "stack": [{"norm": "rms"}]}}),
         (Parallel({"a": [Norm()]}), {"parallel": {"branches": {"a": ["norm"]}}}),
         (Rnn(width=None), {"rnn": {"width": None}}),
         (Rnn(width=UNSET), "rnn"),
@@ -178,7 +178,7 @@ def test_what_was_given_is_written_as_it_was_given(block: RecipeObject, form: An
     assert to_data(parse(Recipe(vars={"x": 1}, model={"it": block}).yaml(), "t"))["model"]["it"] == form
 
 
-@pytest.mark.parametrize("text", ["copy", "{copy: {}}", "{copy: 5}", "{copy: {symbols: 5}}", '"${task}"'])
+@pytest.mark.parametrize("text", ["copy", "{copy: {}}", "{copy: 5}", "{copy: {symbols: 5}}", '"${task}"', "$task"])
 def test_all_forms_of_a_choice_are_read_and_kept(tmp_path: Path, text: str) -> None:
     file = tmp_path / "r.yaml"
     file.write_text(f"recipe: 1\ndata: {{generate: {text}}}\n", encoding="utf-8")
@@ -186,6 +186,12 @@ def test_all_forms_of_a_choice_are_read_and_kept(tmp_path: Path, text: str) -> N
     assert found.plain() == to_data(read(file, "r"))
     assert isinstance(found.data, Data)
     assert isinstance(found.data.generate, (CopyTask, Var))
+
+
+def test_a_variable_is_a_value_alone_or_part_of_a_text() -> None:
+    assert (str(Var("w")), f"{Var('w')}/train.en", repr(Var("w"))) == ("$w", "${w}/train.en", "Var('w')")
+    one = decoder(Norm(), name=f"{Var('n')}-{Var('w')}", vars={"n": "x", "w": 8}).recipe()
+    assert one.name == "x-8"
 
 
 def test_the_version_is_written_unless_a_file_has_none(tmp_path: Path) -> None:

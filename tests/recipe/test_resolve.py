@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.recipe.recipe import load
+from composer.recipe.recipe import load, load_text
 from tests.small_recipes import SMALL, loaded, places, refused
 
 BASE = """recipe: 1
@@ -312,6 +312,84 @@ def test_an_unknown_variable_is_guessed(tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "${widht}"))
     assert "did you mean `width`" in fault.message
     assert (fault.line, fault.column, fault.length, fault.path) == (5, 10, 8, "model.width")
+
+
+def test_a_whole_value_that_is_a_variable_needs_no_quotes(tmp_path: Path) -> None:
+    text = """recipe: 1
+vars: {w: 64, half: $w, yes: true, list: [source, $t], t: target, rate: 1e-1, b-2: norm, _h: 4}
+data: {generate: copy, lowercase: $yes}
+model:
+  width: $half
+  dropout: "$rate"
+  output: {tie: $list}
+  encoder: [$b-2, {self_attention: {heads: $_h}}]
+  decoder: [norm]
+"""
+    model = loaded(tmp_path, text).written["model"]
+    assert (model["width"], model["dropout"], model["output"]) == (64, 0.1, {"tie": ["source", "target"]})
+    assert model["encoder"] == ["norm", {"self_attention": {"heads": 4}}]
+    assert loaded(tmp_path, text).dataset["lowercase"] is True
+    assert loaded(tmp_path, text, ["model.width=$_h"]).model["width"] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("$5", "$5"),
+        ("$", "$"),
+        ("$w.", "$w."),
+        ("a $w", "a $w"),
+        ("$w $w", "$w $w"),
+        ("$$w", "$w"),
+        ("$$$w", "$$w"),
+        ("$$5", "$$5"),
+        ("$$w$", "$$w$"),
+        ("$$w ${w}", "$$w 64"),
+        ("$${w}", "$64"),
+    ],
+)
+def test_a_text_with_a_dollar_sign_stays_a_text(tmp_path: Path, text: str, value: str) -> None:
+    recipe = loaded(tmp_path, WRITTEN + f"description: {text}\n")
+    assert recipe.written["description"] == value
+    again = load_text(recipe.dump())
+    assert again.written["description"] == value, "what is dumped reads back as the same recipe"
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "expected"),
+    [
+        ("$b", "{a: 1}", "1:7:variable"),
+        ("$a", "{a: $a}", "2:11:cycle"),
+        ("x", "{a: $zz}", "2:11:variable"),
+        ("x", "{a: [$b], b: [2]}", "2:12:variable"),
+    ],
+)
+def test_a_bad_variable_without_braces(tmp_path: Path, name: str, variables: str, expected: str) -> None:
+    assert places(refused(tmp_path, f"name: {name}\nvars: {variables}\n{SMALL}")) == [expected]
+
+
+def test_an_unknown_variable_without_braces_is_guessed(tmp_path: Path) -> None:
+    (fault,) = refused(tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "$widht"))
+    assert "did you mean `width`" in fault.message
+    assert (fault.line, fault.column, fault.length, fault.path) == (5, 10, 6, "model.width")
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("{heads: ${heads}}", "write `$heads`"),
+        ("{heads: ${heads} }", "write `$heads`"),
+        ("{heads: ${heads}, window: 3}", "write `$heads`"),
+        ("{heads: ${heads", "write `$heads`"),
+        ("{heads: ${heads}x}", 'put quotes around the whole text: "...${heads}..."'),
+        ("{heads: x${heads}}", 'put quotes around the whole text: "...${heads}..."'),
+    ],
+)
+def test_braces_inside_braces_are_answered_with_the_form_without_them(tmp_path: Path, value: str, hint: str) -> None:
+    text = SMALL.replace("decoder: [norm]", f"decoder: [{{self_attention: {value}}}]")
+    (fault,) = refused(tmp_path, text)
+    assert (fault.code, fault.hint) == ("syntax", hint)
+    assert fault.excerpt[fault.column - 1 :].startswith("${heads")
 
 
 def test_variable_bombs_do_not_go_off(tmp_path: Path) -> None:

@@ -46,11 +46,22 @@ def test_every_key_is_described(generated: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_recipe_passes_as_it_stands_in_its_file(generated: dict[str, Any], file: Path) -> None:
-    """As an editor sees it, with `extends` and `${...}`."""
+    """As an editor sees it, with `extends`, `$name` and `${name}`."""
     data = to_data(read(file, str(file)))
     if "fragments" in file.parts:
         data["extends"] = "what it is a part of"
     assert [error.message for error in Draft202012Validator(generated).iter_errors(data)] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "is_valid"),
+    [("$w", True), ("${w}", True), ("$w-2", True), ("$5", False), ("$", False), ("${w", False), ("$w}", False)],
+)
+def test_an_editor_accepts_a_variable_with_and_without_braces(
+    generated: dict[str, Any], value: str, is_valid: bool
+) -> None:
+    recipe = {"recipe": 1, "data": {"generate": "copy"}, "model": {"width": value, "decoder": ["norm"]}}
+    assert Draft202012Validator(generated).is_valid(recipe) is is_valid
 
 
 @pytest.mark.parametrize(
