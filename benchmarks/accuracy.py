@@ -100,7 +100,7 @@ def words_of(task: str, settings: Mapping[str, Any], length: int) -> int:
 
 
 def share_of(told: Mapping[str, Any], cut: str = "") -> Share:
-    return Share(told["lines"], told["exact_match"], told["in_place"], cut, told.get("bits"))
+    return Share(told["lines"], told["exact_match"], told["positional_accuracy"], cut, told.get("bits"))
 
 
 def asked(folder: RunDir, task: str, lengths: Iterable[int], lines: int) -> dict[int, Share]:
@@ -128,7 +128,7 @@ def measured(run: Path, task: str, length: int, lines: int) -> Share:
     print(f"{named(run)}: {lines} lines of length {length}", file=sys.stderr)
     place = f"data.generate.{task}"
     scores = evaluate(run, overrides=[f"{place}.test_lengths=[{length}]", f"{place}.test={lines}"])
-    return share_of(scores["test/accuracy_by_length"][0], scores.get("test/answers_cut", ""))
+    return share_of(scores["test/accuracy_by_length"][0], scores.get("test/truncated", ""))
 
 
 # ------------------------------------------------------------------------------------------- tables

@@ -155,12 +155,12 @@ def measured(run: Path, record: dict[str, Any], found: Translated | None, data: 
 def perplexity(run: Path, data: Path | None) -> float:
     """On the test set, a token, each given the true tokens before it."""
     from composer.data.load import load_data
-    from composer.evaluation.evaluate import token_scores
+    from composer.evaluation.evaluate import teacher_forced
     from composer.inference.run import open_run
 
     opened = open_run(run)
     encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).split("test")
-    return token_scores(opened.model, encoded)["perplexity"]
+    return teacher_forced(opened.model, encoded)[0]["perplexity"]
 
 
 def row(name: str, published: Published | None, ours: Sequence[str]) -> str:

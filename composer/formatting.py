@@ -23,3 +23,8 @@ def format_bytes(number: int) -> str:
             break
         size /= 1024
     return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
+
+
+def significant(value: float, digits: int) -> str:
+    """Write a number with so many significant digits, and without an exponent: 0.1900, 1.300, 24310."""
+    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")

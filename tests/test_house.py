@@ -54,7 +54,7 @@ UPWARDS = {
 DOORS = {
     "yaml": "recipe",
     "jsonschema": "recipe",
-    "sacrebleu": "evaluation recipe",
+    "sacrebleu": "recipe",
     "tokenizers": "data exporters",
     "datasets": "data",
     "num2words": "data",

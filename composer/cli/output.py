@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from composer.errors import RunError, did_you_mean
-from composer.evaluation.metrics import MEANINGS
 from composer.formatting import format_bytes, si
 from composer.recipe import schema
 from composer.recipe.json_schema import describe, scalar_text
+from composer.recipe.metrics import metric_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,8 +72,8 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
     figures.add_column("meaning")
     for name, value in scores.items():
         if isinstance(value, float):
-            meaning = MEANINGS.get(name.rpartition("/")[2], "")
-            figures.add_row(name, f"{value:.4g}" if value < 1 else f"{value:.2f}", meaning)
+            metric = metric_of(name)
+            figures.add_row(name, metric.format(value) if metric else f"{value:.4g}", metric.meaning if metric else "")
     console = _console()
     console.print(figures)
     for name, value in scores.items():
@@ -90,7 +90,7 @@ LENGTH_COLUMNS = {
     "lines": ("lines", "{:,}"),
     "bleu": ("BLEU", "{:.2f}"),
     "exact_match": ("exact match", "{:.1%}"),
-    "in_place": ("words in place", "{:.1%}"),
+    "positional_accuracy": ("positional accuracy", "{:.1%}"),
     "bits": ("bits per sequence", "{:.4g}"),
 }
 """Columns of tables by length: title and format of each."""
@@ -115,7 +115,7 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
     names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
     table = _table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
     for seed in runs.seeds:
-        scores = [_score(seed.scores.get(name)) for name in names]
+        scores = [_score(name, seed.scores.get(name)) for name in names]
         table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
     console = _console()
     console.print(table)
@@ -126,8 +126,9 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
     console.print(f"All scores are in {folder / 'seeds.json'}.", markup=False)
 
 
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}" if abs(value) < 1 else f"{value:.2f}"
+def _score(name: str, value: float | None) -> str:
+    metric = metric_of(name)
+    return "-" if value is None else metric.format(value) if metric else f"{value:.4g}"
 
 
 # ------------------------------------------------------------------------------------------- blocks

@@ -1,8 +1,7 @@
-"""`evaluate`: how good a run is on a part of its data."""
+"""Evaluate a run on a split: teacher-forced scores, decoded scores, and both by source length."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,18 @@ from composer.data.encoding import Encoded
 from composer.data.load import load_data
 from composer.data.sources import SPLITS, sources, splits
 from composer.errors import RunError
-from composer.evaluation.metrics import accuracy_by_length, by_length, signatures, text_scores
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, Translation, decoding_of, open_run, translations
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.output_heads import SigmoidOutput, bits_of
 from composer.model.vocabulary import PAD
+from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
 from composer.recipe.recipe import Recipe
 
 POSITIONS = 2048
 """Target positions whose logits are computed at once."""
+BUCKETS = (10, 20, 30, 40, 50)
+"""Largest source lengths of the buckets, in words; the last bucket is open."""
 
 
 def evaluate(
@@ -32,89 +33,139 @@ def evaluate(
     data: str | Path | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """All scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
+    """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
-    `test/bleu_by_source_length` is a list of `{words, lines, bleu}`; of generated data, `test/accuracy_by_length` is
-    one of `{tokens, lines, exact_match, in_place}`, each length of the source alone. Where an answer is of vectors of
-    bits, these have `bits` too, and `test/bits_per_sequence` is what an answer costs. `test/answers_cut` is a sentence,
-    there only if answers were cut at their maximum length. A model without encoders has no translations, so only loss,
-    perplexity and token accuracy. overrides: `decoding...=value`, and `data.generate...=value` or
-    `data.babi.tasks=[...]`, to ask the run about other data of its task. Raises RunError, RecipeError and DataError.
+    `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
+    list of `{tokens, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
+    `test/truncated` is a sentence, and only there if outputs were cut at their maximum length. A model without
+    encoders has no translations, so only loss, perplexity and token accuracy.
+
+    Args:
+        run: An open run, or the path of its folder.
+        split: train, val or test.
+        data: Folder of the data files; the one that the run was trained with by default.
+        overrides: `decoding...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`, to evaluate on other
+            data of the same task.
+
+    Raises:
+        RunError: If the run has no such split, or it is empty.
+        RecipeError: If an override is at fault.
+        DataError: If the data files are.
     """
-    opened = run if isinstance(run, Run) else open_run(run, overrides)
-    if split not in splits(opened.recipe):
-        raise absent(opened.recipe, split)
-    found = load_data(opened.recipe, opened.folders(data), opened.tokenizers, [split])
-    encoded = found.split(split)
+    run = run if isinstance(run, Run) else open_run(run, overrides)
+    if split not in splits(run.recipe):
+        raise missing_split(run.recipe, split)
+    loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
+    encoded = loaded.split(split)
     if not encoded:
-        raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(opened.folder.recipe))
-    scores: dict[str, Any] = token_scores(opened.model, encoded)
-    bits = bits_of_rows(opened.model, encoded)
-    scores |= {"bits_per_sequence": sum(bits) / len(bits)} if bits else {}
-    read = sources(opened.recipe)
-    if read:
-        texts = found.pairs[split].sides
-        scores |= translation_scores(opened, [list(texts[side]) for side in read], list(encoded.lines), bits)
-    return {f"{split}/{name}": value for name, value in scores.items()}
+        raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(run.folder.recipe))
+    scores, bits = teacher_forced(run.model, encoded)
+    results: dict[str, Any] = dict(scores)
+    if encoders := sources(run.recipe):
+        sides = loaded.pairs[split].sides
+        results |= _decoded_scores(run, [list(sides[side]) for side in encoders], list(encoded.lines), bits)
+    return {f"{split}/{name}": value for name, value in results.items()}
 
 
-def absent(recipe: Recipe, split: str) -> RunError:
-    """That a run's data has no such split."""
-    there = ", ".join(f"`{each}`" for each in splits(recipe))
-    hint = f"say one of {there} with `--split`" if split not in SPLITS else f"the recipe's data has only {there}"
+def missing_split(recipe: Recipe, split: str) -> RunError:
+    """Return the error for a split that a run's data does not have."""
+    names = ", ".join(f"`{name}`" for name in splits(recipe))
+    hint = f"say one of {names} with `--split`" if split not in SPLITS else f"the recipe's data has only {names}"
     return RunError.of(f"this run has no data called `{split}`", hint, str(recipe.file))
 
 
-def token_scores(model: EncoderDecoder, encoded: Encoded) -> dict[str, float]:
-    """Loss in nats per target token (eos counted), perplexity and token accuracy, given the true beginning."""
-    device = model.device
-    nats = right = tokens = 0.0
+def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, float], list[float]]:
+    """Return the scores that need no decoding, and the bits of each answer if answers are vectors of bits, else []."""
+    sums = {"loss": 0.0, "right": 0.0, "tokens": 0.0}
+    has_bits = isinstance(model.output, SigmoidOutput)
+    row_bits = [0.0] * len(encoded) if has_bits else []
     with evaluation_mode([model]):
         for batch in data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
-            read = {side: ids.to(device) for side, ids in batch["sources"].items()}
-            target = batch["target_out"].to(device)  # (B, T)
-            real = target != PAD
-            logits = model(read, batch["target_in"].to(device))[real].float()  # (N, V)
-            nats += float(F.cross_entropy(logits, target[real], reduction="sum"))
-            right += float((logits.argmax(-1) == target[real]).sum())
-            tokens += len(logits)
-    loss = nats / tokens
-    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "token_accuracy": right / tokens}
-
-
-def bits_of_rows(model: EncoderDecoder, encoded: Encoded) -> list[float]:
-    """What the vectors of each answer cost in bits, given the true beginning; nothing where none are written."""
-    if not isinstance(model.output, SigmoidOutput):
-        return []
-    found = [0.0] * len(encoded)
-    with evaluation_mode([model]):
-        for batch in data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
-            read = {side: ids.to(model.device) for side, ids in batch["sources"].items()}
+            source = {side: ids.to(model.device) for side, ids in batch["sources"].items()}
             target = batch["target_out"].to(model.device)  # (B, T)
-            bits = bits_of(model(read, batch["target_in"].to(model.device)), target)  # (B, T)
-            for row, each in zip(batch["rows"].tolist(), bits.sum(1).tolist(), strict=True):
-                found[row] = each
-    return found
+            all_logits = model(source, batch["target_in"].to(model.device))  # (B, T, V)
+            real = target != PAD
+            logits = all_logits[real].float()  # (N, V)
+            sums["loss"] += float(F.cross_entropy(logits, target[real], reduction="sum"))
+            sums["right"] += float((logits.argmax(-1) == target[real]).sum())
+            sums["tokens"] += len(logits)
+            if has_bits:
+                for row, cost in zip(batch["rows"].tolist(), bits_of(all_logits, target).sum(1).tolist(), strict=True):
+                    row_bits[row] = cost
+    return token_scores(sums | ({"bits": sum(row_bits), "rows": len(row_bits)} if has_bits else {})), row_bits
 
 
-def translation_scores(
-    run: Run, texts: Sequence[Sequence[str]], references: Sequence[str], bits: Sequence[float] = ()
+def _decoded_scores(
+    run: Run, texts: Sequence[Sequence[str]], references: Sequence[str], bits: Sequence[float]
 ) -> dict[str, Any]:
-    """The run's translations beside the references. texts: the lines that each encoder reads; bits: of the answers."""
+    """Decode as the recipe says and compare with the references. texts: each encoder's lines."""
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
     decoding = decoding_of(run.recipe)
-    found = [best for best, *_ in translations([run], lines, decoding)]
-    hypotheses = [best.text for best in found]
+    outputs = [best for best, *_ in translations([run], lines, decoding)]
+    hypotheses = [output.text for output in outputs]
     scores: dict[str, Any] = {**text_scores(hypotheses, references), **signatures()}
-    if not run.recipe.dataset.get("babi"):  # how long a question is says nothing of its story
-        scores["bleu_by_source_length"] = by_length(texts[0], hypotheses, references)
+    if not run.recipe.dataset.get("babi"):  # the length of a question says nothing about its story
+        scores["bleu_by_source_length"] = bleu_by_length(texts[0], hypotheses, references)
     if run.recipe.dataset.get("generate"):
         scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references, bits)
-    return scores | answers_cut(found, next(iter(decoding)))
+    return scores | _truncated(outputs, next(iter(decoding)))
 
 
-def answers_cut(found: Sequence[Translation], decoder: str) -> dict[str, str]:
-    """A sentence where answers were cut at their maximum length, else nothing."""
-    cut = sum(not each.ended for each in found)
+def _truncated(outputs: Sequence[Translation], decoder: str) -> dict[str, str]:
+    """Count the outputs that were cut at their maximum length, in a sentence; {} if there are none."""
+    cut = sum(not output.ended for output in outputs)
     limits = f"`decoding.{decoder}.max_length` and `max_ratio`"
-    return {"answers_cut": f"{cut:,} of {len(found):,} answers were cut at {limits}"} if cut else {}
+    return {"truncated": f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"} if cut else {}
+
+
+# ------------------------------------------------------------------------------------------- by source length
+
+
+def bleu_by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return BLEU by the number of words of the source, shortest first: `{words: "1-10", lines, bleu}`."""
+    buckets: dict[tuple[int, str], list[int]] = {}
+    for row, source in enumerate(sources):
+        buckets.setdefault(bucket(len(source.split())), []).append(row)
+    return [
+        {
+            "words": name,
+            "lines": len(rows),
+            "bleu": METRICS["bleu"].compare([hypotheses[row] for row in rows], [references[row] for row in rows]),
+        }
+        for (_, name), rows in sorted(buckets.items())
+    ]
+
+
+def bucket(words: int) -> tuple[int, str]:
+    """Return the shortest length and the name of a source's bucket: 0, 1-10, ..., 51+."""
+    if words == 0:
+        return 0, "0"
+    last = next((length for length in BUCKETS if words <= length), None)
+    first = BUCKETS[-1] + 1 if last is None else last - 9
+    return first, f"{first}+" if last is None else f"{first}-{last}"
+
+
+def accuracy_by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], bits: Sequence[float] = ()
+) -> list[dict[str, Any]]:
+    """Return accuracies at each source length, shortest first: `{tokens, lines, exact_match, positional_accuracy}`.
+
+    exact_match is the share of outputs equal to the reference, positional_accuracy the share of reference words that
+    the output has at the same position, both from 0 to 1. With bits (the cost of each reference in bits), their mean
+    is in `bits`.
+    """
+    lengths: dict[int, list[int]] = {}
+    for row, source in enumerate(sources):
+        lengths.setdefault(len(source.split()), []).append(row)
+    results = []
+    for tokens, rows in sorted(lengths.items()):
+        pairs = [(hypotheses[row].split(), references[row].split()) for row in rows]
+        exact = sum(hypothesis == reference for hypothesis, reference in pairs)
+        right = sum(word == other for pair in pairs for word, other in zip(*pair, strict=False))
+        words = sum(len(reference) for _, reference in pairs)
+        result = {"tokens": tokens, "lines": len(rows), "exact_match": exact / len(rows)}
+        result["positional_accuracy"] = right / max(words, 1)
+        results.append(result | ({"bits": sum(bits[row] for row in rows) / len(rows)} if bits else {}))
+    return results

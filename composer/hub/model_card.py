@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from composer.data.sources import sources
-from composer.evaluation.metrics import signatures
 from composer.hub.redact import last
+from composer.recipe.metrics import METRICS, signatures
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump
 from composer.run_dir import recorded_vocabularies, versions
@@ -21,19 +21,7 @@ LANGUAGES = re.compile(
     "|mr|ms|my|ne|nl|no|pa|pl|ps|pt|ro|ru|si|sk|sl|sq|sr|sv|sw|ta|te|th|tl|tr|uk|ur|uz|vi|xh|yo|zh|zu"
 )
 """Languages by the codes with which files and columns of corpora are called."""
-SCORES = {
-    "bleu": ("bleu", "BLEU"),
-    "chrf": ("chrf", "chrF"),
-    "exact_match": ("exact_match", "exact match"),
-    "token_accuracy": ("accuracy", "token accuracy"),
-    "perplexity": ("perplexity", "perplexity per token"),
-    "loss": ("loss", "loss, nats per token"),
-    "bits_per_sequence": ("bits_per_sequence", "bits per sequence"),
-}
-"""Our names of scores, the hub's, and how a reader calls them."""
 SPLITS = {"val": "validation", "test": "test"}
-SIGNED = {"bleu": "bleu_signature", "chrf": "chrf_signature"}
-UNITS = {"bleu": "0 to 100", "chrf": "0 to 100", "exact_match": "0 to 1", "token_accuracy": "0 to 1"}
 
 
 def card(recipe: Recipe, record: Mapping[str, Any], license: str = "") -> str:
@@ -57,7 +45,7 @@ def front_matter(recipe: Recipe, record: Mapping[str, Any], license: str) -> dic
         "pipeline_tag": pipeline(recipe, spoken),
         "tags": ["seqcomposer", "pytorch", *tags(recipe)],
         "datasets": [recipe.dataset["hub"]["id"]] if on_the_hub(recipe) else [],
-        "metrics": list(dict.fromkeys(SCORES[name][0] for _, name, _ in scores(record) if name in ("bleu", "chrf"))),
+        "metrics": list(dict.fromkeys(name for _, name, _ in scores(record) if METRICS[name].sacrebleu)),
         "model-index": model_index(recipe, record, spoken),
     }
     return {key: value for key, value in told.items() if value}
@@ -107,7 +95,7 @@ def scores(record: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     return [
         (split, name, float(told[f"{split}/{name}"]))
         for split in SPLITS
-        for name in SCORES
+        for name in METRICS
         if isinstance(told.get(f"{split}/{name}"), int | float) and math.isfinite(told[f"{split}/{name}"])
     ]
 
@@ -117,7 +105,7 @@ def model_index(recipe: Recipe, record: Mapping[str, Any], spoken: list[str]) ->
     told = scores(record)
     split = "test" if any(each == "test" for each, *_ in told) else "val"
     metrics = [
-        {"type": SCORES[name][0], "value": value, "name": f"{SCORES[name][1]} ({SPLITS[split]})"}
+        {"type": METRICS[name].hub or name, "value": value, "name": f"{METRICS[name].label} ({SPLITS[split]})"}
         for each, name, value in told
         if each == split
     ]
@@ -197,10 +185,10 @@ def results(recipe: Recipe, record: Mapping[str, Any]) -> str:
     if not told:
         return "## Results\n\nNothing was measured.\n"
     decoding = next(iter(recipe.decoding))
-    rows = [(SPLITS[split], SCORES[name][1], f"{value:.4g}", UNITS.get(name, "")) for split, name, value in told]
+    rows = [(SPLITS[split], METRICS[name].label, f"{value:.4g}", METRICS[name].unit) for split, name, value in told]
     kept = (record.get("kept") or {}).get("how")
     weights = f" The weights are those that were kept ({kept})." if kept else ""
-    signed = signature(record) if any(name in SIGNED for _, name, _ in told) else ""
+    signed = signature(record) if any(METRICS[name].sacrebleu for _, name, _ in told) else ""
     numbers = table(("part", "score", "value", "range"), rows)
     return f"## Results\n\nDecoded by `{decoding}`, as the recipe says.{weights}\n\n{numbers}{signed}"
 
@@ -211,7 +199,9 @@ def signature(record: Mapping[str, Any]) -> str:
     if not used or versions().get("sacrebleu") != used:
         return f"\nBLEU and chrF are sacreBLEU's{f' {used}' if used else ''}, with its defaults.\n"
     told = signatures()
-    lines = "\n".join(f"- {SCORES[name][1]}: `{told[key]}`" for name, key in SIGNED.items())
+    lines = "\n".join(
+        f"- {metric.label}: `{told[f'{name}_signature']}`" for name, metric in METRICS.items() if metric.sacrebleu
+    )
     return f"\nsacreBLEU's signatures:\n\n{lines}\n"
 
 

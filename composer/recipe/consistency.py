@@ -6,20 +6,15 @@ from collections.abc import Iterator
 
 from composer.errors import Fault, closest_match, did_you_mean, format_path
 from composer.recipe.json_schema import quote_all
+from composer.recipe.metrics import METRICS, metric_of
 from composer.recipe.node import Mark, Node, fault_at
 
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
 HUB_KEYS = ("id", "config", "train", "val", "test", "target")
 SPLITS = ("train", "val", "test")
 
-TRANSLATED = ("val/bleu", "val/chrf", "val/exact_match")
-"""What is measured on translations."""
 STORIES = ("question", "story")
 """What the stories of `data.babi` give the encoders."""
-BITS = "val/bits_per_sequence"
-"""What is measured on vectors of bits."""
-SHARES = ("val/exact_match", "val/token_accuracy")
-"""What is never more than 1."""
 
 
 def cross_checks(root: Node) -> list[Fault]:
@@ -120,18 +115,21 @@ def _stopping(root: Node) -> Iterator[Fault]:
         yield fault_at(metric.mark, "metric", path, f"`{metric.value}` is never measured: {never[0]}", never[1])
     goal = _child(stopping, "goal")
     watched = metric.value if metric is not None else "val/loss"
-    if goal is not None and watched in SHARES and goal.value > 1:
-        message = f"`{watched}` is a share, so it is never {goal.value:g}"
+    highest = METRICS[watched.removeprefix("val/")].highest
+    if goal is not None and highest is not None and goal.value > highest:
+        message = f"`{watched}` is never above {highest:g}, and the goal is {goal.value:g}"
         path = "training.early_stopping.goal"
-        yield fault_at(goal.mark, "value", path, message, "write a number up to 1, 0.99 for 99 in a hundred")
+        yield fault_at(goal.mark, "value", path, message, f"write a number up to {highest:g}")
 
 
-def unavailable_metric(root: Node, metric: str) -> tuple[str, str] | None:
-    """Why a recipe's model never measures what a validation may, and what to write; None where it does."""
-    if metric in TRANSLATED and not _sources(root):
+def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
+    """Return why a recipe's model never logs a metric such as `val/bleu`, and what to write; None if it does."""
+    metric = metric_of(key)
+    needs = metric.needs if metric else "tokens"
+    if needs == "translations" and not _sources(root):
         return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
     kind = _child(root, "model", "output", "kind")
-    if metric == BITS and (kind is None or kind.value != "sigmoid"):
+    if needs == "bits" and (kind is None or kind.value != "sigmoid"):
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
     return None
 

@@ -26,6 +26,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.json_schema import BLOCK, IDENTIFIER, RECIPE_NAME, VARIABLE, VARIABLE_TEXT, Schema
+from composer.recipe.metrics import METRICS
 
 PLUG_INS = "seqcomposer.blocks"
 TABLES = {
@@ -367,6 +368,7 @@ KINDS: dict[str, Schema] = {
             },
         ]
     ),
+    "metric": _any_of([{"enum": [f"val/{name}" for name in METRICS]}, VARIABLE]),
     "name": NAME,
     "names": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
     "memory": NAME,

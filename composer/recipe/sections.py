@@ -30,21 +30,12 @@ Optimizer = Annotated[Any, Kind("choice:optimizers")]
 Schedule = Annotated[Any, Kind("choice:schedules")]
 Initialization = Annotated[Any, Kind("choice:initializations")]
 Decoder = Annotated[Any, Kind("choice:decoders")]
+Metric = Annotated[str, Kind("metric")]
 Names = Annotated[Sequence[str], Kind("texts")]
 Open = Annotated[Any, Kind("any")]
 
 EMPTY: Any = ()
 """The default of a list or mapping: empty, and nobody can fill it."""
-
-Metric = Literal[
-    "val/loss",
-    "val/perplexity",
-    "val/token_accuracy",
-    "val/exact_match",
-    "val/bleu",
-    "val/chrf",
-    "val/bits_per_sequence",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 from composer.errors import Fault, did_you_mean
 from composer.recipe import schema as language
 from composer.recipe.consistency import unavailable_metric
+from composer.recipe.metrics import METRICS
 from composer.recipe.node import Node, fault_at
 from composer.recipe.recipe import first_setting
 from composer.sweeps.axes import COSTS, Axis, Sweep, in_order, needs
@@ -142,6 +143,4 @@ def _goal_node(written: Node, metric: str) -> Node:
 
 def metrics() -> list[str]:
     """Everything by which points can be ranked."""
-    logged = language.load()["$defs"]["training"]["properties"]["early_stopping"]["properties"]["metric"]
-    names = next(each["enum"] for each in logged.get("anyOf", [logged]) if "enum" in each)
-    return [*names, *(name.replace("val/", "test/") for name in names), *MEASURED]
+    return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *MEASURED]

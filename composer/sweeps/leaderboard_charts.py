@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from composer.sweeps.axis_effects import Contribution
 from composer.sweeps.leaderboard import EXACT, Board, Entry, loss
-from composer.sweeps.leaderboard_text import SHARES, average, brief, named, point_of, title
+from composer.sweeps.leaderboard_text import average, brief, is_share, named, point_of, title
 from composer.sweeps.search_space import Goal
 from composer.viz.charts import (
     BOTTOM,
@@ -180,7 +180,7 @@ def scale(
 
 def mark_of(metric: str, value: float) -> str:
     """A number at an axis."""
-    if metric.rpartition("/")[2] in SHARES:
+    if is_share(metric):
         return f"{100 * value:.3g}%"
     return brief(value) if metric in EXACT else number(value)
 

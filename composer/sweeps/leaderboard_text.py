@@ -10,13 +10,12 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from composer.formatting import significant
+from composer.recipe.metrics import metric_of
 from composer.sweeps.axis_effects import Choice, Contribution, telling
 from composer.sweeps.leaderboard import EXACT, Board, Entry, Measured
 from composer.viz.html import strip_control_characters
 
-SHARES = ("token_accuracy", "exact_match")
-PRECISE = ("loss", "perplexity", "bits_per_sequence")
-"""Metrics that are told by their leading digits."""
 UNITS = ("", "k", "M", "G", "T", "P")
 ALIKE = "≈"
 NO_VALUE = "-"
@@ -35,15 +34,10 @@ def title(metric: str) -> str:
 
 def amount(metric: str, value: float) -> str:
     """A metric's value as one reads it."""
-    name = metric.rpartition("/")[2]
     if metric in EXACT:
         return brief(value) if metric == "flops" else f"{value:,.0f}"
-    return f"{value:.1%}" if name in SHARES else digits(value, 4) if name in PRECISE else f"{value:.2f}"
-
-
-def digits(value: float, most: int) -> str:
-    """A number by its leading digits: 0.1900, 1.30, 2431; by all of them where it is larger."""
-    return f"{value:.0f}" if abs(value) >= 10**most else f"{value:#.{most}g}".rstrip(".")
+    known = metric_of(metric)
+    return known.format(value) if known else f"{value:.2f}"
 
 
 def brief(value: float) -> str:
@@ -64,7 +58,8 @@ def average(metric: str, found: Measured | None) -> str:
 
 def deviation(metric: str, spread: float) -> str:
     """A standard deviation, which is never known to more than two digits."""
-    return digits(spread, 2) if metric.rpartition("/")[2] in PRECISE else amount(metric, spread)
+    known = metric_of(metric)
+    return significant(spread, 2) if known and known.highest is None else amount(metric, spread)
 
 
 def difference(entry: Entry, best: Entry | None, metric: str) -> str:
@@ -75,9 +70,15 @@ def difference(entry: Entry, best: Entry | None, metric: str) -> str:
     return apart(metric, less) if less else "equal"
 
 
+def is_share(metric: str) -> bool:
+    """Return whether a metric runs from 0 to 1."""
+    known = metric_of(metric)
+    return known is not None and known.highest == 1
+
+
 def apart(metric: str, less: float) -> str:
     """A difference; of shares in points of a hundred, since a percentage of a percentage is something else."""
-    if metric.rpartition("/")[2] in SHARES:
+    if is_share(metric):
         return f"{100 * less:+.1f} points"
     return f"{'-' if less < 0 else '+'}{deviation(metric, abs(less))}"
 

@@ -12,8 +12,8 @@ from typing import Any
 from composer.data.load import load_data
 from composer.data.sources import sources, splits
 from composer.errors import RunError
-from composer.evaluation.metrics import paired_bootstrap
 from composer.inference.run import Run, open_run
+from composer.recipe.metrics import paired_bootstrap
 from composer.sweeps.leaderboard import Board, Entry, is_finished
 
 RESAMPLED = 1000

@@ -17,7 +17,7 @@ from torch import Tensor
 from composer.data.collate import EvalBatchSampler
 from composer.data.sampler import ResumableBatchSampler
 from composer.errors import RunError, RunFailed
-from composer.evaluation.metrics import as_maximised
+from composer.recipe.metrics import as_maximised
 from composer.training import rng_state
 from composer.training.checkpointing import CheckpointManager
 from composer.training.datamodule import Curriculum

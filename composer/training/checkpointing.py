@@ -21,7 +21,7 @@ from torch import Tensor
 
 from composer.atomic_io import atomic_open, atomic_write, sha256_of_file
 from composer.errors import RunError, RunFailed
-from composer.evaluation.metrics import as_maximised
+from composer.recipe.metrics import as_maximised
 
 PREFIX = "model."
 """What the module's own name puts before each of the model's weights."""

@@ -11,9 +11,8 @@ from typing import Any
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, Pairs, sources
 from composer.errors import one_line_error
-from composer.evaluation.evaluate import evaluate, token_scores
+from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced
 from composer.evaluation.hints import training_hints
-from composer.evaluation.metrics import by_length
 from composer.inference.run import Run, device_for
 from composer.model.builder import build
 from composer.model.weights import save_weights
@@ -21,7 +20,7 @@ from composer.run_dir import utc_now
 from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager, History
 from composer.training.metrics_logger import MetricsLogger
-from composer.training.progress import describe
+from composer.training.progress import format_scores
 from composer.training.reproduce import verdict
 from composer.training.setup import TrainingSetup
 from composer.training.wandb_logger import Sample
@@ -122,7 +121,7 @@ def validation_scores(session: TrainingSetup, run: Run) -> dict[str, float]:
     """The scores of these weights on the validation part, as they are measured in training."""
     if session.data.val is None:
         return {}
-    told = {f"val/{name}": value for name, value in token_scores(run.model, session.data.val).items()}
+    told = {f"val/{name}": value for name, value in teacher_forced(run.model, session.data.val)[0].items()}
     return told | judged(session, run)[0]
 
 
@@ -132,8 +131,8 @@ def test_scores(session: TrainingSetup, run: Run) -> dict[str, Any]:
         return {}
     session.display.say("measuring on the test part")
     measured = evaluate(run, "test")
-    if "test/answers_cut" in measured:
-        session.display.say(f"test: {measured['test/answers_cut']}")
+    if "test/truncated" in measured:
+        session.display.say(f"test: {measured['test/truncated']}")
     return measured
 
 
@@ -166,7 +165,7 @@ def validation_by_length(session: TrainingSetup, run: Run) -> list[dict[str, Any
     if not samples:
         return []
     texts, references, written = zip(*samples, strict=True)
-    return by_length(texts, written, references)
+    return bleu_by_length(texts, written, references)
 
 
 def print_summary(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
@@ -178,7 +177,7 @@ def print_summary(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -
     )
     say(f"weights: {describe_weights(record['kept'], session.course.keeper.metric)}")
     for split in ("val", "test"):
-        if scores := describe({name: value for name, value in record["scores"].items() if name.startswith(split)}):
+        if scores := format_scores({name: value for name, value in record["scores"].items() if name.startswith(split)}):
             say(f"{split}: {scores}")
     session.display.show(translated(session, run))
     if not session.recipe.dataset.get("generate"):

@@ -5,7 +5,6 @@ The training step never waits for the device: sums stay tensors until a row of m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +23,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder, StepInputs
 from composer.model.output_heads import SigmoidOutput, bits_of
 from composer.model.vocabulary import BOS, EOS, PAD
+from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress, add_gradient_noise
 from composer.training.sharding import full_state, is_sharded, shard
@@ -240,14 +240,8 @@ class DeviceSums:
 
 
 def validation_scores(sums: Mapping[str, float]) -> dict[str, float]:
-    """val/loss, val/perplexity and val/token_accuracy from the sums of a validation, and where it has bits, them."""
-    loss = sums["loss"] / sums["tokens"]
-    scores = {
-        "val/loss": loss,
-        "val/perplexity": math.exp(min(loss, 700.0)),
-        "val/token_accuracy": sums["right"] / sums["tokens"],
-    }
-    return scores | ({"val/bits_per_sequence": sums["bits"] / sums["rows"]} if "rows" in sums else {})
+    """Return the validation's scores from its sums: `val/loss` and the other metrics that need no decoding."""
+    return {f"val/{name}": value for name, value in token_scores(sums).items()}
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
-from composer.evaluation.metrics import as_maximised
+from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.training.metrics_logger import read_rows

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from composer.recipe.metrics import METRICS
 from composer.training.wandb_logger import Sample
 
 PLAIN_SECONDS = 15.0
@@ -106,11 +107,11 @@ class ProgressDisplay:
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """The scores of a validation, and a few translations where the last ones were shown a while ago."""
-        self.scores = describe({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
+        self.scores = format_scores({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
         before, self.loss = self.loss, row.get("val/loss", math.nan)
         change = self.loss - before
         told = f"  (loss {change:+.3f})" if math.isfinite(change) else ""
-        self.say(f"validation at step {row['step']:,}: {describe(row)}{told}")
+        self.say(f"validation at step {row['step']:,}: {format_scores(row)}{told}")
         now = time.monotonic()
         if now - self.sampled >= SAMPLE_SECONDS:
             self.sampled = now
@@ -150,20 +151,11 @@ class ProgressDisplay:
         return f"{format_duration(seconds)} left"
 
 
-def describe(row: Mapping[str, float]) -> str:
-    """The scores of a row as one reads them."""
-    forms = {
-        "bits_per_sequence": ".3g",
-        "loss": ".3f",
-        "perplexity": ".2f",
-        "token_accuracy": ".1%",
-        "exact_match": ".1%",
-        "bleu": ".1f",
-        "chrf": ".1f",
-    }
+def format_scores(row: Mapping[str, float]) -> str:
+    """Write the scores of a row on one line, each by the label and in the format of its metric."""
     scores = {key.partition("/")[2]: value for key, value in row.items() if key.startswith(("val/", "test/"))}
     return "  ".join(
-        f"{name.replace('_', ' ')} {scores[name]:{form}}" for name, form in forms.items() if name in scores
+        f"{metric.label} {metric.format(scores[name])}" for name, metric in METRICS.items() if name in scores
     )
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from composer.data.encoding import Encoded
 from composer.data.sources import Pairs
 from composer.data.tokenizer import Tokenizers
-from composer.evaluation.metrics import text_scores
 from composer.inference.decode import Row, decode_all, length_queries, positions
 from composer.inference.target_lengths import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.metrics import text_scores
 from composer.training.wandb_logger import Sample
 
 MAX_SENTENCES = 200

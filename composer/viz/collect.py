@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from composer.data.sources import TARGET, Pairs, check_files, open_pairs, sources, splits
 from composer.errors import DataError, RunError
-from composer.evaluation.evaluate import absent
-from composer.evaluation.metrics import accuracy_by_length, by_length
+from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
 from composer.inference.run import Run, decoding_of, open_run, open_untrained, translations
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -113,7 +112,7 @@ def split_of(recipe: Recipe, asked: str | None) -> str:
     """The part of the data that is translated, "" where there is none. Raises RunError where what is asked is not."""
     there = splits(recipe)
     if asked is not None and asked not in there:
-        raise absent(recipe, asked)
+        raise missing_split(recipe, asked)
     return asked or next((each for each in ("test", "val") if each in there), "")
 
 
@@ -156,7 +155,7 @@ def translated(
     samples = [Sample(*row) for row in zip(lines[:SHOWN], references[:SHOWN], written[:SHOWN], strict=True)]
     if not measures:
         return samples, known or []
-    measured = accuracy_by_length if run.recipe.dataset.get("generate") else by_length
+    measured = accuracy_by_length if run.recipe.dataset.get("generate") else bleu_by_length
     return samples, measured(texts[0], written, references)
 
 

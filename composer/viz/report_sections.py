@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from composer.data.sources import sources
 from composer.errors import RecipeError
 from composer.evaluation.hints import training_hints
-from composer.evaluation.metrics import MEANINGS
 from composer.recipe.cache import SHORT_HASH
+from composer.recipe.metrics import METRICS
 from composer.run_dir import recorded_vocabularies, utc_now
 from composer.training.wandb_logger import Sample
 from composer.viz.architecture.drawing import draw
@@ -36,30 +36,13 @@ class Chart(NamedTuple):
     high: float | None = None
 
 
-CHARTS = (
-    Chart("Loss", ("train/loss", "val/loss")),
-    Chart("Perplexity", ("val/perplexity",), logarithmic=True),
-    Chart("Bits per sequence", ("val/bits_per_sequence",), logarithmic=True),
-    Chart("BLEU and chrF", ("val/bleu", "val/chrf")),
-    Chart("Accuracy", ("val/token_accuracy", "val/exact_match"), high=1.0),
+OTHER_CHARTS = (
     Chart("Learning rate", ("train/learning_rate",)),
     Chart("Level of the curriculum", ("train/level",)),
     Chart("Training sequences with an error", ("train/sequence_error",), high=1.0),
 )
-SCORES = {
-    "loss": "loss",
-    "perplexity": "perplexity",
-    "token_accuracy": "token accuracy",
-    "exact_match": "exact match",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "bits_per_sequence": "bits per sequence",
-}
-"""The scores of the table, and what they are called."""
-SHARES = ("token_accuracy", "exact_match")
-PRECISE = ("loss", "perplexity", "bits_per_sequence")
-"""Scores that are told by their leading digits."""
-RIGHT = {"exact_match": "exact match", "in_place": "words in place"}
+"""Charts of what is logged beside the metrics."""
+RIGHT = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
 """What is told of every length of the source, and how it is called."""
 FOLLOWED = 3
 """Sentences whose translations in the course of training are shown."""
@@ -178,12 +161,12 @@ def scores_of(found: Findings) -> dict[str, float]:
 
 def scores(told: Mapping[str, float]) -> Markup:
     """Scores as a table, a column for each part of the data."""
-    splits = [split for split in ("val", "test") if any(f"{split}/{name}" in told for name in SCORES)]
+    splits = [split for split in ("val", "test") if any(f"{split}/{name}" in told for name in METRICS)]
     if not splits:
         return Markup("")
     rows = [
-        [called, *(score(name, told.get(f"{split}/{name}")) for split in splits), MEANINGS[name]]
-        for name, called in SCORES.items()
+        [metric.label, *(score(name, told.get(f"{split}/{name}")) for split in splits), metric.meaning]
+        for name, metric in METRICS.items()
         if any(f"{split}/{name}" in told for split in splits)
     ]
     heads = [{"val": "validation", "test": "test"}[split] for split in splits]
@@ -191,10 +174,8 @@ def scores(told: Mapping[str, float]) -> Markup:
 
 
 def score(name: str, value: float | None) -> str:
-    """A score as one reads it."""
-    if value is None:
-        return ""
-    return f"{value:.1%}" if name in SHARES else f"{value:.4g}" if name in PRECISE else f"{value:.2f}"
+    """Write a score in the format of its metric; a missing one as nothing."""
+    return "" if value is None else METRICS[name].format(value)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
@@ -211,10 +192,21 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
 # ------------------------------------------------------------------------------------------- curves and bars
 
 
+def charts() -> list[Chart]:
+    """Return the charts of learning curves: those of the metrics, then the others."""
+    found: dict[str, Chart] = {}
+    for name, metric in METRICS.items():
+        title = metric.chart or metric.label
+        names = (*(found[title].names if title in found else ()), *(["train/loss"] if name == "loss" else []))
+        high = 1.0 if metric.highest == 1 else None
+        found[title] = Chart(title, (*names, f"val/{name}"), metric.logarithmic, high)
+    return [*found.values(), *OTHER_CHARTS]
+
+
 def curves(rows: Sequence[Mapping[str, Any]]) -> Markup:
     """Every chart of which the run has logged something."""
     drawn = []
-    for chart in CHARTS:
+    for chart in charts():
         every = [Curve(name, points(rows, name, chart.logarithmic)) for name in chart.names]
         if found := [curve for curve in every if curve.points]:
             drawn.append(line_chart(chart.title, found, chart.logarithmic, high=chart.high))

@@ -9,19 +9,14 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from composer.recipe.metrics import METRICS
 from docs.hooks.corpus import RECIPES, Cost, Shown, results, shown
 from docs.hooks.pages import code, folded, page, short, table
 
 Run = Mapping[str, Any]
 Costs = Mapping[str, Cost]
-SCORES = {
-    "exact_match": ("exact match", 100, "%"),
-    "token_accuracy": ("token accuracy", 100, "%"),
-    "bleu": ("BLEU", 1, ""),
-    "chrf": ("chrF", 1, ""),
-    "perplexity": ("perplexity", 1, ""),
-    "bits_per_sequence": ("bits per sequence", 1, ""),
-}
+SHOWN = ("exact_match", "token_accuracy", "bleu", "chrf", "perplexity", "bits_per_sequence")
+"""The metrics of the tables, in this order; shares are shown in percent."""
 SPLITS = {"test": "the test data", "val": "the validation data"}
 ABOUT = """\
 Every recipe of the repository, checked, costed and trained by the same commands as your own. Parameters and FLOPs, of a
@@ -105,8 +100,8 @@ def scored(runs: Sequence[Run]) -> str:
     for run in runs:
         groups[tuple(others(run))].append(run)
     split = split_of(runs[0])
-    metrics = [name for name in SCORES if any(value(run, split, name) is not None for run in runs)]
-    head = ("otherwise than the recipe", "seeds", *(SCORES[name][0] for name in metrics), "steps", "minutes")
+    metrics = [name for name in SHOWN if any(value(run, split, name) is not None for run in runs)]
+    head = ("otherwise than the recipe", "seeds", *(METRICS[name].label for name in metrics), "steps", "minutes")
     rows = [row(differs, group, split, metrics) for differs, group in sorted(groups.items(), key=in_order)]
     seeds = "; the mean of several seeds, and in brackets the least and the most" if len(rows) < len(runs) else ""
     return page(
@@ -129,7 +124,7 @@ def row(differs: tuple[str, ...], group: Sequence[Run], split: str, metrics: Seq
     """Runs that differ in their seeds alone."""
     said = " ".join(f"`{each}`" for each in differs) or "nothing"
     seeds = str(group[0]["seed"]) if len(group) == 1 else f"{len(group)} seeds"
-    shown = [spread([value(run, split, name) for run in group], SCORES[name][2]) for name in metrics]
+    shown = [spread([value(run, split, name) for run in group], percent(name)) for name in metrics]
     return (said, seeds, *shown, spread([run["steps"] for run in group]), spread([run["minutes"] for run in group]))
 
 
@@ -138,7 +133,12 @@ def value(run: Run, split: str, name: str) -> float | None:
     found = run["scores"].get(f"{split}/{name}")
     if found is None or (name == "bleu" and found == 0.0):
         return None
-    return found * SCORES[name][1]
+    return found * (100 if percent(name) else 1)
+
+
+def percent(name: str) -> str:
+    """Return the unit of a metric: % for shares, which are shown in percent."""
+    return "%" if METRICS[name].highest == 1 else ""
 
 
 def spread(values: Sequence[float | None], unit: str = "") -> str:
@@ -222,7 +222,7 @@ def best_known(each: Shown) -> str:
     group = [run for run in nearest if others(run) == others(nearest[0])]
     split = split_of(group[0])
     name = next(name for name in order_of(each) if value(group[0], split, name) is not None)
-    unit = SCORES[name][2] or f" {SCORES[name][0]}"
+    unit = percent(name) or f" {METRICS[name].label}"
     only = " on validation data" if split == "val" else ""
     return f"{plain(mean([value(run, split, name) or 0.0 for run in group]))}{unit}{only}{'&nbsp;*' if least else ''}"
 

@@ -68,7 +68,7 @@ def change(run: Path, **changes: object) -> str:
 def test_the_lengths_of_a_runs_own_test_are_read(run: Path) -> None:
     kept = json.loads((run / "run.json").read_text())["by_length"]["test"]
     found = accuracy.row(run)
-    assert found.shares == {each["tokens"]: Share(3, each["exact_match"], each["in_place"]) for each in kept}
+    assert found.shares == {each["tokens"]: Share(3, each["exact_match"], each["positional_accuracy"]) for each in kept}
     assert found[1:6] == ("short", 1, "copy", 6, (4, 6))
     assert found.name == f"{run.parent.name}/seed-1"
 

@@ -12,17 +12,17 @@ import torch
 
 from composer.cli.output import print_evaluation
 from composer.errors import DataError, RunError
-from composer.evaluation.evaluate import evaluate
-from composer.evaluation.metrics import accuracy_by_length, bleu_by_length, bucket, text_scores
+from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference.run import open_run
 from composer.model.vocabulary import EOS
+from composer.recipe.metrics import text_scores
 from composer.recipe.recipe import load
 from composer.training.train import train
 from tests.inference.untrained import LANGUAGE, TWO, made
 
 KEYS = {"loss", "perplexity", "token_accuracy"}
 TEXTS = {"exact_match", "bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_by_source_length"}
-CUT = "test/answers_cut"
+CUT = "test/truncated"
 
 
 COPY = "{copy: {symbols: 5, min_length: 2, max_length: 6, test_lengths: [4, 7], train: 60, val: 9, test: 8}}"
@@ -103,9 +103,9 @@ def test_right_answers_have_full_scores() -> None:
 def test_accuracy_by_length() -> None:
     rows = [("a b", "x y", "x y"), ("a b", "x", "x y"), ("a b c", "y x z w", "x y z"), ("", "", "")]
     assert accuracy_by_length(*zip(*rows, strict=True)) == [
-        {"tokens": 0, "lines": 1, "exact_match": 1.0, "in_place": 0.0},
-        {"tokens": 2, "lines": 2, "exact_match": 0.5, "in_place": 0.75},
-        {"tokens": 3, "lines": 1, "exact_match": 0.0, "in_place": pytest.approx(1 / 3)},
+        {"tokens": 0, "lines": 1, "exact_match": 1.0, "positional_accuracy": 0.0},
+        {"tokens": 2, "lines": 2, "exact_match": 0.5, "positional_accuracy": 0.75},
+        {"tokens": 3, "lines": 1, "exact_match": 0.0, "positional_accuracy": pytest.approx(1 / 3)},
     ]
 
 
@@ -117,7 +117,9 @@ def test_a_run_is_asked_about_other_lengths_of_its_task(tmp_path: Path, capsys: 
     assert sum(row["exact_match"] for row in rows) / 2 == pytest.approx(found["test/exact_match"])
     other = evaluate(run, overrides=["data.generate.copy.test_lengths=[11]", "data.generate.copy.test=5"])
     assert [(row["tokens"], row["lines"]) for row in other["test/accuracy_by_length"]] == [(11, 5)]
-    print_evaluation(found | {"test/accuracy_by_length": [rows[0] | {"exact_match": 0.625, "in_place": 0.75}]})
+    print_evaluation(
+        found | {"test/accuracy_by_length": [rows[0] | {"exact_match": 0.625, "positional_accuracy": 0.75}]}
+    )
     assert ["4", "8", "62.5%", "75.0%"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     with pytest.raises(DataError, match="longer than the longest"):
         evaluate(run, overrides=["data.generate.copy.min_length=9"])
@@ -128,9 +130,9 @@ def test_answers_that_were_cut_are_told(gru: Path, capsys: pytest.CaptureFixture
     torch.nn.init.zeros_(run.model.output.bias)
     run.model.output.bias.data[EOS] = -1e4
     found = evaluate(run)
-    assert found[CUT] == "12 of 12 answers were cut at `decoding.greedy.max_length` and `max_ratio`"
+    assert found[CUT] == "12 of 12 outputs were cut at `decoding.greedy.max_length` and `max_ratio`"
     print_evaluation(found)
-    assert "12 of 12 answers were cut" in capsys.readouterr().out
+    assert "12 of 12 outputs were cut" in capsys.readouterr().out
     run.model.output.bias.data[EOS] = 1e4
     assert CUT not in evaluate(run)
 
@@ -151,7 +153,7 @@ def test_a_training_keeps_accuracy_by_length_and_tells_what_was_cut(
 
 def test_buckets_are_of_ten_words() -> None:
     buckets = {0: "0", 1: "1-10", 10: "1-10", 11: "11-20", 50: "41-50", 51: "51+", 300: "51+"}
-    assert {words: bucket(words) for words in buckets} == buckets
+    assert {words: bucket(words)[1] for words in buckets} == buckets
     sources = ["a " * words for words in (60, 3, 12, 4)]
-    found = {words: lines for words, lines, _ in bleu_by_length(sources, ["x y z w"] * 4, ["x y z w"] * 4)}
-    assert list(found.items()) == [("1-10", 2), ("11-20", 1), ("51+", 1)]
+    rows = bleu_by_length(sources, ["x y z w"] * 4, ["x y z w"] * 4)
+    assert [(row["words"], row["lines"]) for row in rows] == [("1-10", 2), ("11-20", 1), ("51+", 1)]

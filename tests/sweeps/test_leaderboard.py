@@ -11,11 +11,12 @@ from statistics import fmean
 
 import pytest
 
+from composer.formatting import significant
 from composer.sweeps.axis_effects import RANGES, contributions, share
 from composer.sweeps.leaderboard import Measured, are_alike
 from composer.sweeps.leaderboard_charts import costs, front, gathered, places
 from composer.sweeps.leaderboard_json import as_json
-from composer.sweeps.leaderboard_text import aligned, brief, cells, columns, digits, leaderboard_text, room, rule
+from composer.sweeps.leaderboard_text import aligned, brief, cells, columns, leaderboard_text, room, rule
 from composer.sweeps.search_space import Goal
 from tests.sweeps.boards import begun, numbers, ran, read_board, trial
 
@@ -269,7 +270,7 @@ def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, w
     [(0.19, 4, "0.1900"), (0.2, 2, "0.20"), (0.0, 2, "0.0"), (130.4, 2, "130"), (12.3, 2, "12"), (2431.2, 4, "2431")],
 )
 def test_a_number_has_as_many_digits_as_are_known(value: float, most: int, text: str) -> None:
-    assert digits(value, most) == text
+    assert significant(value, most) == text
 
 
 def test_differences_of_shares_are_points(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def accuracies(page: Any) -> list[str | None]:
 
 def as_dots(rows: list[dict[str, Any]]) -> list[str]:
     """What they should tell of these rows."""
-    names = {"exact_match": "exact match", "in_place": "words in place"}
+    names = {"exact_match": "exact match", "positional_accuracy": "words in place"}
     return [f"{told} {number(row[name])} at length {row['tokens']}" for name, told in names.items() for row in rows]
 
 
@@ -140,7 +140,7 @@ def test_texts_have_bleu_by_length(gru: Path, tmp_path: Path) -> None:
 
 def test_sentences_of_each_length_are_counted(copy: Path) -> None:
     rows = [
-        {"tokens": length, "lines": lines, "exact_match": 0.5, "in_place": 0.75}
+        {"tokens": length, "lines": lines, "exact_match": 0.5, "positional_accuracy": 0.75}
         for length, lines in ((100, 1000), (20, 1000), (40, 9))
     ]
     changed(copy, by_length={"test": rows})

@@ -1,0 +1,101 @@
+"""The table of metrics: one entry is all that a metric needs to be computed, ranked by and shown everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from composer.cli.output import print_evaluation
+from composer.evaluation.evaluate import evaluate
+from composer.hub.model_card import card
+from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, token_scores
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.sweeps.consistency import metrics as rankable_metrics
+from composer.sweeps.leaderboard_text import leaderboard_text
+from composer.training.progress import format_scores
+from composer.training.train import train
+from composer.viz.report import report
+from tests.sweeps.boards import begun, read_board, trial
+from tests.training.tiny_recipes import TINY
+
+SUMS = {"loss": 12.0, "right": 3.0, "tokens": 8.0}
+
+
+@pytest.fixture
+def word_ratio(monkeypatch: pytest.MonkeyPatch) -> Metric:
+    """A made-up metric: words of the outputs for each word of the references, and less is better."""
+
+    def ratio(hypotheses: list[str], references: list[str]) -> float:
+        words = [sum(len(text.split()) for text in texts) for texts in (hypotheses, references)]
+        return words[0] / words[1]
+
+    metric = Metric(
+        label="word ratio",
+        meaning="words written for each word of the references",
+        unit="words",
+        format="{:.3f} w".format,
+        from_texts=ratio,
+        needs="translations",
+        lower_is_better=True,
+        hub="words",
+    )
+    monkeypatch.setitem(METRICS, "word_ratio", metric)
+    return metric
+
+
+def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    run = RunDir(tmp_path / "run")
+    record = train(load(tmp_path / "tiny.yaml"), run=run.path).record
+    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    assert sum("val/word_ratio" in row for row in rows) == 3
+    shown = word_ratio.format(record["scores"]["test/word_ratio"])
+    assert f"word ratio {shown}" in capsys.readouterr().out
+    scores = evaluate(run.path)
+    assert scores["test/word_ratio"] == record["scores"]["test/word_ratio"]
+    print_evaluation(scores)
+    printed = capsys.readouterr().out
+    assert shown in printed
+    assert word_ratio.meaning[:20] in printed
+    html = report(run.path).read_text(encoding="utf-8")
+    assert word_ratio.meaning in html
+    assert shown in html
+    assert "val/word_ratio" in html  # its learning curve
+    text = card(load(run.recipe), run.read())
+    assert "type: words" in text
+    assert "| word ratio |" in text
+
+
+def test_one_entry_makes_a_metric_to_rank_by(tmp_path: Path, word_ratio: Metric) -> None:
+    assert {"val/word_ratio", "test/word_ratio"} <= set(rankable_metrics())
+    folder = begun(tmp_path, [{"val/word_ratio": "min"}])
+    for number, value in enumerate((1.5, 0.5)):
+        trial(folder, number, [value], metric="val/word_ratio")
+    board = read_board(folder)
+    assert [entry.trial.number for entry in board.entries] == [1, 0]
+    assert "0.500 w" in leaderboard_text(board)
+
+
+def test_scores_come_from_sums_or_from_texts() -> None:
+    assert set(token_scores(SUMS)) == {"loss", "perplexity", "token_accuracy"}
+    assert token_scores(SUMS | {"bits": 6.0, "rows": 4.0})["bits_per_sequence"] == 1.5
+    assert set(text_scores(["a"], ["a"])) == {"exact_match", "bleu", "chrf"}
+
+
+def test_the_direction_is_that_of_the_table() -> None:
+    scores = {"val/loss": 2.0, "val/bleu": 30.0, "minutes": 4.0}
+    assert [as_maximised(key, scores) for key in (*scores, "val/chrf")] == [-2.0, 30.0, 4.0, float("-inf")]
+    assert as_maximised("test/perplexity", {"test/perplexity": float("nan")}) == float("-inf")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_entry_says_how_it_is_computed_and_shown(name: str) -> None:
+    metric = METRICS[name]
+    ways: list[Callable[..., float] | str | None] = [metric.from_sums, metric.from_texts, metric.sacrebleu]
+    assert sum(map(bool, ways)) == 1
+    assert format_scores({f"val/{name}": 0.5}).startswith(f"{metric.label} ")
+    assert metric.meaning
