@@ -82,8 +82,8 @@ def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
     assert titles == [
         "Loss",
         "Perplexity",
-        "BLEU and chrF",
         "Accuracy",
+        "BLEU and chrF",
         "Learning rate",
         "Accuracy on test, by words of the source",
     ]
@@ -123,7 +123,7 @@ def accuracies(page: Any) -> list[str | None]:
 
 def as_dots(rows: list[dict[str, Any]]) -> list[str]:
     """What they should tell of these rows."""
-    names = {"exact_match": "exact match", "positional_accuracy": "words in place"}
+    names = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
     return [f"{told} {number(row[name])} at length {row['tokens']}" for name, told in names.items() for row in rows]
 
 
