@@ -42,13 +42,13 @@ class Bucket(NamedTuple):
 
 def translated(run: Path, data: Path | None, overrides: Sequence[str] = ()) -> Translated:
     """The test set as a run translates it."""
-    from composer.data.load import load_data
-    from composer.data.sources import TARGET, sources
+    from composer.data.encoding import load_data
+    from composer.data.sources import TARGET, source_names
     from composer.inference.run import open_run
 
     opened = open_run(run, overrides)
     pairs = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).pairs["test"]
-    lines = list(pairs.sides[sources(opened.recipe)[0]])
+    lines = list(pairs.sides[source_names(opened.recipe)[0]])
     return Translated(run.name, lines, opened.translate(lines), list(pairs.sides[TARGET]))
 
 

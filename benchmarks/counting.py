@@ -36,7 +36,7 @@ def runs_in(folders: Sequence[Path]) -> Iterator[Path]:
 
 def counted(run: Path, lengths: Sequence[int], lines: int) -> list[Counted]:
     """How far a run counts."""
-    from composer.data.load import load_data
+    from composer.data.encoding import load_data
     from composer.data.sources import TARGET
     from composer.inference.run import open_run
 
@@ -65,10 +65,10 @@ def next_words(opened, line: Sequence[str]) -> list[str]:
 
 def marked(words: Sequence[str], said: Sequence[str], pattern: str) -> list[bool]:
     """Of what is certain in a line's last string, and of its end, whether it is said. `said` follows each word."""
-    from composer.data.tasks.languages import certain
+    from composer.data.tasks.sequences import certain_words
 
     begins = max(at for at, word in enumerate(words) if word == "a" and (at == 0 or words[at - 1] != "a"))
-    known = certain(words, pattern)
+    known = certain_words(words, pattern)
     letters = [said[at - 1] == words[at] for at in range(begins + 1, len(words)) if known[at]]
     return [*letters, said[-1] in ("", "a")]
 

@@ -17,7 +17,7 @@ import torch
 from bare import BOS, EOS, PAD, Attention, Cache, Transformer
 from torch import Tensor
 
-from composer.data.load import load_data
+from composer.data.encoding import load_data
 from composer.inference.decode import decode_all
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import EncoderDecoder

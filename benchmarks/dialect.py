@@ -3,7 +3,8 @@
     python benchmarks/dialect.py RUN [RUN ...]
 
 How much a model can know of an answer's dialect depends on what it reads of its own answer: nothing, the word before,
-or all words before. `composer.data.tasks.dialects.optimum` computes the least loss of each on the lines of the test.
+or all words before. `composer.data.tasks.sequences.dialect_optimum` computes the least loss of each on
+the lines of the test.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composer.data.tasks import TASKS
-from composer.data.tasks.dialects import Reads, optimum
+from composer.data.tasks.sequences import Reads, dialect_optimum
 from composer.inference.run import open_untrained
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.planner import has_state
@@ -41,7 +42,7 @@ def row(run: Path) -> Row:
         raise SystemExit(f"{run} is no finished run of the task `dialect`")
     reads = reads_of(open_untrained(run).model)
     lines = TASKS["dialect"]("test", **settings)
-    least = optimum(lines.source, settings["dialects"], settings["every"], reads)
+    least = dialect_optimum(lines.source, settings["dialects"], settings["every"], reads)
     return Row(run.name, reads, record["scores"]["test/loss"], least)
 
 

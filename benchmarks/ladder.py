@@ -154,7 +154,7 @@ def measured(run: Path, record: dict[str, Any], found: Translated | None, data: 
 
 def perplexity(run: Path, data: Path | None) -> float:
     """On the test set, a token, each given the true tokens before it."""
-    from composer.data.load import load_data
+    from composer.data.encoding import load_data
     from composer.evaluation.evaluate import teacher_forced
     from composer.inference.run import open_run
 

@@ -2,9 +2,9 @@
 
     python benchmarks/ngrams.py RUN [RUN ...]
 
-`composer.data.tasks.languages.optimum` is the best predictor that does not know the tables (Graves et al. 2014, eq.
-10), on the same lines. The paper's curves, on its own lines of 200 bits, end at about 133.5 and 134 bits a line (Neural
-Turing Machines with LSTM and feed-forward controllers) and 136 (LSTM), where 133 is the least.
+`composer.data.tasks.sequences.ngrams_optimum` is the best predictor that does not know the tables (Graves et al. 2014,
+eq. 10), on the same lines. The paper's curves, on its own lines of 200 bits, end at about 133.5 and 134 bits a line
+(Neural Turing Machines with LSTM and feed-forward controllers) and 136 (LSTM), where 133 is the least.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composer.data.tasks import TASKS
-from composer.data.tasks.languages import optimum
+from composer.data.tasks.sequences import ngrams_optimum
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 
@@ -35,7 +35,7 @@ def row(run: Path) -> Row:
     if settings is None or "test/bits_per_sequence" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dynamic_ngrams` with `output: {{kind: sigmoid}}`")
     lines = TASKS["dynamic_ngrams"]("test", **settings).target
-    return Row(run.name, record["scores"]["test/bits_per_sequence"], optimum(lines, settings["context"]))
+    return Row(run.name, record["scores"]["test/bits_per_sequence"], ngrams_optimum(lines, settings["context"]))
 
 
 def table(rows: Sequence[Row]) -> str:

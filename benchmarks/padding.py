@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from composer.data.collate import TrainBatchSampler, fill
-from composer.data.load import load_data
+from composer.data.encoding import load_data
+from composer.data.sampler import TrainBatchSampler, fill_ratio
 from composer.recipe.recipe import load
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     train = load_data(recipe, recipe.folders(asked.data), wanted=["train"]).train
     for budget in asked.tokens or [recipe.training["tokens_per_batch"]]:
         batches = TrainBatchSampler(train, tokens_per_batch=budget, seed=recipe.training["seed"]).batches()
-        shares = ", ".join(f"{side} {share:.2%}" for side, share in fill(train, batches).items())
+        shares = ", ".join(f"{side} {share:.2%}" for side, share in fill_ratio(train, batches).items())
         print(f"{budget} tokens per batch: {len(batches)} batches; real tokens: {shares}")
 
 

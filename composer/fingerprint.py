@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import Pairs, check_files, is_endless, open_pairs, splits
+from composer.data.sources import Pairs, available_splits, check_files, is_endless, open_pairs
 from composer.errors import DataError, RunError, os_error_reason
 from composer.recipe import defaults
 from composer.recipe.recipe import Recipe, load
@@ -53,7 +53,9 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path], began: InitialWeig
     """
     if faults := check_files(recipe, folders):
         raise DataError(faults)
-    return fingerprint_pairs(recipe, {split: open_pairs(recipe, split, folders) for split in splits(recipe)}, began)
+    return fingerprint_pairs(
+        recipe, {split: open_pairs(recipe, split, folders) for split in available_splits(recipe)}, began
+    )
 
 
 def fingerprint_pairs(

@@ -208,16 +208,16 @@ def count_pairs(source: Path, target: Path) -> int:
 
 
 def _problem(path: Path) -> text_files.Problem | None:
-    if text_files.find(path.name, [path.parent]) is None:
-        lost = text_files.missing("", path.name, [path.parent])
+    if text_files.find_file(path.name, [path.parent]) is None:
+        lost = text_files.missing_file("", path.name, [path.parent])
         return lost._replace(hint=lost.hint.replace("put the file there, or say `--data DIR`", "check its name"))
-    return text_files.unusable("", path) or text_files.not_text("", path) or _carriage_returns(path)
+    return text_files.check_readable("", path) or text_files.check_utf8("", path) or _carriage_returns(path)
 
 
 def _carriage_returns(path: Path) -> text_files.Problem | None:
     """Return the problem of a text whose lines end with carriage returns alone, so that it is one line."""
     with path.open("rb") as file:
-        start = file.read(text_files.BLOCK)
+        start = file.read(text_files.READ_BYTES)
     if b"\n" in start or start.count(b"\r") < 2:
         return None
     message = f"the lines of `{path}` end with CR alone, so all of it is one line"

@@ -12,11 +12,11 @@ from torch import nn
 
 from composer.comparison.tree import CHOICE, NAME, STACKS, TreeNode, format_value
 from composer.data import text_files
-from composer.data.sources import splits
+from composer.data.sources import available_splits
 from composer.errors import ComposerError, format_path
 from composer.fingerprint import fingerprint_data
 from composer.model.builder import Builder
-from composer.model.planner import BlockFailed, Tally, measure, parameters_of, vocabulary_bounds
+from composer.model.planner import BlockCost, BlockFailed, count_parameters, measure_costs, vocabulary_bounds
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.json_schema import Schema, dereference
 from composer.recipe.recipe import Recipe
@@ -268,9 +268,9 @@ def content_fingerprints(side: Side, data: Path | None) -> Fingerprints:
 def has_small_files(side: Side, data: Path | None) -> bool:
     """Return whether all data are in files that are there, of at most MAX_DATA_BYTES together."""
     parallel = side.recipe.dataset.get("parallel") or {}
-    mappings = [parallel[split] for split in splits(side.recipe) if isinstance(parallel.get(split), dict)]
+    mappings = [parallel[split] for split in available_splits(side.recipe) if isinstance(parallel.get(split), dict)]
     names = [name for mapping in mappings for name in mapping.values() if name]
-    files = [text_files.find(name, side.recipe.folders(data)) for name in names]
+    files = [text_files.find_file(name, side.recipe.folders(data)) for name in names]
     return bool(files) and all(files) and sum(file.stat().st_size for file in files if file) <= MAX_DATA_BYTES
 
 
@@ -326,7 +326,7 @@ def trained_vocabularies(side: Side) -> dict[str, int]:
 
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
-    """Build a model on the meta device and measure it; without `vocabularies` at the recipe's bounds.
+    """Build a model on the meta device and measure_costs it; without `vocabularies` at the recipe's bounds.
 
     Raises:
         RecipeError: With every fault of the model.
@@ -337,18 +337,18 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
         model = builder.model(bounds)
     builder.finish()
     try:
-        tallies, flops = measure(model)
+        tallies, flops = measure_costs(model)
     except BlockFailed:
         recipe.plan()  # raises the same as a RecipeError with its place
         raise
-    state = tallies.get(id(model.decoder), Tally()).state_bytes
+    state = tallies.get(id(model.decoder), BlockCost()).state_bytes
     encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
     named = {name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()}
-    parts = count_parameters({**named, "decoder": model.decoder, "embeddings and output": model})
-    return Costs(parameters_of(model), flops, state, parts, bounds, bool(vocabularies))
+    parts = own_parameters({**named, "decoder": model.decoder, "embeddings and output": model})
+    return Costs(count_parameters(model), flops, state, parts, bounds, bool(vocabularies))
 
 
-def count_parameters(modules: Mapping[str, nn.Module]) -> dict[str, int]:
+def own_parameters(modules: Mapping[str, nn.Module]) -> dict[str, int]:
     """Return the number of parameters of each module, shared ones with the first that has them."""
     seen: set[int] = set()
     counts = {}

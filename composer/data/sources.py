@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.data import babi, tables, text_files
+from composer.data import stories, tables, text_files
 from composer.data.text_files import Problem
 from composer.errors import DataError, Fault
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
+import numpy as np
+
+from composer.data.text_files import Column
 
 SPLITS = ("train", "val", "test")
 TARGET = "target"
@@ -40,19 +43,19 @@ class Pairs:
         return {side: lines[at] for side, lines in self.sides.items()}
 
 
-def sides(recipe: Recipe) -> list[str]:
+def side_names(recipe: Recipe) -> list[str]:
     """What a pair of this recipe is made of: what the encoders read, then `target`."""
-    return [*sources(recipe), TARGET]
+    return [*source_names(recipe), TARGET]
 
 
-def sources(recipe: Recipe) -> list[str]:
+def source_names(recipe: Recipe) -> list[str]:
     """What the encoders read: `source`, the encoders' names, or nothing."""
     if recipe.model.get("encoders"):
         return list(recipe.model["encoders"])
     return ["source"] if recipe.model.get("encoder") is not None else []
 
 
-def splits(recipe: Recipe) -> list[str]:
+def available_splits(recipe: Recipe) -> list[str]:
     """Which of train, val and test the recipe's data has."""
     data = recipe.dataset
     if data.get("generate"):
@@ -69,7 +72,7 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         pairs = _opened(recipe, split, folders)
     except OSError as error:
         raise DataError([_unread(recipe, error)]) from error
-    if faults := _wanting(recipe, split, pairs):
+    if faults := _size_faults(recipe, split, pairs):
         raise DataError(faults)
     return pairs
 
@@ -77,11 +80,11 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
 def _opened(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     data = recipe.dataset
     if data.get("generate"):
-        return generated(recipe, split)
+        return generate_pairs(recipe, split)
     if data.get("hub"):
         return _from_hub(recipe, split, folders)
     if data.get("babi"):
-        return Pairs(*babi.open_babi(recipe, split, folders))
+        return Pairs(*stories.open_babi(recipe, split, folders))
     return _from_files(recipe, split, folders)
 
 
@@ -89,14 +92,14 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """All that is wrong with the data that the recipe names. Quick on big files; asks no network."""
     data = recipe.dataset
     if data.get("generate"):
-        return _check_task(recipe)
+        return _check_generated(recipe)
     if data.get("hub"):
-        problem = tables.lacking("id", "the hub is")
+        problem = tables.missing_package("id", "the hub is")
         return [_fault(recipe, ("data", "hub"), problem)] if problem else []
     try:
         if data.get("babi"):
-            return babi.check_babi(recipe, folders)
-        faults = [fault for split in splits(recipe) for fault in _check_split(recipe, split, folders)]
+            return stories.check_babi(recipe, folders)
+        faults = [fault for split in available_splits(recipe) for fault in _check_split(recipe, split, folders)]
         return faults or _check_held_out(recipe, folders)
     except OSError as error:
         return [_unread(recipe, error)]
@@ -108,7 +111,7 @@ def _unread(recipe: Recipe, error: OSError) -> Fault:
     return recipe.fault("file", ("data",), message, "restore it, and leave it alone while it is in use")
 
 
-def _wanting(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
+def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
     """That a split has no pairs, or not as many lines on every side."""
     (kind,) = (each for each in ("parallel", "hub", "babi", "generate") if recipe.dataset.get(each))
     place = ("data", kind, split) if kind in ("parallel", "hub") else ("data", kind)
@@ -125,34 +128,32 @@ def _wanting(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
 
 def _from_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     """The pairs of a split's own files, or of the training files those that belong to it."""
-    from composer.data import split as held_out
+    # DROPPED
 
     parallel = recipe.dataset["parallel"]
-    sizes = held_out.held_out_sizes(parallel)
+    sizes = held_out_sizes(parallel)
     if not sizes or (split not in sizes and split != "train"):
         return _pairs_in(recipe, parallel[split], split, folders)
     whole = _pairs_in(recipe, parallel["train"], "train", folders)
-    rows = held_out.split_rows(len(whole), sizes)[split]
-    return Pairs({side: held_out.RowSubset(lines, rows) for side, lines in whole.sides.items()})
+    rows = split_rows(len(whole), sizes)[split]
+    return Pairs({side: RowSubset(lines, rows) for side, lines in whole.sides.items()})
 
 
 def _pairs_in(recipe: Recipe, told: Mapping[str, Any], split: str, folders: Sequence[Path]) -> Pairs:
-    from composer.data import columns
-
-    wanted = {side: str(told[side]) for side in sides(recipe)}
+    wanted = {side: str(told[side]) for side in side_names(recipe)}
     if not told.get("file"):
-        return Pairs({side: columns.TextColumn(_found(name, folders)) for side, name in wanted.items()})
+        return Pairs({side: text_files.TextColumn(_found(name, folders)) for side, name in wanted.items()})
     path = _found(told["file"], folders)
     kind = tables.KINDS[path.suffix.lower()]
     if kind in ("tsv", "json"):
-        column = columns.tsv_column if kind == "tsv" else columns.json_column
+        column = tables.tsv_column if kind == "tsv" else tables.json_column
         return Pairs({side: column(path, name) for side, name in wanted.items()})
     try:
         dataset = _load_file(kind, path, wanted.values())
     except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
         problem = Problem("file", "table", f"`{path}` cannot be read: {_cause(error)}", "mend it, or save it as TSV")
         raise DataError([_fault(recipe, ("data", "parallel", split), problem)]) from error
-    return Pairs(columns.dataset_columns(dataset, wanted, str(path)))
+    return Pairs(tables.dataset_columns(dataset, wanted, str(path)))
 
 
 def _cause(error: BaseException) -> str:
@@ -177,7 +178,7 @@ def _load_file(kind: str, path: Path, names: Iterable[str]) -> Any:
 
 
 def _found(name: str, folders: Sequence[Path]) -> Path:
-    path = text_files.find(name, folders)
+    path = text_files.find_file(name, folders)
     if path is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return path
@@ -187,18 +188,18 @@ def _check_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Iterato
     told = recipe.dataset["parallel"][split]
     if isinstance(told, int):
         return iter(())
-    wanted = {side: str(told[side]) for side in sides(recipe)}
+    wanted = {side: str(told[side]) for side in side_names(recipe)}
     found = _table(told["file"], wanted, folders) if told.get("file") else _texts(split, wanted, folders)
     return (_fault(recipe, ("data", "parallel", split), each) for each in found)
 
 
 def _texts(split: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
     """What is wrong with line-aligned files: with each of them, else with their lengths."""
-    paths = {side: text_files.find(name, folders) for side, name in wanted.items()}
+    paths = {side: text_files.find_file(name, folders) for side, name in wanted.items()}
     found = [
         problem
         for side, path in paths.items()
-        if (problem := _text(side, path) if path else text_files.missing(side, wanted[side], folders))
+        if (problem := _text(side, path) if path else text_files.missing_file(side, wanted[side], folders))
     ]
     if found:
         return found
@@ -209,10 +210,10 @@ def _texts(split: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> li
 
 def _check_held_out(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """That val and test take more pairs of the training files than there are."""
-    from composer.data import split as held_out
+    # DROPPED
 
     parallel = recipe.dataset["parallel"]
-    sizes = held_out.held_out_sizes(parallel)
+    sizes = held_out_sizes(parallel)
     if not sizes:
         return []
     count = len(_pairs_in(recipe, parallel["train"], "train", folders))
@@ -225,7 +226,7 @@ def _check_held_out(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
 
 
 def _text(side: str, path: Path) -> Problem | None:
-    return text_files.unusable(side, path) or text_files.not_text(side, path)
+    return text_files.check_readable(side, path) or text_files.check_utf8(side, path)
 
 
 def _unequal(split: str, one: str, other: str, counts: Mapping[str, int], wanted: Mapping[str, str]) -> Problem:
@@ -239,20 +240,20 @@ def _table(name: str, wanted: Mapping[str, str], folders: Sequence[Path]) -> lis
     if kind is None:
         ends = ", ".join(tables.KINDS)
         return [Problem("file", "file", f"`{name}` ends in none of {ends}", "rename it by what it holds")]
-    path = text_files.find(name, folders)
+    path = text_files.find_file(name, folders)
     if path is None:
-        return [text_files.missing("file", name, folders)]
-    broken = (kind in ("csv", "parquet") and tables.lacking("file", f"{kind} is")) or text_files.unusable("file", path)
-    broken = broken or (text_files.not_text("file", path) if kind != "parquet" else None)
-    return [broken] if broken else tables.problems(path, wanted)
+        return [text_files.missing_file("file", name, folders)]
+    broken = (kind in ("csv", "parquet") and tables.missing_package("file", f"{kind} is")) or text_files.check_readable(
+        "file", path
+    )
+    broken = broken or (text_files.check_utf8("file", path) if kind != "parquet" else None)
+    return [broken] if broken else tables.check_table(path, wanted)
 
 
 # ------------------------------------------------------------------------------------------- hub and tasks
 
 
 def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
-    from composer.data import columns
-
     told = recipe.dataset["hub"]
     local = next((folder / told["id"] for folder in folders if (folder / told["id"]).is_dir()), None)
     try:
@@ -263,11 +264,14 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         message = f"the data set `{told['id']}` has no `{told[split]}` that can be read: {_cause(error)}"
         problem = Problem(split if "split" in str(error) else "id", "hub", message, "check its name and the network")
         raise DataError([_fault(recipe, ("data", "hub"), problem)]) from error
-    wanted = {side: told[side] for side in sides(recipe)}
-    faults = [_fault(recipe, ("data", "hub"), each) for each in tables.of_schema(dataset.features.arrow_schema, wanted)]
+    wanted = {side: told[side] for side in side_names(recipe)}
+    faults = [
+        _fault(recipe, ("data", "hub"), each)
+        for each in tables.check_arrow_schema(dataset.features.arrow_schema, wanted)
+    ]
     if faults:
         raise DataError(faults)
-    return Pairs(columns.dataset_columns(dataset, wanted, told["id"]))
+    return Pairs(tables.dataset_columns(dataset, wanted, told["id"]))
 
 
 def _datasets() -> Any:
@@ -282,7 +286,7 @@ def is_endless(recipe: Recipe) -> bool:
     return any(settings.get("endless") for settings in (recipe.dataset.get("generate") or {}).values())
 
 
-def generated(recipe: Recipe, split: str, epoch: int = 0) -> Pairs:
+def generate_pairs(recipe: Recipe, split: str, epoch: int = 0) -> Pairs:
     """The pairs of a split of the recipe's task; of an endless one, the training pairs of this epoch."""
     from composer.data.tasks import TASKS
     from composer.data.tasks.draws import TaskError
@@ -292,10 +296,10 @@ def generated(recipe: Recipe, split: str, epoch: int = 0) -> Pairs:
         lines = TASKS[task](split, epoch, **settings)
     except TaskError as error:
         raise DataError([_task_fault(recipe, task, error.setting, error.message, error.fix)]) from error
-    return Pairs({side: lines.target if side == TARGET else lines.source for side in sides(recipe)})
+    return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})
 
 
-def _check_task(recipe: Recipe) -> list[Fault]:
+def _check_generated(recipe: Recipe) -> list[Fault]:
     """Draws what is small, and one training pair."""
     from composer.data.tasks import TASKS
     from composer.data.tasks.draws import TaskError
@@ -317,3 +321,45 @@ def _task_fault(recipe: Recipe, task: str, setting: str, message: str, fix: str)
 def _fault(recipe: Recipe, place: tuple[str, ...], problem: Problem) -> Fault:
     path = (*place, problem.key) if problem.key else place
     return recipe.fault(problem.code, path, problem.message, problem.hint)
+
+
+HELD_OUT = ("val", "test")
+
+
+class RowSubset(Column):
+    """Some lines of a column, in their order."""
+
+    def __init__(self, whole: Sequence[str], rows: np.ndarray) -> None:
+        self.whole, self.rows = whole, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        wanted = self.rows[np.asarray(rows, dtype=np.int64)]
+        if not len(wanted):
+            return []
+        first, last = int(wanted.min()), int(wanted.max())
+        if last - first > 2 * len(wanted):
+            return [self.whole[int(at)] for at in wanted]
+        lines = self.whole[first : last + 1]  # neighbours are read at once
+        return [lines[at - first] for at in wanted]
+
+
+def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
+    """How many pairs of the training files each of val and test takes; nothing of those that have files."""
+    return {split: size for split in HELD_OUT if isinstance(size := parallel.get(split), int)}
+
+
+def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Which of `count` pairs are trained on, validated with and tested on: those held out are spread evenly.
+
+    The same for the same numbers, whatever the text: a line that is added at the end moves few others.
+    """
+    held = sum(sizes.values())
+    places = (np.arange(held) * 2 + 1) * count // (2 * max(held, 1))
+    test = np.zeros(held, dtype=bool)
+    test[(np.arange(sizes.get("test", 0)) * 2 + 1) * held // (2 * max(sizes.get("test", 0), 1))] = True
+    train = np.ones(count, dtype=bool)
+    train[places] = False
+    return {"train": np.flatnonzero(train), "val": places[~test], "test": places[test]}

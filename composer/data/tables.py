@@ -14,24 +14,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.data.text_files import Problem
+from composer.data.text_files import Column, Problem, TextColumn, one_line
+from composer.errors import DataError, Fault
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """The kind of a file with columns, by the end of its name."""
-WHOLE_FILE = "file"
+FILE_KEY = "file"
 
 
-def value_at(row: Mapping[str, Any], name: str) -> Any:
+def get_nested(row: Mapping[str, Any], name: str) -> Any:
     """The value called `name`; `a.b` reaches into an inner mapping where no key is called `a.b`. Raises KeyError."""
     if name in row:
         return row[name]
     head, dot, rest = name.partition(".")
     if not dot or not isinstance(row[head], Mapping):
         raise KeyError(name)
-    return value_at(row[head], rest)
+    return get_nested(row[head], rest)
 
 
-def lacking(key: str, what: str) -> Problem | None:
+def missing_package(key: str, what: str) -> Problem | None:
     """That the package is not installed through which some data are read."""
     if importlib.util.find_spec("datasets") is not None:
         return None
@@ -39,7 +40,7 @@ def lacking(key: str, what: str) -> Problem | None:
     return Problem(key, "package", message, "say `pip install datasets`, or use text, TSV or JSON lines")
 
 
-def problems(path: Path, columns: Mapping[str, str]) -> list[Problem]:
+def check_table(path: Path, columns: Mapping[str, str]) -> list[Problem]:
     """What is wrong with a UTF-8 (or Parquet) file from which these columns are wanted, by the key that wants them."""
     return list(READERS[KINDS[path.suffix.lower()]](path, columns))
 
@@ -55,13 +56,13 @@ def _csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         try:
             yield from _rows((row for row in csv.reader(file) if row), columns)
         except csv.Error as error:
-            yield Problem(WHOLE_FILE, "table", f"the CSV cannot be read: {error}", "mend the file, or save it as TSV")
+            yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "mend the file, or save it as TSV")
 
 
 def _rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
     header = next(rows, None)
     if header is None:
-        yield Problem(WHOLE_FILE, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
+        yield Problem(FILE_KEY, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
     missing = _missing(header, columns)
     yield from missing
@@ -69,10 +70,10 @@ def _rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             message = f"row {number} has {_count(len(row), 'field')}, and the first row names {len(header)}"
-            yield Problem(WHOLE_FILE, "table", message, "give every row one field per column")
+            yield Problem(FILE_KEY, "table", message, "give every row one field per column")
             return
     if number == 1:
-        yield Problem(WHOLE_FILE, "empty", "the file names its columns and has no rows", "give it at least one pair")
+        yield Problem(FILE_KEY, "empty", "the file names its columns and has no rows", "give it at least one pair")
 
 
 def _json(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -89,14 +90,14 @@ def _object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Prob
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        yield Problem(WHOLE_FILE, "table", f"line {number} is not JSON: {error}", hint)
+        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {error}", hint)
         return
     if not isinstance(row, dict):
-        yield Problem(WHOLE_FILE, "table", f"line {number} is not a JSON object", hint)
+        yield Problem(FILE_KEY, "table", f"line {number} is not a JSON object", hint)
         return
     for key, name in columns.items():
         try:
-            value = value_at(row, name)
+            value = get_nested(row, name)
         except KeyError:
             known = _near(name, _names(row))
             yield Problem(key, "column", f"line {number} has no key `{name}`{known.question}", known.hint)
@@ -124,14 +125,14 @@ def _parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         with parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
     except (arrow.ArrowException, OSError) as error:
-        yield Problem(WHOLE_FILE, "table", f"this is not a Parquet file: {error}", "give a Parquet file")
+        yield Problem(FILE_KEY, "table", f"this is not a Parquet file: {error}", "give a Parquet file")
         return
-    yield from of_schema(schema, columns)
+    yield from check_arrow_schema(schema, columns)
     if not rows:
-        yield Problem(WHOLE_FILE, "empty", "the file has no rows", "give it at least one pair")
+        yield Problem(FILE_KEY, "empty", "the file has no rows", "give it at least one pair")
 
 
-def of_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
+def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
     """What is wrong with an Arrow schema from which these columns of text are wanted."""
     import pyarrow as arrow
 
@@ -204,3 +205,53 @@ def _near(name: str, names: Iterable[str]) -> _Near:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+class DatasetColumn(Column):
+    """A column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. Nothing is empty."""
+
+    def __init__(self, dataset: Any, name: str, origin: str) -> None:
+        head = name if name in dataset.column_names else name.split(".")[0]
+        self.dataset, self.head, self.name = dataset.select_columns([head]), head, name
+        self.origin = origin
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        if not len(rows):
+            return []
+        try:
+            found = self.dataset[rows if isinstance(rows, range) else list(rows)][self.head]
+        except UnicodeDecodeError as error:
+            raise _column_not_utf8(self.origin, self.name, rows) from error
+        return [one_line(self._value(each)) for each in found]
+
+    def _value(self, found: Any) -> str | None:
+        try:
+            value: str | None = get_nested({self.head: found}, self.name)
+        except KeyError:  # the schema has the name, so a structure on the way is null
+            return None
+        return value
+
+
+def tsv_column(path: Path, name: str) -> TextColumn:
+    """A column of a TSV file whose first line names the columns. Nothing is quoted in it."""
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        place = file.readline().rstrip("\r\n").split("\t").index(name)
+    return TextColumn(path, skip=1, pick=lambda line: line.split("\t")[place])
+
+
+def json_column(path: Path, name: str) -> TextColumn:
+    """A key of the objects in a JSON lines file; `a.b` reaches into an inner object."""
+    return TextColumn(path, pick=lambda line: get_nested(json.loads(line), name))
+
+
+def dataset_columns(dataset: Any, names: Mapping[str, str], origin: str) -> dict[str, Column]:
+    """The columns called so of a data set, by side; `origin` is what it is called in a fault."""
+    return {side: DatasetColumn(dataset, name, origin) for side, name in names.items()}
+
+
+def _column_not_utf8(origin: str, name: str, rows: Sequence[int]) -> DataError:
+    message = f"the column `{name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
+    return DataError([Fault(origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8")])

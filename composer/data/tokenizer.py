@@ -24,9 +24,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from blocks.core.contract import Bounds, Count
 from composer.data.sources import TARGET
 from composer.errors import RunError
-from composer.model.vocabulary import UNK, vocabulary_of
+from composer.model.vocabulary import UNK, bits_vocabulary
 
-SPECIALS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
+SPECIAL_TOKENS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
 """No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off or looks, `char` has characters."""
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
@@ -116,7 +116,7 @@ class Tokenizers:
             raise RunError.of(
                 f"the tokenizer cannot be read: {error}", "take the file from the run", str(path)
             ) from error
-        if not sizes or min(sizes) < len(SPECIALS):
+        if not sizes or min(sizes) < len(SPECIAL_TOKENS):
             raise RunError.of("the tokenizer has no vocabulary", "take the file from the run", str(path))
         return found
 
@@ -142,7 +142,7 @@ class Tokenizers:
         return json.dumps({**told, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
 
 
-def train(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
+def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
     """Trains the tokenizer of a recipe's frozen `data` section on the lines of every side.
 
     `unigram` is not the same twice: with several processes one trains and the others load what it saved.
@@ -179,10 +179,10 @@ def word(
     """
 
     def learn(lines: Lines) -> Tokenizer:
-        part = Tokenizer(models.WordLevel({}, SPECIALS[UNK]))
+        part = Tokenizer(models.WordLevel({}, SPECIAL_TOKENS[UNK]))
         part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         trainer = trainers.WordLevelTrainer(
-            vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIALS
+            vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIAL_TOKENS
         )
         part.train_from_iterator(map(_split if split == "marks" else _ordinary, lines), trainer)
         return part
@@ -199,10 +199,10 @@ def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool =
     """
 
     def learn(lines: Lines) -> Tokenizer:
-        part = Tokenizer(models.WordLevel({}, SPECIALS[UNK]))
+        part = Tokenizer(models.WordLevel({}, SPECIAL_TOKENS[UNK]))
         part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         part.decoder = decoders.Fuse()
-        trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=SPECIALS)
+        trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS)
         part.train_from_iterator(lines, trainer)
         return part
 
@@ -220,7 +220,7 @@ def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True)
     def learn(lines: Lines) -> Tokenizer:
         part = _on_bytes(models.BPE())
         trainer = trainers.BpeTrainer(
-            vocab_size=size, show_progress=False, special_tokens=SPECIALS, initial_alphabet=_alphabet()
+            vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS, initial_alphabet=_alphabet()
         )
         part.train_from_iterator(lines, trainer)
         return part
@@ -241,9 +241,9 @@ def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = T
         trainer = trainers.UnigramTrainer(
             vocab_size=size,
             show_progress=False,
-            special_tokens=SPECIALS,
+            special_tokens=SPECIAL_TOKENS,
             initial_alphabet=_alphabet(),
-            unk_token=SPECIALS[UNK],
+            unk_token=SPECIAL_TOKENS[UNK],
         )
         part.train_from_iterator(lines, trainer)
         return part
@@ -271,7 +271,7 @@ def bits(
         numbers: whether a source's vectors can have numbers
     """
     settings = {"size": size, "marks": marks, "numbers": numbers}
-    return [_fixed(vocabulary_of(settings, side == TARGET)) for side in sides]
+    return [_fixed(bits_vocabulary(settings, side == TARGET)) for side in sides]
 
 
 def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokenizer]:
@@ -285,7 +285,9 @@ def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokeni
 
 def _fixed(words: Sequence[str]) -> Tokenizer:
     """Just these words between spaces, whatever the lines hold."""
-    part = Tokenizer(models.WordLevel({word: at for at, word in enumerate([*SPECIALS, *words])}, SPECIALS[UNK]))
+    part = Tokenizer(
+        models.WordLevel({word: at for at, word in enumerate([*SPECIAL_TOKENS, *words])}, SPECIAL_TOKENS[UNK])
+    )
     part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return part
 
@@ -353,9 +355,9 @@ def _joined(line: str) -> str:
 
 def _spaced(line: str) -> str:
     """The tokens of a line with single spaces between; one that looks like a special token is unknown."""
-    return " ".join(SPECIALS[UNK] if token in SPECIALS else token for token in line.split())
+    return " ".join(SPECIAL_TOKENS[UNK] if token in SPECIAL_TOKENS else token for token in line.split())
 
 
 def _ordinary(line: str) -> str:
     """The tokens that can have an id of their own: a word that looks like a special token would take its id away."""
-    return " ".join(token for token in line.split() if token not in SPECIALS)
+    return " ".join(token for token in line.split() if token not in SPECIAL_TOKENS)

@@ -8,15 +8,14 @@ from typing import Any
 
 from torch.nn import functional as F
 
-from composer.data.collate import EvalBatchSampler, data_loader
-from composer.data.encoding import Encoded
-from composer.data.load import load_data
-from composer.data.sources import SPLITS, sources, splits
+from composer.data.collate import data_loader
+from composer.data.encoding import Encoded, load_data
+from composer.data.sampler import EvalBatchSampler
+from composer.data.sources import SPLITS, available_splits, source_names
 from composer.errors import RunError
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, Translation, decoding_of, open_run, translations
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.output_heads import SigmoidOutput, bits_of
+from composer.model.encoder_decoder import EncoderDecoder, SigmoidOutput, target_bits
 from composer.model.vocabulary import PAD
 from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
 from composer.recipe.recipe import Recipe
@@ -53,7 +52,7 @@ def evaluate(
         DataError: If the data files are.
     """
     run = run if isinstance(run, Run) else open_run(run, overrides)
-    if split not in splits(run.recipe):
+    if split not in available_splits(run.recipe):
         raise missing_split(run.recipe, split)
     loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
     encoded = loaded.split(split)
@@ -61,7 +60,7 @@ def evaluate(
         raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(run.folder.recipe))
     scores, bits = teacher_forced(run.model, encoded)
     results: dict[str, Any] = dict(scores)
-    if encoders := sources(run.recipe):
+    if encoders := source_names(run.recipe):
         sides = loaded.pairs[split].sides
         results |= _decoded_scores(run, [list(sides[side]) for side in encoders], list(encoded.lines), bits)
     return {f"{split}/{name}": value for name, value in results.items()}
@@ -69,7 +68,7 @@ def evaluate(
 
 def missing_split(recipe: Recipe, split: str) -> RunError:
     """Return the error for a split that a run's data does not have."""
-    names = ", ".join(f"`{name}`" for name in splits(recipe))
+    names = ", ".join(f"`{name}`" for name in available_splits(recipe))
     hint = f"say one of {names} with `--split`" if split not in SPLITS else f"the recipe's data has only {names}"
     return RunError.of(f"this run has no data called `{split}`", hint, str(recipe.file))
 
@@ -90,7 +89,8 @@ def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, f
             sums["right"] += float((logits.argmax(-1) == target[real]).sum())
             sums["tokens"] += len(logits)
             if has_bits:
-                for row, cost in zip(batch["rows"].tolist(), bits_of(all_logits, target).sum(1).tolist(), strict=True):
+                costs = target_bits(all_logits, target).sum(1)
+                for row, cost in zip(batch["rows"].tolist(), costs.tolist(), strict=True):
                     row_bits[row] = cost
     return token_scores(sums | ({"bits": sum(row_bits), "rows": len(row_bits)} if has_bits else {})), row_bits
 

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from composer.atomic_io import atomic_write
-from composer.data.sources import sources
-from composer.data.stories import QUESTION, shape_of
+from composer.data.sources import source_names
+from composer.data.stories import QUESTION, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, os_error_reason
 from composer.exporters.literals import Code, blocks_in, in_line, shown, stack
@@ -26,9 +26,14 @@ from composer.exporters.script_modules import Library, Target
 from composer.exporters.tree_shaking import WIDTH, Shaken
 from composer.inference.decode import DECODERS, hypotheses_per_row
 from composer.model.builder import build, encoder_stacks, words_per_sentence
-from composer.model.embeddings import Embedding, LinearEmbedding, OneHot
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.output_heads import LinearOutput, SigmoidOutput
+from composer.model.encoder_decoder import (
+    Embedding,
+    EncoderDecoder,
+    LinearEmbedding,
+    LinearOutput,
+    OneHot,
+    SigmoidOutput,
+)
 from composer.model.planner import has_state, vocabulary_bounds
 from composer.recipe.cache import is_hash
 from composer.recipe.recipe import Recipe, load
@@ -38,7 +43,7 @@ from composer.run_dir import RunDir
 HERE = "composer.exporters"
 MODEL = Target("composer.model.encoder_decoder", "EncoderDecoder")
 BUILDER = Target(f"{HERE}.standalone", "Builder")
-INITIALIZE = Target("composer.model.initialization", "initialize")
+INITIALIZE = Target("composer.model.weights", "initialize")
 FEATURES = Target(f"{HERE}.standalone", "vectors")
 RESERVED = ("STACKS", "ENCODER", "ENCODERS", "DECODER", "SPEECH", "build", "answer")
 """What this file defines in every script."""
@@ -260,13 +265,13 @@ class Writer:
         """The arguments of `Speech`."""
         ((_, settings),) = self.recipe.decoding.items()
         found = {
-            "sources": sources(self.recipe),
+            "sources": source_names(self.recipe),
             "answer": Code("answer"),
             "max_length": settings["max_length"],
             "max_ratio": settings["max_ratio"],
             "side_by_side": hypotheses_per_row([self.model], self.recipe.decoding),
         }
-        stories = {side: shape for side in sources(self.recipe) if (shape := shape_of(self.recipe, side))}
+        stories = {side: shape for side in source_names(self.recipe) if (shape := story_shape(self.recipe, side))}
         if stories:
             ((side, shape),) = stories.items()
             found |= {"story": side, "shape": tuple(shape), "question": QUESTION}

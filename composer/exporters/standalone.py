@@ -16,7 +16,7 @@ from blocks.core.contract import Block, Named, Path, Site, Stream
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.model.encoder_decoder import AnyEmbedding, Encoder
-from composer.model.vocabulary import BOS, EOS, SPECIAL
+from composer.model.vocabulary import BOS, EOS, NUM_SPECIAL
 
 Written = Sequence[tuple[type[Block], Mapping[str, Any]]]
 """A stack: its blocks, each with its settings; `as` is the name under which others read it."""
@@ -98,11 +98,11 @@ def vectors(size: int, marks: int, levels: Sequence[float], numbers: bool) -> li
 
     The ids: the special ones, `marks` marks, then all vectors in numeric order, each with every one of `levels`.
     """
-    begin = SPECIAL + marks
+    begin = NUM_SPECIAL + marks
     found = torch.zeros(begin + 2**size * len(levels), 2 + marks + size + 1, dtype=torch.float32)
     found[BOS, 0] = found[EOS, 1] = 1
     for at in range(marks):
-        found[SPECIAL + at, 2 + at] = 1
+        found[NUM_SPECIAL + at, 2 + at] = 1
     digits = (torch.arange(2**size)[:, None] >> torch.arange(size - 1, -1, -1)) & 1
     found[begin:, 2 + marks : -1] = digits.repeat_interleave(len(levels), 0).float()
     found[begin:, -1] = torch.tensor(levels).repeat(2**size)

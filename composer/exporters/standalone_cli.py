@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from composer.data.stories import join_story, sentences
+from composer.data.stories import normalize_sentence, split_sentences
 from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import batches, best_over_lengths, evaluation_mode, padded
 from composer.inference.search import Hypothesis, Search
@@ -94,9 +94,9 @@ def translate(
 def encoded(tokenizers: Tokenizers, side: str, lines: Sequence[str], speech: Speech) -> list[list[Any]]:
     """The ids of each line, without eos; of a story those of each sentence, padded on the right."""
     if side == speech.story:
-        told = [sentences(line)[-speech.shape[0] :] for line in lines]
+        told = [split_sentences(line)[-speech.shape[0] :] for line in lines]
         return [[row + [PAD] * (speech.shape[1] - len(row)) for row in tokenizers.encode(side, each)] for each in told]
-    return tokenizers.encode(side, [*map(join_story, lines)] if side == speech.question else lines)
+    return tokenizers.encode(side, [*map(normalize_sentence, lines)] if side == speech.question else lines)
 
 
 def decode(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from composer.data.sources import sources
+from composer.data.sources import source_names
 from composer.hub.redact import last
 from composer.recipe.metrics import METRICS, signatures
 from composer.recipe.recipe import Recipe
@@ -61,14 +61,14 @@ def languages(recipe: Recipe) -> list[str]:
     """The languages that are read and written, where the data say so: by columns, endings of files, or settings."""
     told = recipe.dataset.get("hub") or (recipe.dataset.get("parallel") or {}).get("train") or {}
     task = next(iter((recipe.dataset.get("generate") or {}).values()), None) or {}
-    named = [str(place.get(side, "")) for place in (told, task) for side in (*sources(recipe), "target")]
+    named = [str(place.get(side, "")) for place in (told, task) for side in (*source_names(recipe), "target")]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in named]
     return list(dict.fromkeys(each for each in endings if LANGUAGES.fullmatch(each)))
 
 
 def pipeline(recipe: Recipe, spoken: list[str]) -> str:
     """The hub's word for what the model does; none where it has none."""
-    if not sources(recipe):
+    if not source_names(recipe):
         return "text-generation"
     return "translation" if len(spoken) > 1 else ""
 
@@ -138,7 +138,7 @@ def dataset_name(recipe: Recipe) -> str:
 def about(recipe: Recipe, record: Mapping[str, Any]) -> str:
     """What it is, in three lines."""
     spoken = languages(recipe)
-    read = sources(recipe)
+    read = source_names(recipe)
     does = f"reads {' and '.join(f'`{side}`' for side in read)} and writes `target`" if read else "continues a text"
     languages_told = f" ({' to '.join(spoken)})" if len(spoken) == 2 else ""
     size = f", with {record['parameters']:,} parameters" if isinstance(record.get("parameters"), int) else ""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from composer.data.sources import TARGET, sources
-from composer.data.stories import encode_side, shape_of, story_fault
+from composer.data.encoding import encode_side
+from composer.data.sources import TARGET, source_names
+from composer.data.stories import story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.inference.decode import DECODERS, Hypothesis, Row, decode_all
@@ -118,7 +119,7 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
             )
     recipe = load(folder.recipe, overrides)
     tokenizers = Tokenizers.load(folder.tokenizer)
-    missing = {*sources(recipe), TARGET} - set(tokenizers.sides)
+    missing = {*source_names(recipe), TARGET} - set(tokenizers.sides)
     if missing:
         raise RunError.of(
             f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes",
@@ -161,7 +162,7 @@ def translations(
     for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
     """
     check_compatible(runs)
-    tokenizers, sides = runs[0].tokenizers, sources(runs[0].recipe)
+    tokenizers, sides = runs[0].tokenizers, source_names(runs[0].recipe)
     full = [at for at, line in enumerate(lines) if line.strip()]
     texts = {side: [""] * len(full) for side in sides}
     for row, at in enumerate(full):
@@ -231,7 +232,7 @@ def check_stories(recipe: Recipe, texts: Mapping[str, Sequence[str]], numbers: S
     found = [
         Fault(origin, number, 1, "story", "", message, fix, text[:200])
         for side, column in texts.items()
-        if (shape := shape_of(recipe, side))
+        if (shape := story_shape(recipe, side))
         for number, text in zip(numbers, column, strict=True)
         if (message := story_fault(text, shape))
     ]

@@ -6,8 +6,12 @@ Building and shape inference are one: each block's constructor is told the strea
 from __future__ import annotations
 
 import keyword
+import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,15 +21,121 @@ from blocks.core.contract import Block, BlockError, Context, Named, Path, Site, 
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError
-from composer.model.embeddings import Embedding, LinearEmbedding, OneHot
-from composer.model.encoder_decoder import AnyEmbedding, AnyOutput, Encoder, EncoderDecoder
-from composer.model.output_heads import IdentityOutput, LinearOutput, SigmoidOutput
-from composer.model.size_limits import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, oom_as_too_large
-from composer.model.vocabulary import SPECIAL, features
+from composer.model.encoder_decoder import (
+    AnyEmbedding,
+    AnyOutput,
+    Embedding,
+    Encoder,
+    EncoderDecoder,
+    IdentityOutput,
+    LinearEmbedding,
+    LinearOutput,
+    OneHot,
+    SigmoidOutput,
+)
+from composer.model.vocabulary import NUM_SPECIAL, bits_features
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import blocks
 
 AUTHOR = "its author finds the fault with `composer.testing.check_block`"
+
+
+MOST_BLOCKS = 10_000
+"""Blocks that are built for one model; those count too that only show how wide something is."""
+
+
+MOST_PARAMETERS = 100_000
+"""Matrices and vectors that one model learns."""
+
+
+NO_MEMORY = "a single matrix here takes more memory than there is"
+
+
+class ModelTooLarge(Exception):
+    """A model that would take for ever to build, or more memory than there is. `path` is the block that is too much."""
+
+    def __init__(self, message: str, path: Path = ()) -> None:
+        super().__init__(message)
+        self.message, self.path = message, path
+
+
+@dataclass
+class ModelSizeGuard:
+    """What has been built so far of one model, with all that was built for it and thrown away."""
+
+    blocks: int = 0
+    parameters: int = 0
+    octets: int = 0
+    held: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+    def block(self, path: Path) -> None:
+        """Counts a block. Raises TooLarge."""
+        self.blocks += 1
+        if self.blocks > MOST_BLOCKS:
+            raise ModelTooLarge(f"the model has more than {MOST_BLOCKS:,} blocks", outermost_block(path))
+
+    @contextmanager
+    def limits(self) -> Iterator[None]:
+        """While entered, every parameter of a module is counted. Raises TooLarge, before a parameter has its values."""
+        hook = nn.modules.module.register_module_parameter_registration_hook(self._parameter)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _parameter(self, module: nn.Module, name: str, parameter: torch.Tensor) -> None:
+        self.parameters += 1
+        if self.parameters > MOST_PARAMETERS:
+            raise ModelTooLarge(f"the model has more than {MOST_PARAMETERS:,} matrices and vectors")
+        if parameter.device.type == "cpu":
+            self.octets += parameter.nbytes
+            self.held.append(weakref.ref(parameter))
+        memory = available_memory()
+        if self.octets > memory and self._recounted() > memory:
+            message = f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this machine has"
+            raise ModelTooLarge(message)
+
+    def _recounted(self) -> int:
+        """The bytes of what is still there: tied and shared parameters have given way to others."""
+        there = {id(each): each for ref in self.held if (each := ref()) is not None}
+        self.held = [weakref.ref(each) for each in there.values()]
+        self.octets = sum(each.nbytes for each in there.values())
+        return self.octets
+
+
+@contextmanager
+def oom_as_too_large() -> Iterator[None]:
+    """While entered, memory that nobody could give is told as TooLarge."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelTooLarge(NO_MEMORY) from error
+
+
+@cache
+def available_memory() -> float:
+    """The bytes of memory of this machine, or of the container that this runs in; infinitely many where unknown."""
+    try:
+        found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            return min(found, float(file.read()))
+    except (OSError, ValueError):  # no container, or one without a limit: `max`
+        return found
+
+
+def outermost_block(path: Path) -> Path:
+    """The block of an encoder, a decoder or a named stack in which a path ends."""
+    return next((path[: at + 2] for at, step in enumerate(path) if isinstance(step, int)), path)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether so much memory was asked for that there is no use in asking."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "not enough memory" in str(error)
 
 
 def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
@@ -136,7 +246,7 @@ class Builder:
         if kind == "one_hot":
             return OneHot(vocabulary)
         if kind == "linear":
-            known = features(self.recipe.dataset["tokenizer"]["bits"], key == "target")
+            known = bits_features(self.recipe.dataset["tokenizer"]["bits"], key == "target")
             return LinearEmbedding(known, self.recipe.model["width"])
         return Embedding(vocabulary, self.recipe.model["width"])
 
@@ -159,11 +269,11 @@ class Builder:
             return SigmoidOutput(out.width, self.recipe.dataset["tokenizer"]["bits"]["size"])
         if kind == "linear":
             return LinearOutput(out.width, vocabulary)
-        if out.width != vocabulary - SPECIAL:
+        if out.width != vocabulary - NUM_SPECIAL:
             self.fault(
                 "width",
                 ("model", "output", "kind"),
-                f"the decoder ends {out.width} wide, and there are {vocabulary - SPECIAL} tokens to choose from",
+                f"the decoder ends {out.width} wide, and there are {vocabulary - NUM_SPECIAL} tokens to choose from",
                 "end it with what makes one logit a token, or write `kind: linear`",
             )
         return IdentityOutput(out.width)
@@ -302,7 +412,7 @@ class Builder:
         self.opened.remove(name)
         if copy or len(self.faults) > known:
             return stack
-        if not share(stack, self.shelved.setdefault(name, stack)):
+        if not share_parameters(stack, self.shelved.setdefault(name, stack)):
             raise BlockError(
                 "stack",
                 f"`{name}` is used where another stream arrives than at its first use, so its "
@@ -328,7 +438,7 @@ def check_block_attributes(block: Block) -> None:
         raise TypeError("it does not say in `self.out` which stream it leaves")
 
 
-def share(stack: nn.Module, first: nn.Module) -> bool:
+def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
     """Gives `stack` the parameters of `first`, built of the same blocks; False where their shapes differ."""
     mine, theirs = dict(stack.named_parameters()), dict(first.named_parameters())
     if {key: each.shape for key, each in mine.items()} != {key: each.shape for key, each in theirs.items()}:

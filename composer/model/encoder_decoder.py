@@ -6,18 +6,117 @@ same blocks: a decoder that trains is a decoder that decodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Output, Records, State
 from blocks.core.stack import Stack
-from composer.model.embeddings import Embedding, LinearEmbedding, OneHot
-from composer.model.output_heads import IdentityOutput, LinearOutput, SigmoidOutput, ended
-from composer.model.vocabulary import PAD
+from composer.model.vocabulary import EOS, NUM_SPECIAL, PAD
+
+
+class Embedding(nn.Embedding):
+    """A learned vector for each token, with entries of variance 1 (Vaswani et al. 2017, section 3.4): sqrt(D) E,
+    E ~ N(0, 1/D)."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
+
+
+class LinearEmbedding(nn.Module):
+    """A linear map of the features that a token has, such as its bits: W f(id), W ~ N(0, 1/F).
+
+    features: (V, F), fixed, of each id in order.
+    """
+
+    features: Tensor
+
+    def __init__(self, features: np.ndarray, width: int) -> None:
+        super().__init__()
+        self.register_buffer("features", torch.tensor(features, dtype=torch.get_default_dtype()), persistent=False)
+        self.num_embeddings, self.embedding_dim = len(features), width
+        self.map = nn.Linear(self.features.shape[1], width, bias=False)
+        nn.init.normal_(self.map.weight, std=self.features.shape[1] ** -0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.map(self.features[ids].to(self.map.weight.dtype))  # (B, T, D)
+
+
+class OneHot(nn.Module):
+    """A unit vector for each token, zeros for the special ones: what a bag of words is the sum of. Learns nothing."""
+
+    table: Tensor
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = vocabulary, vocabulary - NUM_SPECIAL
+        table = torch.cat([torch.zeros(NUM_SPECIAL, vocabulary - NUM_SPECIAL), torch.eye(vocabulary - NUM_SPECIAL)])
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table[ids]  # (B, T, V - 4)
+
+
+NEVER = -1e4
+"""The logit of what cannot come: its probability is 0 in every precision, and sums of it stay finite."""
+
+
+class LinearOutput(nn.Linear):
+    """A linear map: W y + b."""
+
+    def __init__(self, width: int, vocabulary: int) -> None:
+        super().__init__(width, vocabulary)
+        nn.init.normal_(self.weight, std=width**-0.5)
+        nn.init.zeros_(self.bias)
+
+
+class SigmoidOutput(nn.Module):
+    """A sigmoid for each bit of the answer's vectors, and one for its end (Graves et al. 2014, section 4).
+
+    p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all tokens: v l of the
+    vector v, and l_end + sum_b softplus(l_b) of eos. Vectors stand in the vocabulary in numeric order, the first digit
+    being the most significant.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, width: int, bits: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = width, NUM_SPECIAL + 2**bits
+        self.map = nn.Linear(width, bits + 1)
+        nn.init.normal_(self.map.weight, std=width**-0.5)
+        nn.init.zeros_(self.map.bias)
+        places = torch.arange(bits - 1, -1, -1)
+        vectors = (torch.arange(2**bits)[:, None] >> places) & 1
+        self.register_buffer("vectors", vectors.to(torch.get_default_dtype()), persistent=False)  # (2^n, n)
+
+    def forward(self, y: Tensor) -> Tensor:
+        found = self.map(y)  # (B, T, n + 1)
+        bits, end = found[..., :-1], found[..., -1:]
+        end = end + F.softplus(bits).sum(-1, keepdim=True)  # (B, T, 1)
+        never = torch.full_like(end, NEVER)
+        special = [end if index == EOS else never for index in range(NUM_SPECIAL)]
+        return torch.cat([*special, F.linear(bits, self.vectors.to(bits.dtype))], -1)  # (B, T, V)
+
+
+class IdentityOutput(nn.Module):
+    """What the decoder makes are the logits: of every token but the special ones, which never come."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = width, width + NUM_SPECIAL
+
+    def forward(self, y: Tensor) -> Tensor:
+        return F.pad(y, (NUM_SPECIAL, 0), value=NEVER)  # (B, T, V)
+
 
 AnyEmbedding = Embedding | LinearEmbedding | OneHot
 AnyOutput = LinearOutput | SigmoidOutput | IdentityOutput
@@ -151,7 +250,7 @@ class EncoderDecoder(nn.Module):
         inner, before = state
         logits, inner = self._written(ids, inner, context)
         written = before[:, None] + context.mask.cumsum(1) - 1  # (B, T)
-        return ended(logits, written, self.length), (inner, before + context.mask.sum(1))
+        return force_length(logits, written, self.length), (inner, before + context.mask.sum(1))
 
     def _written(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         x = self._embedded(ids)  # (B, T, D)
@@ -169,3 +268,23 @@ class EncoderDecoder(nn.Module):
         """A plain tensor like the parameters, which may themselves be sharded."""
         like = next(self.parameters())
         return torch.zeros(size, dtype=like.dtype, device=like.device)
+
+
+def force_length(logits: Tensor, written: Tensor, length: int) -> Tensor:
+    """Logits of answers that have exactly `length` tokens: eos is certain after them, and cannot come before.
+
+    logits: (B, T, V), written: (B, T) how many tokens stand before each position.
+    """
+    over = (written >= length)[..., None]  # (B, T, 1)
+    is_eos = torch.arange(logits.shape[-1], device=logits.device) == EOS
+    return logits.masked_fill(over != is_eos, NEVER).masked_fill(over & is_eos, 0.0)
+
+
+def target_bits(logits: Tensor, target: Tensor) -> Tensor:
+    """The bits that an answer's vectors cost at each position by a sigmoid's logits, its end not counted.
+
+    logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where no vector stands.
+    """
+    log_p = logits[..., NUM_SPECIAL:].float().log_softmax(-1)
+    found = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
+    return -found.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)

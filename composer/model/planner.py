@@ -6,22 +6,21 @@ there too: a parameter that the loss does not reach is a fault (it would never l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from blocks.core.contract import Block, Path, State, Stream
+from blocks.core.contract import Block, Named, Path, Site, State, Stream
+from blocks.core.stack import Stack
 from composer.errors import RecipeError
 from composer.model.builder import AUTHOR, Builder, encoder_stacks
-from composer.model.embeddings import OneHot
-from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs
-from composer.model.tracing import RecordingBuilder
-from composer.model.vocabulary import PAD, bound
+from composer.model.encoder_decoder import Encoder, EncoderDecoder, OneHot, StepInputs
+from composer.model.vocabulary import PAD, max_vocabulary
 from composer.recipe.recipe import Recipe, source_path
 
 TOKENS = 32
@@ -73,7 +72,7 @@ class Plan:
 
 
 @dataclass
-class Tally:
+class BlockCost:
     """What was seen of one block: its FLOPs, and the bytes of state after its last position."""
 
     flops: int = 0
@@ -99,40 +98,40 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         model = builder.model(vocabularies)
     builder.finish()
     try:
-        tallies, flops = measure(model)
-        with wrapped(model, blamed):
-            find_unreached(builder, model)
+        tallies, flops = measure_costs(model)
+        with wrap_blocks(model, attribute_failures):
+            check_gradients(builder, model)
             find_nothing_to_sample(builder, model)
-            find_memory(builder, model)
+            check_viterbi(builder, model)
     except BlockFailed as failed:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
     builder.finish()
     rows = tuple(plan_rows(builder, model, tallies))
-    decoder = tallies.get(id(model.decoder), Tally())
-    return Plan(rows, parameters_of(model), flops, decoder.state_bytes, TOKENS, vocabularies)
+    decoder = tallies.get(id(model.decoder), BlockCost())
+    return Plan(rows, count_parameters(model), flops, decoder.state_bytes, TOKENS, vocabularies)
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """An upper bound for each vocabulary, by data key: the size that the tokenizer is told."""
     keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
-    return {key: bound(recipe.dataset["tokenizer"], key == "target") for key in (*keys, "target")}
+    return {key: max_vocabulary(recipe.dataset["tokenizer"], key == "target") for key in (*keys, "target")}
 
 
-def measure(model: EncoderDecoder) -> tuple[dict[int, Tally], int]:
+def measure_costs(model: EncoderDecoder) -> tuple[dict[int, BlockCost], int]:
     """FLOPs and state bytes of every block (by the module's id), and the FLOPs of the whole, in evaluation mode."""
-    tallies: dict[int, Tally] = {}
+    tallies: dict[int, BlockCost] = {}
     model.eval()
     # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
     counter = FlopCounterMode(display=False)
-    with counter, torch.enable_grad(), wrapped(model, Meter(counter, tallies).counted):
-        model(example_sources(model), example(model))
+    with counter, torch.enable_grad(), wrap_blocks(model, CostMeter(counter, tallies).counted):
+        model(example_sources(model), example_ids(model))
     model.train()
     return tallies, counter.get_total_flops()
 
 
 @contextmanager
-def wrapped(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
+def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
     """While entered, `start`, `forward` and `mask` of every block are what `wrap` makes of them."""
     names = ("start", "forward", "mask")
     found = [block for block in model.modules() if isinstance(block, Block)]
@@ -149,16 +148,16 @@ def wrapped(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) 
 
 
 @dataclass
-class Meter:
+class CostMeter:
     """Adds to the tally of every block, by its id, what its calls cost. Raises BlockFailed where one fails."""
 
     counter: FlopCounterMode
-    tallies: dict[int, Tally]
+    tallies: dict[int, BlockCost]
     calls: int = 0
 
     def counted(self, block: Block, name: str) -> Callable[..., Any]:
         """What stands for the method of that name while the block is metered."""
-        call, tally = blamed(block, name), self.tallies.setdefault(id(block), Tally())
+        call, tally = attribute_failures(block, name), self.tallies.setdefault(id(block), BlockCost())
 
         def counted(*given: Any) -> Any:
             self.calls += bool(block.path)
@@ -183,7 +182,7 @@ def too_often(block: Block) -> BlockFailed:
     return BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
 
 
-def blamed(block: Block, name: str) -> Callable[..., Any]:
+def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
     """A method of a block, for whose failure the block answers that stands innermost in the recipe."""
     call = getattr(block, name)
 
@@ -194,16 +193,16 @@ def blamed(block: Block, name: str) -> Callable[..., Any]:
             if not block.path or isinstance(error, BlockFailed):
                 raise
             told = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {type(error).__name__}: {error}"
-            raise BlockFailed(block, told, fix_of(block, x)) from error
-        lie = lie_of(block, name, result) if block.path else ""
+            raise BlockFailed(block, told, failure_hint(block, x)) from error
+        lie = contract_violation(block, name, result) if block.path else ""
         if lie:
-            raise BlockFailed(block, lie, fix_of(block, x))
+            raise BlockFailed(block, lie, failure_hint(block, x))
         return result
 
     return judged
 
 
-def fix_of(block: Block, x: Tensor) -> str:
+def failure_hint(block: Block, x: Tensor) -> str:
     """What to do about a block that fails where x arrives: maybe it was never meant for grids."""
     if x.dim() != 4:
         return AUTHOR
@@ -213,7 +212,7 @@ def fix_of(block: Block, x: Tensor) -> str:
     )
 
 
-def lie_of(block: Block, name: str, result: Any) -> str:
+def contract_violation(block: Block, name: str, result: Any) -> str:
     """How what a method returned differs from what the contract or the block itself promises; "" where it does not."""
     word = block.path[-1]
     if name == "mask":
@@ -243,7 +242,7 @@ def state_bytes(state: State) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
 
 
-def example(model: EncoderDecoder, tokens: int = TOKENS) -> Tensor:
+def example_ids(model: EncoderDecoder, tokens: int = TOKENS) -> Tensor:
     """Ids of one sentence of so many tokens, on the device of the model."""
     return torch.ones(1, tokens, dtype=torch.long, device=model.device)
 
@@ -255,16 +254,16 @@ def example_sources(model: EncoderDecoder, tokens: int = TOKENS) -> dict[str, Te
 
 def example_source(model: EncoderDecoder, encoder: Encoder, tokens: int) -> Tensor:
     """What one encoder reads."""
-    ids = example(model, tokens)
+    ids = example_ids(model, tokens)
     return ids[..., None].expand(-1, -1, encoder.columns) if encoder.columns else ids
 
 
-def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
+def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
     """Adds a fault for each parameter that the loss does not reach: for the outermost thing that lost it."""
     tables = [each.embedding.table for each in model.readers().values() if isinstance(each.embedding, OneHot)]
     leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
     with torch.enable_grad():
-        loss = loss_of(builder.recipe, model)
+        loss = probe_loss(builder.recipe, model)
         try:
             loss.backward()
         except Exception as error:  # a plug-in may bring gradients of its own
@@ -277,7 +276,7 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
     paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
     for encoder in model.readers().values():
         # The embedding may be the target's too; a stack without parameters has nothing else to go by.
-        own = parameters_in(encoder.stack) or parameters_in(encoder) or {id(each) for each in encoder.buffers()}
+        own = parameter_ids(encoder.stack) or parameter_ids(encoder) or {id(each) for each in encoder.buffers()}
         if own <= unreached:
             builder.fault(
                 "unused",
@@ -288,7 +287,7 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
             unreached -= {id(parameter) for parameter in encoder.parameters()}
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
-            own, inner = parameters_in(block), inner_parameters(block)
+            own, inner = parameter_ids(block), inner_parameters(block)
             if own & unreached and (own <= unreached or (own - inner) & unreached):
                 builder.fault(
                     "unused",
@@ -298,24 +297,24 @@ def find_unreached(builder: Builder, model: EncoderDecoder) -> None:
                 )
                 unreached -= own
     if not builder.faults:
-        find_unread(builder, model, unreached)
+        check_embeddings_used(builder, model, unreached)
 
 
-def loss_of(recipe: Recipe, model: EncoderDecoder) -> Tensor:
+def probe_loss(recipe: Recipe, model: EncoderDecoder) -> Tensor:
     """What stands for the loss of one pair: the sum of its logits, and all that blocks add in training."""
     facts = torch.zeros(1, FEW if recipe.dataset.get("babi") else 0, dtype=torch.long, device=model.device)
     penalties: dict[str, list[Tensor]] = {}
     beside = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
-    logits = model(example_sources(model, FEW), example(model, FEW), beside)
+    logits = model(example_sources(model, FEW), example_ids(model, FEW), beside)
     return torch.stack([logits.sum(), *(each for name in penalties for each in penalties[name])]).sum()
 
 
-def find_unread(builder: Builder, model: EncoderDecoder, unreached: set[int]) -> None:
+def check_embeddings_used(builder: Builder, model: EncoderDecoder, unreached: set[int]) -> None:
     """Adds a fault for each encoder or decoder that makes nothing of its own tokens."""
     paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
     embeddings = {paths[each.memory]: each.embedding for each in model.readers().values()}
     for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
-        if embedding is not None and parameters_in(embedding) & unreached:
+        if embedding is not None and parameter_ids(embedding) & unreached:
             builder.fault(
                 "unused",
                 path,
@@ -335,7 +334,7 @@ def find_nothing_to_sample(builder: Builder, model: EncoderDecoder) -> None:
         )
 
 
-def parameters_in(block: nn.Module) -> set[int]:
+def parameter_ids(block: nn.Module) -> set[int]:
     """The ids of all parameters of a block."""
     return {id(parameter) for parameter in block.parameters()}
 
@@ -343,10 +342,10 @@ def parameters_in(block: nn.Module) -> set[int]:
 def inner_parameters(block: Block) -> set[int]:
     """The ids of those that the blocks inside have."""
     inner = (each for each in block.modules() if isinstance(each, Block) and each is not block)
-    return set().union(*(parameters_in(each) for each in inner))
+    return set().union(*(parameter_ids(each) for each in inner))
 
 
-def find_memory(builder: Builder, model: EncoderDecoder) -> None:
+def check_viterbi(builder: Builder, model: EncoderDecoder) -> None:
     """Adds a fault where `viterbi` is to search with a decoder that remembers more than the last token."""
     if "viterbi" in builder.recipe.decoding and not builder.faults and has_state(model):
         builder.fault(
@@ -364,7 +363,7 @@ def has_state(model: EncoderDecoder) -> bool:
     Whole numbers count positions, and what a step leaves as it was is the same tensor.
     """
     with torch.no_grad():
-        ids = example(model, FEW)
+        ids = example_ids(model, FEW)
         memories = model.encode(example_sources(model, FEW), room=ids != PAD)
         before = model.start(memories, 1)
         after = model.step(ids[:, :1], before, memories)[1]
@@ -383,21 +382,21 @@ def state_leaves(state: State) -> Iterator[Tensor]:
             yield from state_leaves(part)
 
 
-def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, tallies: Mapping[int, Tally]) -> Iterator[PlanRow]:
+def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, tallies: Mapping[int, BlockCost]) -> Iterator[PlanRow]:
     """One row for each place in the recipe, in its order; a place built several times (a repeat) is summed."""
     recipe = builder.recipe
     for key, _, path, _ in encoder_stacks(recipe.model):
         encoder = model.readers()[key]
         stream = Stream(encoder.embedding.embedding_dim, columns=encoder.columns)
         yield plan_row(recipe, path, "embedding", [encoder.embedding], stream, tallies)
-        yield from block_rows(builder, encoder.stack, {key: Tally(each.flops) for key, each in tallies.items()})
+        yield from block_rows(builder, encoder.stack, {key: BlockCost(each.flops) for key, each in tallies.items()})
     written = [model.embedding] if model.embedding is not None else []
     yield plan_row(recipe, ("model", "decoder"), "embedding", written, Stream(model.width), tallies)
     yield from block_rows(builder, model.decoder, tallies)
     yield plan_row(recipe, ("model", "output"), "output", [model.output], Stream(model.vocabulary), tallies)
 
 
-def block_rows(builder: RecordingBuilder, stack: nn.Module, tallies: Mapping[int, Tally]) -> Iterator[PlanRow]:
+def block_rows(builder: RecordingBuilder, stack: nn.Module, tallies: Mapping[int, BlockCost]) -> Iterator[PlanRow]:
     """The rows of all blocks below `stack`."""
     places: dict[Path, list[Block]] = {}
     for block in (each for each in stack.modules() if isinstance(each, Block) and each.path):
@@ -414,15 +413,15 @@ def block_rows(builder: RecordingBuilder, stack: nn.Module, tallies: Mapping[int
 
 
 def plan_row(
-    recipe: Recipe, path: Path, word: str, built: list[Any], out: Stream, tallies: Mapping[int, Tally]
+    recipe: Recipe, path: Path, word: str, built: list[Any], out: Stream, tallies: Mapping[int, BlockCost]
 ) -> PlanRow:
     """The row of what was built at one place."""
-    seen = [tallies.get(id(module), Tally()) for module in built]
+    seen = [tallies.get(id(module), BlockCost()) for module in built]
     return PlanRow(
         source_path(recipe, path),
         word,
         out.width,
-        parameters_of(nn.ModuleList(built)),
+        count_parameters(nn.ModuleList(built)),
         sum(each.flops for each in seen),
         sum(each.state_bytes for each in seen),
         columns=out.columns,
@@ -430,6 +429,45 @@ def plan_row(
     )
 
 
-def parameters_of(model: nn.Module) -> int:
+def count_parameters(model: nn.Module) -> int:
     """How many numbers a model learns, shared ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+@dataclass(frozen=True)
+class RecordingSite(Site):
+    """A site that notes in `asked` every name and memory that the block standing on it looks up."""
+
+    asked: dict[str, None] = field(default_factory=dict)
+
+    def named(self, name: str, setting: str) -> Named:
+        """As Site says."""
+        self.asked[name] = None
+        return super().named(name, setting)
+
+    def memory(self, name: str | None, setting: str = "from") -> str:
+        """As Site says."""
+        found = super().memory(name, setting)
+        self.asked[found] = None
+        return found
+
+    def rehearse(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+        """As Site says; what is thrown away has asked for nothing."""
+        return super().rehearse(setting, blocks, asked={}, **changes)
+
+
+@dataclass
+class RecordingBuilder(Builder):
+    """A builder that keeps, by the path of each block, its name and what it reads: `prev.x`, `encoder.x`, `input`."""
+
+    reads: dict[Path, dict[str, None]] = field(default_factory=dict)
+    names: dict[Path, str] = field(default_factory=dict)
+
+    def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
+        """As Builder says."""
+        self.names[site.path] = settings.get("as") or ""
+        asked = self.reads.setdefault(site.path, {})
+        if isinstance(site, RecordingSite):
+            return super().block(replace(site, asked=asked), word, settings)
+        known = {each.name: getattr(site, each.name) for each in fields(site)}
+        return super().block(RecordingSite(**known, asked=asked), word, settings)

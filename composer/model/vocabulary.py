@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-FIXED = ("bits", "integers")
+FIXED_VOCABULARIES = ("bits", "integers")
 """Tokenizers whose words are all known before any text is; they learn nothing."""
 LEVELS = range(-100, 101)
 """The numbers that can stand behind a vector, in hundredths."""
 
 
-def bound(tokenizer: Mapping[str, Mapping[str, Any]], target: bool) -> int:
+def max_vocabulary(tokenizer: Mapping[str, Mapping[str, Any]], target: bool) -> int:
     """The most ids that a side can have with this tokenizer, a frozen recipe's; the special ones are counted."""
     ((kind, settings),) = tokenizer.items()
     if kind == "bits":
-        return SPECIAL + len(vocabulary_of(settings, target))
-    return SPECIAL + int(settings["below"]) if kind == "integers" else int(settings["size"])
+        return NUM_SPECIAL + len(bits_vocabulary(settings, target))
+    return NUM_SPECIAL + int(settings["below"]) if kind == "integers" else int(settings["size"])
 
 
-def vocabulary_of(settings: Mapping[str, Any], target: bool) -> list[str]:
+def bits_vocabulary(settings: Mapping[str, Any], target: bool) -> list[str]:
     """The words that `bits` of these settings knows on a side, in the order of their ids, the first of which is 4."""
     vectors = [f"{index:0{settings['size']}b}" for index in range(2 ** settings["size"])]
     if target:
@@ -30,24 +30,24 @@ def vocabulary_of(settings: Mapping[str, Any], target: bool) -> list[str]:
     return [*dict.fromkeys(settings["marks"]), *(vector + level for vector in vectors for level in levels)]
 
 
-def features(settings: Mapping[str, Any], target: bool) -> np.ndarray:
+def bits_features(settings: Mapping[str, Any], target: bool) -> np.ndarray:
     """What each id of a side is to a model that takes vectors as they are: float32 (ids, features), pad and unk zeros.
 
     The features: bos, eos, each mark, each digit, the first one first, and the number. A target has neither marks nor
     numbers, and a source has none without `numbers`.
     """
     size, marks = settings["size"], [] if target else list(dict.fromkeys(settings["marks"]))
-    vectors = [word.partition("@") for word in vocabulary_of(settings, target)[len(marks) :]]
-    found = np.zeros((SPECIAL + len(marks) + len(vectors), 2 + len(marks) + size + 1), dtype=np.float32)
+    vectors = [word.partition("@") for word in bits_vocabulary(settings, target)[len(marks) :]]
+    found = np.zeros((NUM_SPECIAL + len(marks) + len(vectors), 2 + len(marks) + size + 1), dtype=np.float32)
     found[BOS, 0] = found[EOS, 1] = 1
     for at in range(len(marks)):
-        found[SPECIAL + at, 2 + at] = 1
-    begin = SPECIAL + len(marks)
+        found[NUM_SPECIAL + at, 2 + at] = 1
+    begin = NUM_SPECIAL + len(marks)
     found[begin:, 2 + len(marks) : -1] = [[digit == "1" for digit in vector] for vector, _, _ in vectors]
     found[begin:, -1] = [float(number or 0) for _, _, number in vectors]
     return found if settings["numbers"] and not target else found[:, :-1]
 
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-SPECIAL = 4
+NUM_SPECIAL = 4
 """How many there are: a token's own id is this or more."""

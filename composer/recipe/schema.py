@@ -32,7 +32,7 @@ PLUG_INS = "seqcomposer.blocks"
 TABLES = {
     "optimizers": ("composer.training.optim", "OPTIMIZERS"),
     "schedules": ("composer.training.optim", "SCHEDULES"),
-    "initializations": ("composer.model.initialization", "INITIALIZATIONS"),
+    "initializations": ("composer.model.weights", "INITIALIZATIONS"),
     "tokenizers": ("composer.data.tokenizer", "TOKENIZERS"),
     "tasks": ("composer.data.tasks", "TASKS"),
     "decoders": ("composer.inference.decode", "DECODERS"),

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from composer.data.load import load_data
-from composer.data.sources import sources, splits
+from composer.data.encoding import load_data
+from composer.data.sources import available_splits, source_names
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
 from composer.recipe.metrics import paired_bootstrap
@@ -80,8 +80,8 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
 
 def test_lines(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
     """What a run reads of its test part, as `translate` takes it, and the references. Raises RunError."""
-    read = sources(run.recipe)
-    if not read or SPLIT not in splits(run.recipe):
+    read = source_names(run.recipe)
+    if not read or SPLIT not in available_splits(run.recipe):
         lack = "its model has no encoder" if not read else "its data has no test part"
         raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.folder.path))
     found = load_data(run.recipe, run.folders(data), run.tokenizers, [SPLIT])

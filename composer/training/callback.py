@@ -14,8 +14,7 @@ from typing import Any, Protocol, TypeVar
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 
-from composer.data.collate import EvalBatchSampler
-from composer.data.sampler import ResumableBatchSampler
+from composer.data.sampler import EvalBatchSampler, ResumableBatchSampler
 from composer.errors import RunError, RunFailed
 from composer.recipe.metrics import as_maximised
 from composer.training import rng_state

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from composer.data.collate import EpochRows
 from composer.data.encoding import Encoded
+from composer.data.sampler import EpochRows
 from composer.data.sources import TARGET
 
 

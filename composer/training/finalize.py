@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import TARGET, Pairs, sources
+from composer.data.sources import TARGET, Pairs, source_names
 from composer.errors import one_line_error
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced
 from composer.evaluation.hints import training_hints
@@ -199,7 +199,7 @@ def describe_weights(kept: Mapping[str, Any], metric: str) -> str:
 def translated(session: TrainingSetup, run: Run) -> list[Sample]:
     """The first sentences of the test part, or else of the validation part, translated as the recipe says."""
     pairs = pairs_shown(session)
-    if not pairs or not sources(session.recipe):
+    if not pairs or not source_names(session.recipe):
         return []
     texts = lines_shown(session)
     found = run.translate(texts)
@@ -209,7 +209,7 @@ def translated(session: TrainingSetup, run: Run) -> list[Sample]:
 def lines_shown(session: TrainingSetup) -> list[str]:
     """The first lines that the model reads of the test part, or else of the validation part."""
     pairs = pairs_shown(session)
-    read = sources(session.recipe) or [TARGET]
+    read = source_names(session.recipe) or [TARGET]
     if not pairs:
         return []
     return ["\t".join(pairs.sides[side][row] for side in read) for row in range(min(SHOWN, len(pairs)))]

@@ -20,8 +20,7 @@ from blocks.core.contract import Block
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder, StepInputs
-from composer.model.output_heads import SigmoidOutput, bits_of
+from composer.model.encoder_decoder import EncoderDecoder, SigmoidOutput, StepInputs, target_bits
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
@@ -29,7 +28,7 @@ from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress, add_gradien
 from composer.training.sharding import full_state, is_sharded, shard
 
 Batch = Mapping[str, Any]
-"""A batch as `composer.data.collate` makes it."""
+"""A batch as `composer.data.sampler` makes it."""
 UNCOMPILED = (
     "`training.compile`: the model was compiled anew for too many lengths, as loops over positions are; "
     "it goes on as it is, and would have been faster without"
@@ -183,7 +182,7 @@ class Seq2SeqModule(LightningModule):
             loss=sum_loss(logits, target), tokens=real.sum(), right=((logits.argmax(-1) == target) & real).sum()
         )
         if isinstance(self.model.output, SigmoidOutput):
-            self.val_sums.add(bits=bits_of(logits, target).sum(), rows=real.any(1).sum())
+            self.val_sums.add(bits=target_bits(logits, target).sum(), rows=real.any(1).sum())
 
 
 def compile_error(error: Exception) -> RunFailed:

@@ -16,7 +16,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.fingerprint import InitialWeights, fingerprint_data, initial_weights
-from composer.model.weights import told_difference
+from composer.model.weights import describe_difference
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.training import provenance
@@ -158,7 +158,7 @@ def compared(run: Path, wanted: str, weights: Path) -> str:
     theirs = RunDir(run).weights
     if not theirs.is_file() or sha256_of_file(theirs) != wanted:
         return "their SHA-256 is another, and the weights themselves are no longer there"
-    return told_difference(theirs, weights)
+    return describe_difference(theirs, weights)
 
 
 def perhaps(recipe: Recipe, on_gpu: bool) -> Iterator[str]:

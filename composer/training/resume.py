@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from composer.data.load import Data
-from composer.data.sources import sides
+from composer.data.encoding import Data
+from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, first_few
 from composer.recipe.recipe import Recipe, load
@@ -26,11 +26,11 @@ def tokenizers_of(recipe: Recipe, folder: RunDir, start_from: Path | None) -> To
     other = RunDir(start_from)
     other.read()
     found = Tokenizers.load(other.tokenizer)
-    wanted = recipe.dataset["tokenizer"], set(sides(recipe))
+    wanted = recipe.dataset["tokenizer"], set(side_names(recipe))
     if (found.settings, set(found.sides)) != wanted:
         raise RunError.of(
             f"this run reads {', '.join(found.sides)} with the tokenizer {found.settings}, and the recipe wants "
-            f"{', '.join(sides(recipe))} with {recipe.dataset['tokenizer']}",
+            f"{', '.join(side_names(recipe))} with {recipe.dataset['tokenizer']}",
             "give the recipe the same `data.tokenizer` and the same encoders, or train without `--from`",
             str(start_from),
         )

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 from pytorch_lightning import Trainer, seed_everything
 
-from composer.data.collate import TrainBatchSampler, all_pairs
-from composer.data.encoding import Corpus, Encoded
-from composer.data.load import Data, corpus_of, load_data
-from composer.data.sampler import ResumableBatchSampler
+from composer.data.encoding import Corpus, Data, Encoded, load_data, training_corpus
+from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.errors import DataError, RunError
 from composer.inference.target_lengths import ROUNDING
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.initialization import initialize
-from composer.model.weights import load_weights
+from composer.model.weights import initialize, load_weights
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
 from composer.training.callback import ROW_STEPS, TrainingLoopCallback
@@ -91,7 +88,7 @@ def setup(
     if recipe.training["compile"]:
         module.compile_model(display.say)
     train = without_unanswerable(recipe, data.train, data.notes, module.model)
-    corpus = corpus_of(recipe, train, data.tokenizers, partial(answerable, module.model))
+    corpus = training_corpus(recipe, train, data.tokenizers, partial(answerable, module.model))
     course = course_of(recipe, folder, corpus, data)
     course.followed = pace_followed(origin, record)
     trainer = build_trainer(recipe, [course])

@@ -13,11 +13,12 @@ import torch
 
 from composer import run_dir
 from composer.atomic_io import atomic_write
-from composer.data.collate import EvalBatchSampler, data_loader
+from composer.data.collate import data_loader
+from composer.data.sampler import EvalBatchSampler
 from composer.data.sources import check_files, is_endless
 from composer.errors import ComposerError, RunError, RunFailed, os_error_hint, os_error_reason
 from composer.fingerprint import fingerprint_pairs, initial_weights
-from composer.model.planner import parameters_of, plan
+from composer.model.planner import count_parameters, plan
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir
 from composer.training.distributed import is_main_process
@@ -169,7 +170,7 @@ def first_record(session: TrainingSetup, now: EnvironmentRecord) -> dict[str, An
         },
         "tokenizer": tokenizers.sha256,
         "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
-        "parameters": parameters_of(session.module.model),
+        "parameters": count_parameters(session.module.model),
         "wandb": secrets.token_hex(4),
     }
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Record
-from composer.data.sources import TARGET, sources
-from composer.data.stories import encode_side
-from composer.data.tokenizer import SPECIALS, Tokenizers
+from composer.data.encoding import encode_side
+from composer.data.sources import TARGET, source_names
+from composer.data.tokenizer import SPECIAL_TOKENS, Tokenizers
 from composer.inference.decode import Row, decode_all, evaluation_mode, padded, source_tensor
 from composer.inference.run import Run, check_stories, columns, oom_as_run_failed
 from composer.model.encoder_decoder import StepInputs
@@ -71,7 +71,7 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
 
     A line has the texts of several encoders with tabs between. Raises DataError where it has not, and RunFailed.
     """
-    sides = sources(run.recipe)
+    sides = source_names(run.recipe)
     rows = [columns(line, sides, number, origin) for number, line in enumerate(lines, start=1)]
     texts = {side: [row[place] for row in rows] for place, side in enumerate(sides)}
     check_stories(run.recipe, texts, range(1, len(lines) + 1), origin)
@@ -98,7 +98,7 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, Row], answer
     note = f"the first {LONGEST} of {len(answer)} tokens" if len(answer) > LONGEST else ""
     answer = answer[:LONGEST]
     tokens = {side: shown(run.tokenizers, side, row) for side, row in ids.items()}
-    tokens[TARGET] = [SPECIALS[BOS], *names(run.tokenizers, TARGET, answer)]
+    tokens[TARGET] = [SPECIAL_TOKENS[BOS], *names(run.tokenizers, TARGET, answer)]
     records = recorded(run, ids, answer)
     found = list(attentions(run.recipe, records, tokens))
     told = films(run.recipe, records, tokens), memories(run.recipe, records, tokens)
@@ -120,7 +120,7 @@ def shown(tokenizers: Tokenizers, side: str, row: Row) -> list[str]:
     """What stands at the positions of a source: its tokens and eos; of a story its sentences."""
     if isinstance(row, np.ndarray):
         return tokenizers.decode(side, row.tolist())
-    return [*names(tokenizers, side, row), SPECIALS[EOS]]
+    return [*names(tokenizers, side, row), SPECIAL_TOKENS[EOS]]
 
 
 def names(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:
@@ -148,7 +148,7 @@ def attention(recipe: Recipe, record: Record, side: str, values: Sequence[Tensor
     word = str(record.path[-1])
     whole = beside(values) if word == HERE else on_top(values)  # (T, H, S)
     weights = whole.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
-    rows = [*tokens[side][1:], SPECIALS[EOS]] if side == TARGET else tokens[side]
+    rows = [*tokens[side][1:], SPECIAL_TOKENS[EOS]] if side == TARGET else tokens[side]
     read = tokens[side] if word == HERE else what_is_read(recipe, record.path, tokens)
     times = "".join(f", iteration {each + 1}" for each in record.iterations)
     block = source_path(recipe, record.path).removeprefix("model.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from composer.data.sources import TARGET, Pairs, check_files, open_pairs, sources, splits
+from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
 from composer.inference.run import Run, decoding_of, open_run, open_untrained, translations
@@ -110,7 +110,7 @@ def with_weights(folder: RunDir) -> tuple[Run | None, str]:
 
 def split_of(recipe: Recipe, asked: str | None) -> str:
     """The part of the data that is translated, "" where there is none. Raises RunError where what is asked is not."""
-    there = splits(recipe)
+    there = available_splits(recipe)
     if asked is not None and asked not in there:
         raise missing_split(recipe, asked)
     return asked or next((each for each in ("test", "val") if each in there), "")
@@ -145,7 +145,7 @@ def translated(
     A model without encoders is given the first half of each line, and goes on from there. How long a question is says
     nothing of its story, so answers about stories are not measured by it.
     """
-    read = sources(run.recipe)
+    read = source_names(run.recipe)
     measures = bool(read) and known is None and not run.recipe.dataset.get("babi")
     count = len(pairs) if measures else min(SHOWN, len(pairs))
     references = list(pairs.sides[TARGET][:count])
@@ -181,11 +181,16 @@ def chosen(run: Run, examples: Sequence[Sample]) -> list[str]:
 
     A task whose test is longer than its training has short ones in its validation part.
     """
-    lines = [sample.source if sources(run.recipe) else sample.reference for sample in examples]
+    lines = [sample.source if source_names(run.recipe) else sample.reference for sample in examples]
     full = [line for line in lines if line.strip()]
-    if full and not any(map(is_short, full)) and run.recipe.dataset.get("generate") and "val" in splits(run.recipe):
+    if (
+        full
+        and not any(map(is_short, full))
+        and run.recipe.dataset.get("generate")
+        and "val" in available_splits(run.recipe)
+    ):
         pairs = open_pairs(run.recipe, "val", [])
-        read = [pairs.sides[side][:SHOWN] for side in sources(run.recipe) or [TARGET]]
+        read = [pairs.sides[side][:SHOWN] for side in source_names(run.recipe) or [TARGET]]
         full = ["\t".join(row) for row in zip(*read, strict=True)] + full
     return ([line for line in full if is_short(line)] or full)[:DRAWN]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from blocks.core.contract import Path, Record
 from composer.data.sources import TARGET
-from composer.data.tokenizer import SPECIALS
+from composer.data.tokenizer import SPECIAL_TOKENS
 from composer.model.vocabulary import EOS
 from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import Tokens, named, sides_of, what_is_read
@@ -103,7 +103,7 @@ def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film
     length, columns, _ = strip[0].image.shape
     taken = chosen(len(strip), length * columns)
     images = torch.stack([strip[at].image for at in taken])
-    written = [*tokens[TARGET][1:], SPECIALS[EOS]] if is_in_place(recipe.model["decoder"]) else []
+    written = [*tokens[TARGET][1:], SPECIAL_TOKENS[EOS]] if is_in_place(recipe.model["decoder"]) else []
     return Film(
         block=source_path(recipe, record.path).removeprefix("model."),
         side=side,
@@ -117,7 +117,7 @@ def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film
 
 def decoder_film(recipe: Recipe, record: Record, images: Tensor, tokens: Tokens) -> Film:
     """A memory before the first token, and as it is when each is written. images: (1 + T, N, W, D)"""
-    rows = [AT_FIRST, *named([*tokens[TARGET][1:], SPECIALS[EOS]], len(images) - 1, 0)]
+    rows = [AT_FIRST, *named([*tokens[TARGET][1:], SPECIAL_TOKENS[EOS]], len(images) - 1, 0)]
     length, columns = images.shape[1:3]
     taken = chosen(len(images), length * columns)
     return Film(

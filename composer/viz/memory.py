@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Record
 from composer.data.sources import TARGET
-from composer.data.tokenizer import SPECIALS
+from composer.data.tokenizer import SPECIAL_TOKENS
 from composer.model.builder import encoder_stacks
 from composer.model.vocabulary import EOS
 from composer.recipe.recipe import Recipe, source_path
@@ -124,7 +124,7 @@ def of_side(record: Record, sides: Sequence[str], values: Mapping[str, list[Tens
     """One run of a block, with the side over whose positions it ran."""
     length = sum(value.shape[1] for value in next(iter(values.values())))
     side = next((each for each in sides if len(tokens[each]) == length), sides[0])
-    told = [*tokens[side][1:], SPECIALS[EOS]] if side == TARGET else tokens[side]
+    told = [*tokens[side][1:], SPECIAL_TOKENS[EOS]] if side == TARGET else tokens[side]
     return Ran(record, side, named(told, length, len(tokens[TARGET])), values)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from composer.data.sources import sources
+from composer.data.sources import source_names
 from composer.errors import RecipeError
 from composer.evaluation.hints import training_hints
 from composer.recipe.cache import SHORT_HASH
@@ -56,7 +56,7 @@ def contents(found: Findings) -> str:
         "curves": ("Learning curves", curves(found.rows)),
         "length": ("BLEU by source length", bleu_by_length(found)),
         "accuracy": ("Accuracy by source length", accuracy_by_length(found)),
-        "samples": ("Translations" if sources(found.recipe) else "Continuations", samples(found)),
+        "samples": ("Translations" if source_names(found.recipe) else "Continuations", samples(found)),
         "alignments": ("Alignments", alignments(found.alignments)),
         "films": ("Mental image", films(found.alignments)),
         "memories": ("Memory", memories(found.alignments)),
@@ -254,7 +254,7 @@ def samples(found: Findings) -> Markup:
     """The first sentences of the data, each with what was asked for and what came."""
     if not found.examples:
         return Markup("")
-    sides = sources(found.recipe)
+    sides = source_names(found.recipe)
     about = f"The first sentences of {found.split}, by {found.weights}."
     about += "" if sides else " The model is given the first half of each and goes on from there."
     items = (tag("li", {}, sample(each, sides)) for each in found.examples)

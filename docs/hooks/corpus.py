@@ -25,8 +25,8 @@ COSTING = (
     "composer/model/planner.py",
     "composer/model/builder.py",
     "composer/model/encoder_decoder.py",
-    "composer/model/embeddings.py",
-    "composer/model/output_heads.py",
+    "composer/model/encoder_decoder.py",
+    "composer/model/encoder_decoder.py",
     "composer/model/vocabulary.py",
     "composer/viz/architecture/*.py",
 )

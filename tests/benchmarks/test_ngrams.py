@@ -9,7 +9,7 @@ import ngrams
 import pytest
 
 from composer.data.tasks import TASKS
-from composer.data.tasks.languages import optimum
+from composer.data.tasks.sequences import ngrams_optimum
 from composer.recipe.recipe import load
 from composer.training.train import train
 
@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_is_measured_by_the_lines_it_was_tested_on(run: Path) -> None:
     found = ngrams.row(run)
     lines = TASKS["dynamic_ngrams"]("test", context=2, min_length=12, max_length=12, test=30).target
-    assert found.least == optimum(lines, 2)
+    assert found.least == ngrams_optimum(lines, 2)
     assert found.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
     assert found.least < found.bits < 24
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, next_steps, write_new_recipe
-from composer.data.split import split_rows
+from composer.data.sources import split_rows
 from composer.errors import DataError
 from composer.recipe.recipe import load
 

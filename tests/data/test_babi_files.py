@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from composer.data.babi import NONE, Asked, asked_in
-from composer.data.collate import Batch, TrainBatchSampler, data_loader, fill
-from composer.data.encoding import Encoded, Ids
-from composer.data.load import Data, load_data
-from composer.data.sources import check_files, open_pairs, splits
-from composer.data.stories import Shape, sentences, story_fault
+from composer.data.collate import Batch, data_loader
+from composer.data.encoding import Data, Encoded, Ids, load_data
+from composer.data.sampler import TrainBatchSampler, fill_ratio
+from composer.data.sources import available_splits, check_files, open_pairs
+from composer.data.stories import NO_FACT, Question, StoryShape, asked_in, split_sentences, story_fault
 from composer.errors import DataError
 from composer.model.vocabulary import EOS, PAD
 from composer.recipe.recipe import Recipe
@@ -93,7 +92,7 @@ def test_only_the_last_sentences_are_read_and_facts_move_with_them(told: Make) -
     assert note.startswith("2 of 4 train stories have more than 2 sentences")
     assert note.endswith("0 lose a sentence that bears the answer")
     recipe = told(sentences=1)
-    assert open_pairs(recipe, "train", recipe.folders()).facts == [(NONE,), (0, NONE), (), (0,)]
+    assert open_pairs(recipe, "train", recipe.folders()).facts == [(NO_FACT,), (0, NO_FACT), (), (0,)]
     assert "; 2 lose" in data_of(recipe).notes[0]
 
 
@@ -129,7 +128,7 @@ def test_stories_are_counted_by_their_room_and_kept_with_their_facts(told: Make)
     assert story.positions().tolist() == [12, 18, 18, 6]
     # words of the sentences: 5 and 5, and 5 more, and 2
     assert story.real() == 10 + 15 + 15 + 2
-    assert fill(encoded, [np.arange(4)])["story"] == 42 / (4 * 18)
+    assert fill_ratio(encoded, [np.arange(4)])["story"] == 42 / (4 * 18)
     some = encoded.keep(np.array([False, True, False, True]))
     assert some.sources["story"][1].tolist() == story[3].tolist()
     assert some.facts is not None
@@ -148,7 +147,7 @@ def test_a_long_story_is_trained_on_whatever_max_length_says(told: Make) -> None
 def test_questions_are_held_out_whatever_stands_around_them(told: Make) -> None:
     lines = [f"1 Mary went to place{n}.\n2 Where is Mary?\tplace{n}\t1\n" for n in range(400)]
     recipe = told("".join(lines), val=0.2)
-    parts = {split: open_pairs(recipe, split, recipe.folders()) for split in splits(recipe)}
+    parts = {split: open_pairs(recipe, split, recipe.folders()) for split in available_splits(recipe)}
     train, val = (set(parts[split].sides["story"]) for split in ("train", "val"))
     assert len(parts["test"]) == 400
     assert train | val == set(parts["test"].sides["story"])
@@ -156,7 +155,7 @@ def test_questions_are_held_out_whatever_stands_around_them(told: Make) -> None:
     assert 40 < len(val) < 120
     again = told("".join(lines[::-1][:200]), "".join(lines), val=0.2)
     assert set(open_pairs(again, "val", again.folders()).sides["story"]) <= val
-    assert splits(told()) == ["train", "test"]
+    assert available_splits(told()) == ["train", "test"]
 
 
 def test_files_that_have_changed_are_read_again(told: Make) -> None:
@@ -167,18 +166,18 @@ def test_files_that_have_changed_are_read_again(told: Make) -> None:
 
 
 def test_a_story_as_text() -> None:
-    assert sentences("Mary left.  JOHN paid 3.5 dollars! Who? ") == ["mary left", "john paid 3.5 dollars", "who"]
-    assert sentences(" . ") == []
-    assert story_fault("", Shape(2, 3)) == "this story has no sentence"
-    assert story_fault("one two three.", Shape(2, 3)) == ""
-    assert "has 4 words, and there is room for 3" in story_fault("one two three four. a. b.", Shape(3, 3))
-    assert story_fault("one two three four. a. b.", Shape(2, 3)) == ""
+    assert split_sentences("Mary left.  JOHN paid 3.5 dollars! Who? ") == ["mary left", "john paid 3.5 dollars", "who"]
+    assert split_sentences(" . ") == []
+    assert story_fault("", StoryShape(2, 3)) == "this story has no sentence"
+    assert story_fault("one two three.", StoryShape(2, 3)) == ""
+    assert "has 4 words, and there is room for 3" in story_fault("one two three four. a. b.", StoryShape(3, 3))
+    assert story_fault("one two three four. a. b.", StoryShape(2, 3)) == ""
 
 
 def test_places_of_facts_in_order() -> None:
-    asked = Asked(("a", "b", "c"), "q", "x", (2, 0))
+    asked = Question(("a", "b", "c"), "q", "x", (2, 0))
     assert asked.last(3) == asked
-    assert asked.last(2) == Asked(("b", "c"), "q", "x", (1, NONE))
+    assert asked.last(2) == Question(("b", "c"), "q", "x", (1, NO_FACT))
 
 
 FAULTS = {
@@ -242,4 +241,4 @@ def test_splits_that_have_no_question(told: Make) -> None:
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "qa.txt"
     path.write_bytes("\ufeff1 A ran.\r\n2 Who?\tA\t1\r\n".encode())
-    assert asked_in(path, 6) == [Asked(("a ran",), "who?", "a", (0,))]
+    assert asked_in(path, 6) == [Question(("a ran",), "who?", "a", (0,))]

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer.data.buckets import global_batches, plan_buckets
-from composer.data.collate import EvalBatchSampler, TrainBatchSampler, data_loader, fill, lengths, padded
+from composer.data.collate import data_loader, pad_rows
 from composer.data.encoding import Encoded, Ids
+from composer.data.sampler import EvalBatchSampler, TrainBatchSampler, fill_ratio, pair_lengths
 from composer.model.vocabulary import BOS, EOS
 
 
@@ -62,7 +63,7 @@ def test_the_order_is_a_function_of_seed_and_epoch():
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 4)])
 def test_devices_and_accumulation_share_the_same_global_batches(world, accumulate):
     encoded = some(200)
-    target, _ = lengths(encoded)
+    target, _ = pair_lengths(encoded)
     alone = list(order(encoded))
     parts = [list(order(encoded, world=world, accumulate=accumulate, rank=rank)) for rank in range(world)]
     assert {len(part) for part in parts} == {len(alone) * accumulate}
@@ -98,7 +99,7 @@ def test_fill_is_what_the_tensors_hold():
     sides = {side: [batch["sources"][side] for batch in batches] for side in ("left", "right")}
     sides["target"] = [batch["target_out"] for batch in batches]
     sides["all"] = [tensor for side in list(sides) for tensor in sides[side]]
-    shares = fill(encoded, order(encoded).batches())
+    shares = fill_ratio(encoded, order(encoded).batches())
     for side, tensors in sides.items():
         real, positions = sum(int((each != 0).sum()) for each in tensors), sum(each.numel() for each in tensors)
         assert shares[side] == pytest.approx(real / positions)
@@ -131,7 +132,7 @@ def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(worl
 @pytest.mark.parametrize("budget", [90, 4096])
 def test_tokens_are_split_evenly(world, budget):
     encoded = some(1500)
-    target, _ = lengths(encoded)
+    target, _ = pair_lengths(encoded)
     parts = [list(order(encoded, tokens_per_batch=budget, world=world, rank=rank)) for rank in range(world)]
     for together in zip(*parts, strict=True):
         rows = [share.rows[: len(share.rows) if share.part else 0] for share in together]
@@ -203,9 +204,9 @@ def test_workers_give_the_same_batches():
 
 def test_a_row_of_padding_and_a_row_alone():
     ids = Ids.of([[[], [7, 8], [9]]], 10)
-    assert padded(ids, np.array([0, 1, 2]), last=EOS).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
-    assert padded(ids, np.array([0]), first=BOS).tolist() == [[1]]
-    assert padded(ids, np.array([2, 1]), first=BOS).tolist() == [[1, 9, 0], [1, 7, 8]]
+    assert pad_rows(ids, np.array([0, 1, 2]), last=EOS).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
+    assert pad_rows(ids, np.array([0]), first=BOS).tolist() == [[1]]
+    assert pad_rows(ids, np.array([2, 1]), first=BOS).tolist() == [[1, 9, 0], [1, 7, 8]]
     assert ids.keep(np.array([True, False, True]))[1] == [9]
     assert ids.values.dtype == np.uint16
     assert Ids.of([[[70_000]]], 80_000)[0] == [70_000]

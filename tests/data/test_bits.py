@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from composer.data.tokenizer import Tokenizers, train
-from composer.model.vocabulary import BOS, EOS, PAD, UNK, bound, features, vocabulary_of
+from composer.data.tokenizer import Tokenizers, train_tokenizers
+from composer.model.vocabulary import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary, max_vocabulary
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}
 
 
 def made(told: dict) -> Tokenizers:
-    return train({"tokenizer": {"bits": told}}, {"source": [], "target": []})
+    return train_tokenizers({"tokenizer": {"bits": told}}, {"source": [], "target": []})
 
 
 def test_ids_are_in_numeric_order_after_the_marks() -> None:
@@ -28,10 +28,10 @@ def test_ids_are_in_numeric_order_after_the_marks() -> None:
 def test_every_word_comes_back(told: dict) -> None:
     tokenizers = made(told)
     for side in ("source", "target"):
-        words = vocabulary_of(told, side == "target")
+        words = bits_vocabulary(told, side == "target")
         (ids,) = tokenizers.encode(side, [" ".join(words)])
         assert ids == list(range(4, tokenizers.size(side)))
-        assert tokenizers.size(side) == bound({"bits": told}, side == "target")
+        assert tokenizers.size(side) == max_vocabulary({"bits": told}, side == "target")
         assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
 
 
@@ -54,7 +54,7 @@ def test_a_target_is_of_vectors_alone() -> None:
 
 
 def test_features_are_what_the_words_say() -> None:
-    found = features(FULL, target=False)
+    found = bits_features(FULL, target=False)
     tokenizers = made(FULL)
     (ids,) = tokenizers.encode("source", ["? ; 101@-0.37 011"])
     assert found.shape == (tokenizers.size("source"), 2 + 2 + 3 + 1)
@@ -66,14 +66,14 @@ def test_features_are_what_the_words_say() -> None:
 
 
 def test_a_side_has_the_features_that_it_can_have() -> None:
-    assert features(PLAIN, target=False).shape == (9, 2 + 1 + 2)
-    assert features(PLAIN, target=True).tolist()[4:] == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
-    assert features(FULL, target=True).shape == (4 + 8, 2 + 3)
-    assert len(np.unique(features(FULL, target=False), axis=0)) == 3 + 2 + 8 * 201 - 1  # pad and unk are the same
+    assert bits_features(PLAIN, target=False).shape == (9, 2 + 1 + 2)
+    assert bits_features(PLAIN, target=True).tolist()[4:] == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert bits_features(FULL, target=True).shape == (4 + 8, 2 + 3)
+    assert len(np.unique(bits_features(FULL, target=False), axis=0)) == 3 + 2 + 8 * 201 - 1  # pad and unk are the same
 
 
 def test_nothing_is_learned(tmp_path) -> None:
-    seen = train({"tokenizer": {"bits": FULL}}, {"source": ["101"], "target": ["x y z"]})
+    seen = train_tokenizers({"tokenizer": {"bits": FULL}}, {"source": ["101"], "target": ["x y z"]})
     assert seen.sha256 == made(FULL).sha256
     seen.save(tmp_path / "t.json")
     loaded = Tokenizers.load(tmp_path / "t.json")
@@ -83,5 +83,5 @@ def test_nothing_is_learned(tmp_path) -> None:
 
 def test_a_mark_that_is_told_twice_has_one_id() -> None:
     twice = {**PLAIN, "marks": [";", ";"]}
-    assert vocabulary_of(twice, target=False) == vocabulary_of(PLAIN, target=False)
-    assert features(twice, target=False).tolist() == features(PLAIN, target=False).tolist()
+    assert bits_vocabulary(twice, target=False) == bits_vocabulary(PLAIN, target=False)
+    assert bits_features(twice, target=False).tolist() == bits_features(PLAIN, target=False).tolist()

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from composer.cli.new_recipe import write_new_recipe as write_recipe
-from composer.data.load import load_data
+from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs
 from composer.errors import DataError
 
@@ -24,7 +24,7 @@ WORDS = {"word": {"split": "spaces", "joint": True}}
 @pytest.fixture
 def no_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if everything happened to the files after they had been checked."""
-    monkeypatch.setattr("composer.data.load.check_files", lambda *_: [])
+    monkeypatch.setattr("composer.data.encoding.check_files", lambda *_: [])
 
 
 def fault_of(recipe) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.data.tasks.draws import TaskError
-from composer.data.tasks.languages import FORMS, certain, optimum
+from composer.data.tasks.sequences import FORMS, certain_words, ngrams_optimum
 
 SIZES: dict[str, Callable[..., bool]] = {
     "anbn": lambda a, b: a == b,
@@ -42,20 +42,22 @@ def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> No
         for at in range(context, len(bits)):
             counts[tuple(bits[at - context : at])][bits[at]] += 1
         likely = 0.5 ** min(context, len(bits)) * math.prod(beta_integral(c["1"], c["0"]) for c in counts.values())
-        assert optimum([line], context) == pytest.approx(-math.log2(likely))
-    assert optimum(lines, context) == pytest.approx(sum(optimum([line], context) for line in lines) / len(lines))
+        assert ngrams_optimum([line], context) == pytest.approx(-math.log2(likely))
+    assert ngrams_optimum(lines, context) == pytest.approx(
+        sum(ngrams_optimum([line], context) for line in lines) / len(lines)
+    )
 
 
 def test_the_optimum_by_hand() -> None:
     # after one even bit: 0 0 is 1/2, then 0 0 again 3/4, then 0 1 is 1/6, then 1 0 is 1/2
-    assert optimum(["0 0 0 1 0"], 1) == pytest.approx(
+    assert ngrams_optimum(["0 0 0 1 0"], 1) == pytest.approx(
         -math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4) * Fraction(1, 6) * Fraction(1, 2))
     )
 
 
 def test_the_probabilities_of_all_lines_add_up_to_one() -> None:
     lines = [" ".join(bits) for bits in itertools.product("01", repeat=7)]
-    assert sum(2 ** -optimum([line], 2) for line in lines) == pytest.approx(1.0)
+    assert sum(2 ** -ngrams_optimum([line], 2) for line in lines) == pytest.approx(1.0)
 
 
 def test_bits_follow_a_table_of_their_own_line() -> None:
@@ -111,8 +113,8 @@ def test_what_is_certain_is_what_all_lines_agree_on(pattern: str) -> None:
     # shorter strings: what follows them could have been longer
     for line in map("".join, itertools.product(every_string(pattern, 4), repeat=2)):
         agreed = [len(follow[line[:at]]) == 1 for at in range(1, len(line))]
-        assert certain(list(line), pattern) == [False, *agreed]
-    assert certain([], pattern) == []
+        assert certain_words(list(line), pattern) == [False, *agreed]
+    assert certain_words([], pattern) == []
 
 
 def every_string(pattern: str, most: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from composer.data.load import load_data
+from composer.data.encoding import load_data
 from composer.errors import DataError
 
 

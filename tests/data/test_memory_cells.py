@@ -8,8 +8,8 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.data.tasks.draws import TaskError
-from composer.data.tokenizer import TOKENIZERS, Tokenizers, train
-from composer.model.vocabulary import SPECIAL, UNK
+from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
+from composer.model.vocabulary import NUM_SPECIAL, UNK
 
 
 def access(cells: list[int]) -> None:
@@ -63,16 +63,18 @@ def test_what_has_no_room_is_refused_with_the_cells_that_it_needs(task: str, lon
 
 def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
     kind = {"integers": {"below": 12}}
-    tokenizers = train({"tokenizer": kind}, {"source": ["3 1"], "target": []})
+    tokenizers = train_tokenizers({"tokenizer": kind}, {"source": ["3 1"], "target": []})
     line = "0 11  3"
-    assert tokenizers.size("source") == tokenizers.size("target") == SPECIAL + 12
-    assert tokenizers.encode("target", [line]) == [[SPECIAL, SPECIAL + 11, SPECIAL + 3]]
+    assert tokenizers.size("source") == tokenizers.size("target") == NUM_SPECIAL + 12
+    assert tokenizers.encode("target", [line]) == [[NUM_SPECIAL, NUM_SPECIAL + 11, NUM_SPECIAL + 3]]
     assert tokenizers.decode("target", tokenizers.encode("source", [line])) == ["0 11 3"]
     assert tokenizers.encode("source", ["12 -1 03 ⟨pad⟩ x"]) == [[UNK] * 5]
     assert len(TOKENIZERS["integers"]({"source": [], "target": []}, below=3)) == 1
 
 
 def test_integers_come_back_from_a_file(tmp_path) -> None:
-    tokenizers = train({"tokenizer": {"integers": {"below": 7}}}, {"source": [], "target": []})
+    tokenizers = train_tokenizers({"tokenizer": {"integers": {"below": 7}}}, {"source": [], "target": []})
     tokenizers.save(tmp_path / "tokenizer.json")
-    assert Tokenizers.load(tmp_path / "tokenizer.json").encode("target", ["6 2"]) == [[SPECIAL + 6, SPECIAL + 2]]
+    assert Tokenizers.load(tmp_path / "tokenizer.json").encode("target", ["6 2"]) == [
+        [NUM_SPECIAL + 6, NUM_SPECIAL + 2]
+    ]

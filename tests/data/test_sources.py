@@ -10,7 +10,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from composer.data.load import load_data
+from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs
 from composer.errors import DataError
 
@@ -218,8 +218,8 @@ def test_line_breaks_and_nothing_inside_a_table_are_one_line(make, tmp_path):
 
 
 def test_a_big_file_is_checked_in_blocks(make, tmp_path, monkeypatch):
-    monkeypatch.setattr("composer.data.text_files.BLOCK", 3)
-    monkeypatch.setattr("composer.data.columns.BLOCK", 3)
+    monkeypatch.setattr("composer.data.text_files.READ_BYTES", 3)
+    monkeypatch.setattr("composer.data.text_files.INDEX_BYTES", 3)
     lines = ["ä€😀" * 3, "b", "", "c"]
     for name in ("a", "b"):
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")

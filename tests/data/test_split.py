@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from composer.checking import check_file
-from composer.data.load import load_data
-from composer.data.split import RowSubset, split_rows
+from composer.data.encoding import load_data
+from composer.data.sources import RowSubset, split_rows
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
 

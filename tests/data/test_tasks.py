@@ -13,13 +13,11 @@ from typing import get_args
 import pytest
 from num2words import num2words
 
-from composer.data.sources import check_files, generated, is_endless, open_pairs
+from composer.data.sources import check_files, generate_pairs, is_endless, open_pairs
 from composer.data.tasks import TASKS
-from composer.data.tasks.binary import digits, number
-from composer.data.tasks.brackets import CLOSING, OPENING, closing_next
-from composer.data.tasks.dialects import in_dialect, marked, optimum
 from composer.data.tasks.draws import Lines, TaskError, split_of
-from composer.data.tasks.numbers import Language, english, german, in_words, number_words
+from composer.data.tasks.numbers import Language, digits, english, german, in_words, number, number_words
+from composer.data.tasks.sequences import CLOSING, OPENING, closing_next, dialect_optimum, in_dialect, marked
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
 LONG = sorted(set(TASKS) - {"number_words", "counting", "ram_access", "ram_increment", "ram_copy"})
@@ -211,7 +209,7 @@ def test_the_optimum_is_that_of_all_answers_counted(every: int, dialects: int):
     tokens = sum(len(source.split()) + 1 for source in sources)
     for reads in ("nothing", "last", "all"):
         nats = sum(entropy(source.lower().split(), every, dialects, reads) for source in sources)
-        assert optimum(sources, dialects, every, reads) == pytest.approx(nats / tokens)
+        assert dialect_optimum(sources, dialects, every, reads) == pytest.approx(nats / tokens)
 
 
 def entropy(row: Sequence[str], every: int, dialects: int, reads: str) -> float:
@@ -256,8 +254,8 @@ def test_a_task_gives_pairs(make):
     pairs = open_pairs(recipe, "train", recipe.folders())
     assert len(pairs) == 5
     assert pairs[0]["source"] == pairs[0]["target"]
-    assert pairs == generated(recipe, "train")
-    assert pairs != generated(recipe, "train", 1)
+    assert pairs == generate_pairs(recipe, "train")
+    assert pairs != generate_pairs(recipe, "train", 1)
     assert is_endless(recipe)
     assert not is_endless(make({"generate": {"copy": {"endless": False}}}))
     assert not is_endless(make({"generate": "number_words"}))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.data.tokenizer import TOKENIZERS, Tokenizers, train
+from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
 from composer.errors import RunError
 from composer.model.vocabulary import UNK
 
@@ -27,7 +27,7 @@ ALL = [
 
 
 def made(kind: dict, **data) -> Tokenizers:
-    return train({"tokenizer": kind, **data}, BOTH)
+    return train_tokenizers({"tokenizer": kind, **data}, BOTH)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_text_that_is_tokenised_is_taken_as_it_is():
 
 def test_a_token_that_looks_special_is_unknown():
     lines = ["⟨pad⟩ ⟨bos⟩ ⟨eos⟩ ⟨unk⟩ a b"] * 3
-    tokenizers = train({"tokenizer": {"word": {"split": "spaces"}}}, {"target": lines})
+    tokenizers = train_tokenizers({"tokenizer": {"word": {"split": "spaces"}}}, {"target": lines})
     assert tokenizers.encode("target", lines[:1]) == [[UNK] * 4 + [4, 5]]
     assert tokenizers.size("target") == 6
 

@@ -25,8 +25,8 @@ from composer.inference.decode import decode_all
 from composer.inference.run import open_run
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.initialization import initialize
-from composer.model.planner import example, example_sources
+from composer.model.planner import example_ids, example_sources
+from composer.model.weights import initialize
 from composer.recipe.recipe import Recipe, load
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
 from tests.laws.random_stacks import recipes
@@ -80,7 +80,7 @@ def test_every_recipe_is_the_same_model(path: Path, monkeypatch: pytest.MonkeyPa
     mine, other = ours.state_dict(), theirs.state_dict()
     assert list(mine) == list(other)
     assert all(torch.equal(mine[key], other[key]) for key in mine)
-    sources, target = example_sources(ours, 7), example(ours, 7)
+    sources, target = example_sources(ours, 7), example_ids(ours, 7)
     with torch.no_grad():
         assert torch.equal(ours(sources, target), theirs(sources, target))
     assert step_by_step(ours, sources) == step_by_step(theirs, sources)
@@ -100,7 +100,7 @@ def test_random_recipes_are_the_same_models(tmp_path: Path, monkeypatch: pytest.
         except RecipeError:
             return
         ours, theirs, _ = both(recipe, monkeypatch)
-        sources, target = example_sources(ours, 5), example(ours, 5)
+        sources, target = example_sources(ours, 5), example_ids(ours, 5)
         with torch.no_grad():
             assert torch.equal(ours(sources, target), theirs(sources, target))
         tally["same"] += 1
@@ -340,7 +340,7 @@ def test_a_plug_in_is_written_out_with_what_it_needs(installed: Any, monkeypatch
     recipe = installed("", "build(x)")
     ours, theirs, plain = both(recipe, monkeypatch)
     with torch.no_grad():
-        assert torch.equal(ours({}, example(ours, 5)), theirs({}, example(ours, 5)))
+        assert torch.equal(ours({}, example_ids(ours, 5)), theirs({}, example_ids(ours, 5)))
     assert plain.build_halves is not plain.build  # two things called alike
     assert not hasattr(plain, "checked")
 

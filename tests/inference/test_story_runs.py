@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from composer.data.load import load_data
-from composer.data.stories import encode_side
+from composer.data.encoding import encode_side, load_data
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import evaluate
 from composer.inference.decode import decode_all

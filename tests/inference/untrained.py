@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from composer.data.load import load_data
+from composer.data.encoding import load_data
 from composer.model.builder import build
 from composer.model.weights import save_weights
 from composer.recipe.recipe import load

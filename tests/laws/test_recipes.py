@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.model.builder import build
-from composer.model.vocabulary import FIXED, bound
+from composer.model.vocabulary import FIXED_VOCABULARIES, max_vocabulary
 from composer.recipe.node import to_data
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
@@ -48,8 +48,8 @@ def vocabularies(recipe: Recipe) -> dict[str, int]:
     """A small number of ids for each side; of a tokenizer that learns nothing, the only one there is."""
     keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
     tokenizer = recipe.dataset["tokenizer"]
-    if set(FIXED) & set(tokenizer):
-        return {key: bound(tokenizer, key == "target") for key in keys}
+    if set(FIXED_VOCABULARIES) & set(tokenizer):
+        return {key: max_vocabulary(tokenizer, key == "target") for key in keys}
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}
 
 

@@ -6,9 +6,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from composer.model.embeddings import LinearEmbedding, OneHot
-from composer.model.output_heads import NEVER, IdentityOutput, SigmoidOutput, bits_of, ended
-from composer.model.vocabulary import EOS, PAD, SPECIAL, features, vocabulary_of
+from composer.model.encoder_decoder import (
+    NEVER,
+    IdentityOutput,
+    LinearEmbedding,
+    OneHot,
+    SigmoidOutput,
+    force_length,
+    target_bits,
+)
+from composer.model.vocabulary import EOS, NUM_SPECIAL, PAD, bits_features, bits_vocabulary
 
 BITS = 3
 
@@ -20,10 +27,10 @@ def test_sigmoids_are_the_probabilities_of_the_bits_and_of_the_end() -> None:
     s = torch.sigmoid(output.map(y))  # (2, 4, 4)
     p = output(y).softmax(-1)
     assert torch.allclose(p[..., EOS], s[..., -1], atol=1e-6)
-    for index, word in enumerate(vocabulary_of({"size": BITS}, target=True)):
+    for index, word in enumerate(bits_vocabulary({"size": BITS}, target=True)):
         each = [s[..., at] if digit == "1" else 1 - s[..., at] for at, digit in enumerate(word)]
         expected = (1 - s[..., -1]) * torch.stack(each).prod(0)
-        assert torch.allclose(p[..., SPECIAL + index], expected, atol=1e-6)
+        assert torch.allclose(p[..., NUM_SPECIAL + index], expected, atol=1e-6)
     assert p[..., [0, 1, 3]].max() == 0
 
 
@@ -31,17 +38,17 @@ def test_bits_of_an_answer_are_those_of_its_vectors_alone() -> None:
     torch.manual_seed(1)
     output = SigmoidOutput(5, BITS)
     y = torch.randn(1, 4, 5)
-    target = torch.tensor([[SPECIAL + 5, SPECIAL + 2, EOS, PAD]])
+    target = torch.tensor([[NUM_SPECIAL + 5, NUM_SPECIAL + 2, EOS, PAD]])
     logits = output.map(y)[0, :2, :BITS]
     wanted = F.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 0, 1], [0, 1, 0]]), reduction="none").sum(1)
-    found = bits_of(output(y), target)
+    found = target_bits(output(y), target)
     assert torch.allclose(found[0, :2], wanted / math.log(2), atol=1e-5)
     assert found[0, 2:].tolist() == [0, 0]
 
 
 def test_an_answer_of_one_length_ends_there_and_nowhere_else() -> None:
     logits = torch.randn(1, 4, 9)
-    log_p = ended(logits, torch.tensor([[0, 1, 2, 3]]), 2).log_softmax(-1)
+    log_p = force_length(logits, torch.tensor([[0, 1, 2, 3]]), 2).log_softmax(-1)
     assert log_p[0, :2, EOS].max() < -1000
     assert log_p[0, 2:, EOS].tolist() == [0, 0]
     others = [index for index in range(9) if index != EOS]
@@ -50,7 +57,7 @@ def test_an_answer_of_one_length_ends_there_and_nowhere_else() -> None:
 
 def test_identity_gives_what_it_gets_and_never_a_special_token() -> None:
     logits = IdentityOutput(3)(torch.tensor([[[1.0, 2.0, 3.0]]]))
-    assert logits.tolist() == [[[NEVER] * SPECIAL + [1.0, 2.0, 3.0]]]
+    assert logits.tolist() == [[[NEVER] * NUM_SPECIAL + [1.0, 2.0, 3.0]]]
 
 
 def test_one_hot_is_a_unit_vector_for_each_token_and_nothing_for_special_ones() -> None:
@@ -61,9 +68,9 @@ def test_one_hot_is_a_unit_vector_for_each_token_and_nothing_for_special_ones() 
 @pytest.mark.parametrize("target", [True, False])
 def test_a_linear_embedding_is_linear_in_the_bits(target: bool) -> None:
     settings = {"size": BITS, "marks": [";"], "numbers": True}
-    known = features(settings, target)
+    known = bits_features(settings, target)
     embedding = LinearEmbedding(known, 6)
-    words = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩", *vocabulary_of(settings, target)]
+    words = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩", *bits_vocabulary(settings, target)]
     at = {word: embedding(torch.tensor(index)) for index, word in enumerate(words)}
     assert torch.allclose(at["101"], at["100"] + at["001"])
     assert at["⟨pad⟩"].abs().max() == 0

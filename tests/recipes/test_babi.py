@@ -11,7 +11,7 @@ from torch import Tensor
 
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.vocabulary import EOS, SPECIAL
+from composer.model.vocabulary import EOS, NUM_SPECIAL
 from composer.recipe.recipe import load
 
 BABI = Path(__file__).parents[2] / "recipes" / "babi"
@@ -22,7 +22,7 @@ TARGET = torch.tensor([[1, 7]])
 
 def model_of(name: str, *changes: str) -> EncoderDecoder:
     recipe = load(BABI / f"{name}.yaml", [f"vars.width={WIDTH}", *changes])
-    model = build(recipe, dict.fromkeys(("question", "story", "target"), WORDS + SPECIAL)).eval()
+    model = build(recipe, dict.fromkeys(("question", "story", "target"), WORDS + NUM_SPECIAL)).eval()
     for parameter in model.parameters():
         parameter.data = 0.6 * torch.randn_like(parameter)
     for block in model.modules():
@@ -44,7 +44,7 @@ def sentence(matrix: Tensor, words: list[int], encoding: str) -> Tensor:
     d, j_all = len(matrix), len(words)
     k = torch.arange(1, d + 1)
     scales = [1 + 4 * (k - (d + 1) / 2) * (j - (j_all + 1) / 2) / (d * j_all) for j in range(1, j_all + 1)]
-    vectors = [matrix[:, word - SPECIAL] for word in words]
+    vectors = [matrix[:, word - NUM_SPECIAL] for word in words]
     return sum(v * (scale if encoding == "position" else 1.0) for v, scale in zip(vectors, scales, strict=True))
 
 
@@ -79,7 +79,7 @@ def test_the_output_is_tied_to_the_last_embedding(name: str, encoding: str) -> N
     model = model_of(name)
     u, c = hops(model.decoder.blocks[0], encoding, wise=False)
     made = logits(model)
-    torch.testing.assert_close(made[0, SPECIAL:], c.T @ u)
+    torch.testing.assert_close(made[0, NUM_SPECIAL:], c.T @ u)
     assert made[1].argmax() == EOS
     assert made[1].softmax(-1)[EOS] == 1
 
@@ -87,7 +87,7 @@ def test_the_output_is_tied_to_the_last_embedding(name: str, encoding: str) -> N
 def test_layer_wise() -> None:
     model = model_of("layer_wise")
     u, _ = hops(model.decoder.blocks[0], "position", wise=True)
-    torch.testing.assert_close(logits(model)[0, SPECIAL:], model.output(u)[SPECIAL:])
+    torch.testing.assert_close(logits(model)[0, NUM_SPECIAL:], model.output(u)[NUM_SPECIAL:])
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_a_memory_network_reads_as_many_facts_as_it_has_hops() -> None:
             best = best if x @ (candidates[best] - candidates[other] + block.older.T @ ages) > 0 else other
         x, y = x + sentence(more, STORY[best], "bag"), y + sentence(told, STORY[best], "bag")
         at = best
-    torch.testing.assert_close(logits(model)[0, SPECIAL:], model.output(y)[SPECIAL:])
+    torch.testing.assert_close(logits(model)[0, NUM_SPECIAL:], model.output(y)[NUM_SPECIAL:])

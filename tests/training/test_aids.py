@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from composer.errors import RecipeError
-from composer.model.initialization import INITIALIZATIONS, initialize, matrices
 from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
 from composer.training.callback import TrainingLoopCallback, is_settled
 from composer.training.checkpointing import CheckpointManager, checkpoints, weights
 from composer.training.module import Seq2SeqModule, predict_tokens, replacement_rate, sample_decoder_inputs
@@ -209,7 +209,7 @@ def test_matrices_are_those_of_blocks_and_nothing_else(tiny: Tiny) -> None:
     before = {name: value.clone() for name, value in model.named_parameters()}
     initialize(model, {"uniform_scaling": {"gain": 3.0}})
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    known = {id(each) for each in matrices(model)}
+    known = {id(each) for each in block_matrices(model)}
     assert changed == {name for name, value in model.named_parameters() if id(value) in known}
     endings = {name.rpartition(".")[2] for name in changed}
     assert endings == {"weight", "arriving", "recurrent"}
@@ -222,7 +222,7 @@ def test_matrices_are_those_of_blocks_and_nothing_else(tiny: Tiny) -> None:
 
 def test_a_shared_matrix_is_made_once(tiny: Tiny) -> None:
     recipe = tiny("model.encoder=[{repeat: {times: 3, share: true, stack: [{rnn: {cell: gru}}]}}]")
-    found = [id(each) for each in matrices(recipe.build())]
+    found = [id(each) for each in block_matrices(recipe.build())]
     assert len(found) == len(set(found)) > 0
 
 

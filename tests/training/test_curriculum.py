@@ -13,10 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from composer.data.collate import TrainBatchSampler, all_pairs
-from composer.data.encoding import Encoded, EndlessCorpus, Ids
-from composer.data.load import corpus_of, load_data
-from composer.data.sampler import ResumableBatchSampler
+from composer.data.encoding import Encoded, EndlessCorpus, Ids, load_data, training_corpus
+from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
 from composer.run_dir import RunDir
@@ -215,7 +213,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     recipe = tiny("data.generate.reverse.endless=true", "data.max_length=6")
     data = load_data(recipe, [])
     assert data.train is not None
-    corpus = corpus_of(recipe, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2)
+    corpus = training_corpus(recipe, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2)
     assert corpus.of_epoch(0) is data.train
     kept = corpus.of_epoch(2)
     expected = [
@@ -226,7 +224,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     assert 0 < len(expected) < 90
     assert data.tokenizers.decode("source", [list(kept.sources["source"][row]) for row in range(len(kept))]) == expected
     same = tiny("data.generate.reverse.endless=false")
-    assert corpus_of(same, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2) is data.train
+    assert training_corpus(same, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2) is data.train
 
 
 # ------------------------------------------------------------------------------------------- trainings

@@ -25,7 +25,7 @@ from tests.viz.pages import having, needs_nothing, read
 def test_they_are_recorded(trained: Path) -> None:
     pages = sorted(trained.glob("wandb/offline-run-*/files/media/html/*.html"))
     run = open_run(trained)
-    from composer.data.load import load_data
+    from composer.data.encoding import load_data
 
     lines = list(load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).pairs["test"].sides["source"][:3])
     assert {page.read_text(encoding="utf-8") for page in pages} == {

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from composer.data.tasks.binary import binary_addition, binary_multiplication, increment
-from composer.data.tasks.brackets import parentheses
-from composer.data.tasks.dialects import dialect
 from composer.data.tasks.draws import Lines
-from composer.data.tasks.languages import counting, dynamic_ngrams
-from composer.data.tasks.memory_cells import ram_access, ram_copy, ram_increment
-from composer.data.tasks.numbers import number_words
-from composer.data.tasks.sequences import bigram_flip, copy, duplicate, reverse, sort
+from composer.data.tasks.numbers import (
+    binary_addition,
+    binary_multiplication,
+    increment,
+    number_words,
+    ram_access,
+    ram_copy,
+    ram_increment,
+)
+from composer.data.tasks.sequences import (
+    bigram_flip,
+    copy,
+    counting,
+    dialect,
+    duplicate,
+    dynamic_ngrams,
+    parentheses,
+    reverse,
+    sort,
+)
 from composer.data.tasks.vectors import associative_recall, priority_sort, repeat_copy, vector_copy
 
 TASKS: dict[str, Callable[..., Lines]] = {

@@ -42,7 +42,7 @@ class TaskError(ValueError):
         self.setting, self.message, self.fix = setting, message, fix
 
 
-class Ask(NamedTuple):
+class Request(NamedTuple):
     """Which pairs are wanted: of which split, seed and epoch, and how many."""
 
     split: Split
@@ -64,10 +64,10 @@ class Lengths(NamedTuple):
     tested: Sequence[int]
 
 
-def asked(split: Split, epoch: int, endless: bool, seed: int, train: int, val: int, test: int) -> Ask:
+def request(split: Split, epoch: int, endless: bool, seed: int, train: int, val: int, test: int) -> Request:
     """What is wanted. Only the training pairs of an endless task change from epoch to epoch."""
     pairs = {"train": train, "val": val, "test": test}[split]
-    return Ask(split, pairs, seed, epoch if endless and split == "train" else 0)
+    return Request(split, pairs, seed, epoch if endless and split == "train" else 0)
 
 
 def lengths_of(min_length: int, max_length: int, test_lengths: Sequence[int] | None) -> Lengths:
@@ -78,7 +78,7 @@ def lengths_of(min_length: int, max_length: int, test_lengths: Sequence[int] | N
     return Lengths(min_length, max_length, list(dict.fromkeys(test_lengths or ())))
 
 
-def draw_lengths(ask: Ask, lengths: Lengths, make: Callable[[random.Random, int], Key]) -> list[Key]:
+def draw_lengths(ask: Request, lengths: Lengths, make: Callable[[random.Random, int], Key]) -> list[Key]:
     """Keys of evenly drawn lengths; of test lengths the pairs asked for of each, whatever the others are."""
     if ask.split != "test" or not lengths.tested:
         return draw(ask, lambda numbers: make(numbers, numbers.randint(lengths.shortest, lengths.longest)))
@@ -89,7 +89,7 @@ def _always(make: Callable[[random.Random, int], Key], length: int) -> Callable[
     return lambda numbers: make(numbers, length)
 
 
-def draw(ask: Ask, make: Callable[[random.Random], Key], *about: object) -> list[Key]:
+def draw(ask: Request, make: Callable[[random.Random], Key], *about: object) -> list[Key]:
     """Keys that belong to the split. Those of val and test are all different. Raises TaskError."""
     numbers = ask.generator(*about)
     kept: list[Key] = []

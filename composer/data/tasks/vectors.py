@@ -13,18 +13,18 @@ from typing import Annotated
 
 from blocks.core.contract import Bounds
 from composer.data.tasks.draws import (
-    Ask,
     Key,
     Length,
     Lengths,
     Lines,
+    Request,
     Seed,
     Size,
     Split,
     TaskError,
-    asked,
     draw_lengths,
     lengths_of,
+    request,
 )
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12)]
@@ -67,7 +67,7 @@ def vector_copy(
         seed: what the draws start from
         endless: whether every epoch has new training pairs
     """
-    ask = asked(split, epoch, endless, seed, train, val, test)
+    ask = request(split, epoch, endless, seed, train, val, test)
 
     def any_vectors(numbers: random.Random, length: int) -> Key:
         return tuple(numbers.choices(range(2**bits), k=length))
@@ -113,7 +113,7 @@ def repeat_copy(
         seed: what the draws start from
         endless: whether every epoch has new training pairs
     """
-    ask = asked(split, epoch, endless, seed, train, val, test)
+    ask = request(split, epoch, endless, seed, train, val, test)
     lengths = lengths_of(min_length, max_length, test_lengths)
     repeats = _repeats(min_repeats, max_repeats, test_repeats)
 
@@ -138,7 +138,7 @@ def _repeats(least: int, most: int, tested: Sequence[int] | None) -> Lengths:
 
 
 def _drawn_for_both(
-    ask: Ask, lengths: Lengths, repeats: Lengths, make: Callable[[random.Random, int, int], Key]
+    ask: Request, lengths: Lengths, repeats: Lengths, make: Callable[[random.Random, int, int], Key]
 ) -> list[Key]:
     """Keys of evenly drawn lengths and repetitions; of what is tested, the pairs asked for of each two."""
     if ask.split != "test" or not repeats.tested:
@@ -185,7 +185,7 @@ def associative_recall(
         seed: what the draws start from
         endless: whether every epoch has new training pairs
     """
-    ask = asked(split, epoch, endless, seed, train, val, test)
+    ask = request(split, epoch, endless, seed, train, val, test)
     lengths = lengths_of(min_length, max_length, test_lengths)
     for setting, shortest in (("min_length", min_length), ("test_lengths", min(lengths.tested, default=2))):
         if shortest < 2:
@@ -237,7 +237,7 @@ def priority_sort(
         seed: what the draws start from
         endless: whether every epoch has new training pairs
     """
-    ask = asked(split, epoch, endless, seed, train, val, test)
+    ask = request(split, epoch, endless, seed, train, val, test)
 
     def any_vectors(numbers: random.Random, length: int) -> Key:
         return *numbers.choices(range(2**bits), k=length), *numbers.sample(HUNDREDTHS, length)

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from composer.cli.main import app
 from composer.errors import RunError
-from composer.model.planner import TOKENS, Plan, parameters_of, plan_rows, vocabulary_bounds
-from composer.model.tracing import RecordingBuilder
+from composer.model.planner import TOKENS, Plan, RecordingBuilder, count_parameters, plan_rows, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
 from composer.viz.architecture.drawing import Drawing, draw
 from composer.viz.architecture.graph import Box, Scene, scene
@@ -69,7 +68,7 @@ def planned(recipe: Recipe) -> Plan:
         model = builder.model(vocabulary_bounds(recipe))
     builder.finish()
     rows = tuple(plan_rows(builder, model, {}))
-    return Plan(rows, parameters_of(model), 0, 0, TOKENS, vocabulary_bounds(recipe))
+    return Plan(rows, count_parameters(model), 0, 0, TOKENS, vocabulary_bounds(recipe))
 
 
 def everything(folder: Path) -> Recipe:
