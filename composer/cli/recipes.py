@@ -181,11 +181,11 @@ def train(
     from composer.sweeps.spec import is_sweep
 
     if is_sweep(recipe):
-        from composer.sweeps.point import point_recipe
+        from composer.sweeps.search_space import point_from_args
 
         if seeds is not None:
             raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")
-        point = point_recipe(recipe, overrides or (), data)
+        point = point_from_args(recipe, overrides or (), data)
         loaded, run = point.recipe, run or point.folder
     else:
         loaded = load(recipe, overrides or (), data)

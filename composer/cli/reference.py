@@ -50,7 +50,7 @@ def schema(
         described.schema_path(): described.to_json(rules),
         python_classes.classes_path(): python_classes.generate(rules),
     }
-    made[of_sweeps.home()] = described.to_json(of_sweeps.generate())
+    made[of_sweeps.schema_file()] = described.to_json(of_sweeps.generate_schema())
     for file, text in made.items():
         file.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {file}")

@@ -12,7 +12,7 @@ from composer.cli.options import AsJson, DataDir, Overrides, examples, print_jso
 from composer.errors import RunError
 
 if TYPE_CHECKING:
-    from composer.sweeps.search_space import Sweep
+    from composer.sweeps.axes import Sweep
 
 File = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.", show_default=False)]
 
@@ -60,7 +60,7 @@ def sweep(
     Every point is checked before the first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N;
     the same command goes on where a sweep was stopped, and trains nothing twice.
     """
-    from composer.sweeps.search_space import read_sweep
+    from composer.sweeps.spec import read_sweep
 
     read = read_sweep(file, overrides or (), data)
     if wandb is not None:
@@ -82,15 +82,15 @@ def sweep(
 def _export(sweep: Sweep, overrides: Sequence[str], data: Path | None, output: Path) -> None:
     from composer.sweeps import wandb_sweep
 
-    for lost in wandb_sweep.write(output, sweep, overrides, data):
+    for lost in wandb_sweep.write_wandb_sweep(output, sweep, overrides, data):
         typer.echo(f"note: {lost}", err=True)
     typer.echo(f"wrote {output}\nnext: wandb sweep {output}", err=True)
 
 
 def _list(sweep: Sweep, as_json: bool) -> None:
-    from composer.sweeps.dry_run import dry_run_text
+    from composer.sweeps.tables import list_points
 
-    found = dry_run_text(sweep)
+    found = list_points(sweep)
     if as_json:
         print_json(found.as_json())
     else:
@@ -129,23 +129,23 @@ def leaderboard(
 
     Mean and spread over seeds, what each trial costs, and what each axis contributes. The sweep need not have ended.
     """
-    from composer.sweeps.results import open_leaderboard
+    from composer.sweeps.leaderboard import open_leaderboard
 
     board = open_leaderboard(sweep)
     if compare is not None:
         from composer.sweeps.significance import compare_trials as compare_runs
-        from composer.sweeps.significance import comparison_text, run_of
+        from composer.sweeps.significance import comparison_text, find_run
 
-        one, other = (run_of(board, word) for word in compare)
+        one, other = (find_run(board, word) for word in compare)
         typer.echo(comparison_text(compare_runs(one, other, data)))
         return
     if as_json:
-        from composer.sweeps.leaderboard_json import as_json as plain
+        from composer.sweeps.leaderboard import leaderboard_json as plain
 
         print_json(plain(board))
         return
     from composer.sweeps.leaderboard_html import write_leaderboard
-    from composer.sweeps.leaderboard_text import leaderboard_text, terminal_width
+    from composer.sweeps.tables import leaderboard_text, terminal_width
 
     typer.echo(leaderboard_text(board, terminal_width()))
     typer.echo(f"wrote {write_leaderboard(board, output)}")

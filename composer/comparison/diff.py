@@ -12,9 +12,9 @@ from composer.comparison.tables import record_changes, run_tests
 from composer.errors import ComposerError, Fault, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.sweeps.point import point_recipe
-from composer.sweeps.results import open_leaderboard
-from composer.sweeps.significance import run_of
+from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.search_space import point_from_args
+from composer.sweeps.significance import find_run
 from composer.sweeps.spec import is_sweep
 
 Reference = str | Path | Recipe
@@ -100,6 +100,6 @@ def _open_trial(sweep: Path, which: str, data: Path | None) -> Side:
     """Open a point of a sweep's file by `axis=value,...`, or a trial by rank or fingerprint. Raises ComposerError."""
     name = f"{sweep}#{which}"
     if "=" in which:
-        return Side(name, point_recipe(sweep, which.split(","), data).recipe)
-    run = RunDir(run_of(open_leaderboard(sweep), which))
+        return Side(name, point_from_args(sweep, which.split(","), data).recipe)
+    run = RunDir(find_run(open_leaderboard(sweep), which))
     return Side(name, load(run.recipe, (), data), run.read(), run.path)

@@ -13,7 +13,7 @@ from composer.errors import ComposerError, format_path
 from composer.formatting import format_bytes, si
 from composer.recipe.cache import SHORT_HASH
 from composer.run_dir import RunDir
-from composer.sweeps.significance import FEW, MEANING, Comparison, compare_trials
+from composer.sweeps.significance import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
 
 SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
@@ -177,13 +177,13 @@ def _score_row(name: str, before: float, after: float, tested: Comparison | str)
 
 def tests_text(tested: Comparison) -> Iterator[str]:
     """Yield the results of the paired tests in words."""
-    few = " So few say little." if tested.lines < FEW else ""
+    few = " So few say little." if tested.lines < FEW_LINES else ""
     yield f"p: on {tested.lines:,} test lines, {tested.same_lines:,} of them decoded alike.{few}"
     one, other = tested.one, tested.other
     bleu = f"{one.bleu:.2f} ± {one.interval:.2f} -> {other.bleu:.2f} ± {other.interval:.2f}"
     right = f"{one.right:,} -> {other.right:,}"
     yield f"BLEU {bleu} (p = {tested.p_value:.2g}); lines right {right} (p = {tested.right_p_value:.2g})"
-    yield MEANING
+    yield P_VALUE_MEANING
     yield tested.signature
 
 

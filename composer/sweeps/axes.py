@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from composer.recipe.node import Node
-from composer.sweeps.expressions import Expression, holds
+from composer.sweeps.conditions import Condition, holds
 
 Value = str | int | float | bool
 Point = dict[str, Value]
@@ -24,7 +24,7 @@ class Goal:
     direction: Literal["min", "max"]
 
 
-RANK = (Goal("val/loss", "min"),)
+DEFAULT_RANK = (Goal("val/loss", "min"),)
 """What trials are ranked by where a sweep does not say."""
 
 
@@ -38,7 +38,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Prune:
+class Pruner:
     """When a trial is stopped. `reduction` is hyperband's, `trials` the median's."""
 
     kind: Literal["hyperband", "median"]
@@ -65,7 +65,7 @@ class Axis:
     high: float | int | None = None
     log: bool = False
     whole: bool = False
-    when: Expression | None = field(default=None, repr=False)
+    when: Condition | None = field(default=None, repr=False)
     zipped: str | None = None
 
     def choice(self, value: Value) -> Node:
@@ -76,18 +76,18 @@ class Axis:
 
     def index(self, value: Value) -> int:
         """Which of its labels a value is. Raises ValueError where it is none."""
-        return [same(value, label) for label in self.labels or ()].index(True)
+        return [same_value(value, label) for label in self.labels or ()].index(True)
 
     def takes(self, value: Any) -> bool:
         """Whether a value is one of its own."""
         if self.labels is not None:
-            return any(same(value, label) for label in self.labels)
+            return any(same_value(value, label) for label in self.labels)
         if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
             return False
         return self.low is not None and self.high is not None and self.low <= value <= self.high
 
 
-def same(one: Value, other: Value) -> bool:
+def same_value(one: Value, other: Value) -> bool:
     """Whether two values are one; `true` is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
@@ -100,9 +100,9 @@ class Sweep:
     name: str
     base: Path
     axes: tuple[Axis, ...]
-    where: tuple[Expression, ...]
+    where: tuple[Condition, ...]
     search: Search
-    prune: Prune | None
+    prune: Pruner | None
     seeds: tuple[int, ...]
     rank: tuple[Goal, ...]
     fingerprint: str
@@ -118,16 +118,16 @@ class Sweep:
     @property
     def asked(self) -> tuple[Axis, ...]:
         """The axes that a search chooses, each after those that its `when` names; the others follow by `zip`."""
-        return tuple(axis for axis in in_order(self.axes) if axis.zipped is None)
+        return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
 
 
-def in_order(axes: Sequence[Axis]) -> list[Axis]:
+def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Axes after those that they depend on, else as they were; without those that depend on themselves."""
     ordered: list[Axis] = []
     waiting = list(axes)
     while waiting:
         done = {axis.name for axis in ordered}
-        free = next((axis for axis in waiting if needs(axis) <= done), None)
+        free = next((axis for axis in waiting if dependencies(axis) <= done), None)
         if free is None:
             break
         ordered.append(free)
@@ -135,7 +135,7 @@ def in_order(axes: Sequence[Axis]) -> list[Axis]:
     return ordered
 
 
-def needs(axis: Axis) -> frozenset[str]:
+def dependencies(axis: Axis) -> frozenset[str]:
     """The axes on which one depends."""
     named = axis.when.names if axis.when is not None else frozenset()
     return named | frozenset([axis.zipped] if axis.zipped is not None else [])
@@ -151,7 +151,7 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
 def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
     """The point of what was chosen: without what is inactive, and with what follows by `zip`, in the file's order."""
     point: Point = {}
-    for axis in in_order(sweep.axes):
+    for axis in topological_order(sweep.axes):
         if not is_active(axis, point):
             continue
         leader = sweep.axis(axis.zipped) if axis.zipped is not None else None

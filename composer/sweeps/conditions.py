@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from composer.errors import RecipeError, did_you_mean
 from composer.recipe.node import Mark, Node, fault_at
-from composer.sweeps.expressions import COMPARISONS, Expression, Kind, Name, Value
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 32
@@ -33,7 +33,7 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse(node: Node, path: str, names: Mapping[str, Name]) -> Expression:
+def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Condition:
     """The condition that a text of a file holds. Raises RecipeError at the column of its first fault."""
     if not isinstance(node.value, str):
         message = "a condition is a text"
@@ -105,7 +105,7 @@ def _number(text: str) -> float:
 class _Parser:
     """Recursive descent, from `or` down to a single value."""
 
-    def __init__(self, text: str, names: Mapping[str, Name]) -> None:
+    def __init__(self, text: str, names: Mapping[str, Operand]) -> None:
         if len(text) > MAX_LENGTH:
             raise _Wrong(0, 1, f"a condition has at most {MAX_LENGTH} characters", "write several, in a list")
         self.text, self.names = text, names
@@ -117,12 +117,12 @@ class _Parser:
     def next(self) -> _Token:
         return self.tokens[self.index]
 
-    def whole(self) -> Expression:
+    def whole(self) -> Condition:
         found = self.either()
         if self.next.kind != "end":
             self.refuse_rest()
         _must(found, "truth", "a condition holds or does not", "compare it, for example with `<` or `==`")
-        return Expression(found.op, found.parts, found.value, found.at, found.length, found.kind, self.text.strip())
+        return Condition(found.op, found.parts, found.value, found.at, found.length, found.kind, self.text.strip())
 
     def refuse_rest(self) -> None:
         token = self.next
@@ -143,13 +143,13 @@ class _Parser:
         self.index += 1
         return token
 
-    def either(self) -> Expression:
+    def either(self) -> Condition:
         return self.joined("or", self.both)
 
-    def both(self) -> Expression:
+    def both(self) -> Condition:
         return self.joined("and", self.negated)
 
-    def joined(self, word: str, inner: Callable[[], Expression]) -> Expression:
+    def joined(self, word: str, inner: Callable[[], Condition]) -> Condition:
         parts = [inner()]
         while self.take(word):
             parts.append(inner())
@@ -159,21 +159,21 @@ class _Parser:
             _must(part, "truth", f"`{word}` joins conditions", "compare it, for example with `<` or `==`")
         return self.made(word, parts, "truth")
 
-    def negated(self) -> Expression:
+    def negated(self) -> Condition:
         word = self.take("not")
         if word is None:
             return self.comparison()
         with self.deeper(word):
             part = self.negated()
         _must(part, "truth", "`not` stands before a condition", "put brackets around it: `not (a == b)`")
-        return Expression("not", (part,), None, word.at, part.at + part.length - word.at, "truth")
+        return Condition("not", (part,), None, word.at, part.at + part.length - word.at, "truth")
 
     def deeper(self, token: _Token) -> _Deeper:
         if self.depth == MAX_DEPTH:
             raise _Wrong(token.at, 1, f"more than {MAX_DEPTH} brackets lie inside each other", "write it shorter")
         return _Deeper(self)
 
-    def comparison(self) -> Expression:
+    def comparison(self) -> Condition:
         left = self.sum()
         sign = self.take(*COMPARISONS)
         if sign is not None:
@@ -186,13 +186,13 @@ class _Parser:
         if not self.take("in"):
             return left
         found = self.made("in", [left, *self.members(left)], "truth")
-        return Expression("not", (found,), None, found.at, found.length, "truth") if negative else found
+        return Condition("not", (found,), None, found.at, found.length, "truth") if negative else found
 
-    def members(self, left: Expression) -> list[Expression]:
+    def members(self, left: Condition) -> list[Condition]:
         opened = self.next
         if not self.take("["):
             raise _Wrong(opened.at, len(opened.text) or 1, "after `in` stands a list", 'write `in ["a", "b"]`')
-        parts: list[Expression] = []
+        parts: list[Condition] = []
         while not self.take("]"):
             if parts and not self.take(","):
                 raise _Wrong(opened.at, 1, "this `[` is never closed", "part the values by commas, and close it")
@@ -200,13 +200,13 @@ class _Parser:
             self.check_comparison(opened._replace(text="=="), left, parts[-1])
         return parts
 
-    def sum(self) -> Expression:
+    def sum(self) -> Condition:
         return self.chain(("+", "-"), self.product)
 
-    def product(self) -> Expression:
+    def product(self) -> Condition:
         return self.chain(("*", "/"), self.signed)
 
-    def chain(self, signs: Sequence[str], inner: Callable[[], Expression]) -> Expression:
+    def chain(self, signs: Sequence[str], inner: Callable[[], Condition]) -> Condition:
         first = inner()
         parts, ops = [first], []
         while sign := self.take(*signs):
@@ -216,16 +216,16 @@ class _Parser:
             _must(part, "number", f"`{ops[0]}` computes with numbers", "use numbers alone")
         return self.made("".join(ops), parts, "number") if ops else first
 
-    def signed(self) -> Expression:
+    def signed(self) -> Condition:
         minus = self.take("-")
         if minus is None:
             return self.single()
         with self.deeper(minus):
             part = self.signed()
         _must(part, "number", "`-` stands before a number", "use numbers alone")
-        return Expression("negative", (part,), None, minus.at, part.at + part.length - minus.at, "number")
+        return Condition("negative", (part,), None, minus.at, part.at + part.length - minus.at, "number")
 
-    def single(self) -> Expression:
+    def single(self) -> Condition:
         token = self.next
         if self.take("("):
             with self.deeper(token):
@@ -241,27 +241,27 @@ class _Parser:
         self.index += 1
         return self.leaf(token)
 
-    def leaf(self, token: _Token) -> Expression:
+    def leaf(self, token: _Token) -> Condition:
         length = len(token.text)
         if token.kind == "number":
-            return Expression("value", (), _number(token.text), token.at, length, "number")
+            return Condition("value", (), _number(token.text), token.at, length, "number")
         if token.kind == "text":
-            return Expression("value", (), token.text[1:-1], token.at, length, "text")
+            return Condition("value", (), token.text[1:-1], token.at, length, "text")
         if token.text in CONSTANTS:
             kind: Kind = "none" if token.text == "none" else "truth"
-            return Expression("value", (), CONSTANTS[token.text], token.at, length, kind)
+            return Condition("value", (), CONSTANTS[token.text], token.at, length, kind)
         if token.text not in self.names:
             texts = [name for name, each in self.names.items() if token.text in (each.values or ())]
             hint = f'write "{token.text}", in quotes' if texts else f"the names are {', '.join(self.names)}"
             message = f"there is no axis or cost `{token.text}`{'' if texts else did_you_mean(token.text, self.names)}"
             raise _Wrong(token.at, length, message, hint)
-        return Expression("name", (), token.text, token.at, length, self.names[token.text].kind)
+        return Condition("name", (), token.text, token.at, length, self.names[token.text].kind)
 
-    def made(self, op: str, parts: Sequence[Expression], kind: Kind) -> Expression:
+    def made(self, op: str, parts: Sequence[Condition], kind: Kind) -> Condition:
         at, end = parts[0].at, parts[-1].at + parts[-1].length
-        return Expression(op, tuple(parts), None, at, end - at, kind)
+        return Condition(op, tuple(parts), None, at, end - at, kind)
 
-    def check_comparison(self, sign: _Token, left: Expression, right: Expression) -> None:
+    def check_comparison(self, sign: _Token, left: Condition, right: Condition) -> None:
         if "none" in (left.kind, right.kind):
             self.check_none(sign, left, right)
             return
@@ -273,7 +273,7 @@ class _Parser:
         self.check_label(left, right)
         self.check_label(right, left)
 
-    def check_none(self, sign: _Token, left: Expression, right: Expression) -> None:
+    def check_none(self, sign: _Token, left: Condition, right: Condition) -> None:
         if sign.text not in ("==", "!="):
             raise _Wrong(sign.at, len(sign.text), "`none` is no number", "write `== none` or `!= none`")
         for each in (left, right):
@@ -282,7 +282,7 @@ class _Parser:
                 quoted = 'write "none", in quotes' if "none" in (known.values or ()) else "remove it"
                 raise _Wrong(each.at, each.length, f"`{each.value}` always has a value", quoted)
 
-    def check_label(self, name: Expression, other: Expression) -> None:
+    def check_label(self, name: Condition, other: Condition) -> None:
         """Refuses a comparison with what an axis never is; a number may well be compared with one that it never is."""
         values = self.names[str(name.value)].values if name.op == "name" else None
         if values is None or other.op != "value" or other.kind != "text" or other.value in values:
@@ -305,12 +305,106 @@ class _Deeper:
         self.parser.depth -= 1
 
 
-def _must(part: Expression, kind: Kind, why: str, hint: str) -> None:
+def _must(part: Condition, kind: Kind, why: str, hint: str) -> None:
     if part.kind != kind:
         raise _Wrong(part.at, part.length, f"{why}, and this is a {part.kind}", hint)
 
 
-def _requoted(left: Expression, right: Expression) -> str:
+def _requoted(left: Condition, right: Condition) -> str:
     if {left.kind, right.kind} == {"text", "number"}:
         return "write numbers without quotes, and texts in quotes"
     return "compare what is of one kind"
+
+
+Value = str | int | float | bool | None
+Kind = Literal["number", "text", "truth", "none", "mixed"]
+"""`mixed` is an axis whose values are of several kinds."""
+
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+class Operand(NamedTuple):
+    """What can be named: its kind, and where they are few its values."""
+
+    kind: Kind
+    values: tuple[Value, ...] | None = None
+    may_be_inactive: bool = False
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One part of a condition; `at` is its first character in the text, `kind` what it gives, `names` what it reads."""
+
+    op: str
+    parts: tuple[Condition, ...]
+    value: Value
+    at: int
+    length: int
+    kind: Kind
+    text: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that it reads."""
+        own = frozenset([str(self.value)]) if self.op == "name" else frozenset()
+        return own.union(*(part.names for part in self.parts))
+
+
+def holds(expression: Condition, values: Mapping[str, Value]) -> bool:
+    """Whether a condition holds where its names have these values; a name without one is `none`."""
+    return value_of(expression, values) is True
+
+
+def value_of(expression: Condition, values: Mapping[str, Value]) -> Value:
+    """What an expression gives where its names have these values."""
+    op, parts = expression.op, expression.parts
+    if op == "value":
+        return expression.value
+    if op == "name":
+        return values.get(str(expression.value))
+    if op == "and":
+        return all(value_of(part, values) is True for part in parts)
+    if op == "or":
+        return any(value_of(part, values) is True for part in parts)
+    if op == "not":
+        return value_of(parts[0], values) is not True
+    given = [value_of(part, values) for part in parts]
+    if op == "in":
+        return any(_compared("==", given[0], each) for each in given[1:])
+    if op in COMPARISONS:
+        return _asks_none(op, parts, given) if "none" in (parts[0].kind, parts[1].kind) else _compared(op, *given)
+    return _computed(op, given)
+
+
+def _asks_none(op: str, parts: Sequence[Condition], given: Sequence[Value]) -> bool:
+    """Whether an axis has no value here."""
+    return (given[0] is None and given[1] is None) == (op == "==")
+
+
+def _compared(op: str, left: Value, right: Value) -> bool:
+    """No comparison holds with what has no value."""
+    if left is None or right is None:
+        return False
+    if op in ("==", "!="):
+        return (left == right) == (op == "==")
+    if isinstance(left, str) or isinstance(right, str):
+        return False
+    return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op]
+
+
+def _computed(op: str, given: Sequence[Value]) -> float | None:
+    numbers = [float(each) for each in given if isinstance(each, (int, float))]
+    if len(numbers) < len(given):
+        return None
+    if op == "negative":
+        return -numbers[0]
+    total = numbers[0]
+    for sign, number in zip(op, numbers[1:], strict=True):
+        total = _step(sign, total, number)
+    return total
+
+
+def _step(sign: str, left: float, right: float) -> float:
+    if sign == "/":
+        return left / right if right else float("nan")
+    return {"+": left + right, "-": left - right, "*": left * right}[sign]

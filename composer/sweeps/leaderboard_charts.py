@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from composer.sweeps.axis_effects import Contribution
-from composer.sweeps.leaderboard import EXACT, Board, Entry, loss
-from composer.sweeps.leaderboard_text import average, brief, is_share, named, point_of, title
-from composer.sweeps.search_space import Goal
+from composer.sweeps.axes import Goal
+from composer.sweeps.leaderboard import EXACT, AxisEffect, Entry, Leaderboard, minimised
+from composer.sweeps.tables import average, brief, is_share, named, point_of, title
 from composer.viz.charts import (
     BOTTOM,
     HEIGHT,
@@ -90,7 +89,7 @@ class Place(NamedTuple):
 # ------------------------------------------------------------------------------------------- quality against cost
 
 
-def costs(board: Board) -> list[Goal]:
+def costs(board: Leaderboard) -> list[Goal]:
     """What quality is drawn against: the further goals, then parameters and FLOPs; the first goal is the quality."""
     wanted = {goal.metric: goal for goal in [Goal("parameters", "min"), Goal("flops", "min")]}
     found = {goal.metric: goal for goal in board.goals[1:]} | {
@@ -101,18 +100,18 @@ def costs(board: Board) -> list[Goal]:
 
 def front(entries: Sequence[Entry], quality: Goal, cost: Goal) -> set[str]:
     """The fingerprints of the Pareto front: the trials than which none is better in one and as good in the other."""
-    order = sorted(entries, key=lambda entry: (loss(entry, cost), loss(entry, quality)))
+    order = sorted(entries, key=lambda entry: (minimised(entry, cost), minimised(entry, quality)))
     found: set[str] = set()
     best, at = math.inf, math.inf
     for entry in order:
-        value, paid = loss(entry, quality), loss(entry, cost)
+        value, paid = minimised(entry, quality), minimised(entry, cost)
         if value < best or (value == best and paid == at):
             found.add(entry.trial.fingerprint)
             best, at = value, paid
     return found
 
 
-def places(board: Board, cost: Goal) -> list[Place]:
+def places(board: Leaderboard, cost: Goal) -> list[Place]:
     """The ranked trials that have a number for the cost, the cheapest first."""
     quality = board.goals[0]
     entries = [entry for entry in board.ranked if cost.metric in entry.measured]
@@ -130,7 +129,7 @@ def places(board: Board, cost: Goal) -> list[Place]:
     return sorted(found, key=lambda each: (each.cost, each.quality))
 
 
-def against(board: Board, cost: Goal) -> Markup:
+def against(board: Leaderboard, cost: Goal) -> Markup:
     """Quality against one cost; nothing where no trial has both."""
     found = places(board, cost)
     if not found:
@@ -157,7 +156,7 @@ def against(board: Board, cost: Goal) -> Markup:
     return frame(f"{quality} against {title(cost.metric)}", key, inner)
 
 
-def best_of(board: Board, found: Sequence[Place]) -> str:
+def best_of(board: Leaderboard, found: Sequence[Place]) -> str:
     """The front in words, for who does not see it."""
     names = [point_of(each.entry, board.axes) or each.entry.trial.fingerprint for each in found if each.is_front]
     return f"On the front: {'; '.join(names)}."
@@ -200,7 +199,7 @@ def gathered(found: Sequence[Place], right: Scale, up: Scale) -> list[list[Place
     return [*spots.values()]
 
 
-def said_of(board: Board, cost: Goal, each: Place) -> str:
+def said_of(board: Leaderboard, cost: Goal, each: Place) -> str:
     """A dot in words."""
     quality = board.goals[0].metric
     return (
@@ -210,7 +209,7 @@ def said_of(board: Board, cost: Goal, each: Place) -> str:
     )
 
 
-def marked(board: Board, cost: Goal, spot: Sequence[Place], right: Scale, up: Scale, whiskers: bool) -> Markup:
+def marked(board: Leaderboard, cost: Goal, spot: Sequence[Place], right: Scale, up: Scale, whiskers: bool) -> Markup:
     """A dot, with its spread where there is room for it, which leads to its trial's row of the table; of several trials
     in one place the first, with their number beside it."""
     each = spot[0]
@@ -231,7 +230,7 @@ def marked(board: Board, cost: Goal, spot: Sequence[Place], right: Scale, up: Sc
 # ------------------------------------------------------------------------------------------- shares
 
 
-def shares(found: Sequence[Contribution]) -> Markup:
+def shares(found: Sequence[AxisEffect]) -> Markup:
     """The share of the variance of each axis whose share is known, and what chance alone would give it."""
     known = [(named(each), each.share, each.chance or 0.0) for each in found if each.share is not None]
     rows = join(bar(at, *each) for at, each in enumerate(known))
@@ -260,7 +259,7 @@ def bar(at: int, name: str, share: float, chance: float) -> Markup:
 # ------------------------------------------------------------------------------------------- curves
 
 
-def curves(board: Board) -> Markup:
+def curves(board: Leaderboard) -> Markup:
     """What validations said in the course of every trial's first seed; the best have colours. Nothing without any."""
     drawn = [(entry, thinned(entry.curve)) for entry in board.entries if entry.curve]
     if not drawn:
@@ -303,7 +302,7 @@ def line(points: Sequence[Point], kind: str, name: str, right: Scale, up: Scale)
     return tag("path", {"class": f"curve {kind}", "d": f"M{path}"}, tag("title", {}, name))
 
 
-def called(board: Board, entry: Entry) -> str:
+def called(board: Leaderboard, entry: Entry) -> str:
     """A trial as a curve's name."""
     rank = f"#{entry.rank}" if entry.rank is not None else entry.trial.status
     return f"{rank} {point_of(entry, board.axes)}".strip()

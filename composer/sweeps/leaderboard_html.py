@@ -8,10 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from composer.run_dir import utc_now
-from composer.sweeps.axis_effects import RANGES, Contribution, telling
-from composer.sweeps.leaderboard import Board, Entry
+from composer.sweeps.leaderboard import RANGES, AxisEffect, Entry, Leaderboard, informative_effects
 from composer.sweeps.leaderboard_charts import STYLE, TOLD, against, costs, curves, shares
-from composer.sweeps.leaderboard_text import (
+from composer.sweeps.tables import (
     amount,
     cells,
     chance_of,
@@ -30,16 +29,16 @@ from composer.viz.page import html_document, write_html
 NAME = "leaderboard.html"
 
 
-def write_leaderboard(board: Board, output: str | Path | None = None) -> Path:
+def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
     """Writes the page, FOLDER/leaderboard.html if `output` is None; the file. Raises RunError."""
     file = Path(output) if output is not None else board.folder / NAME
-    return write_html(file, "leaderboard", contents(board, file.parent))
+    return write_html(file, "leaderboard", leaderboard_page(board, file.parent))
 
 
 # ------------------------------------------------------------------------------------------- parts
 
 
-def contents(board: Board, home: Path) -> str:
+def leaderboard_page(board: Leaderboard, home: Path) -> str:
     """The whole page. home: the folder it will lie in, from which its links lead."""
     parts = {
         "table": ("Trials", table(board, home)),
@@ -55,7 +54,7 @@ def contents(board: Board, home: Path) -> str:
     return html_document(f"{board.name}: leaderboard", head, tag("main", {}, *sections), foot, style=STYLE)
 
 
-def table(board: Board, home: Path) -> Markup:
+def table(board: Leaderboard, home: Path) -> Markup:
     """Every trial, the best first; below it, why trials have failed."""
     if not board.entries:
         return Markup("")
@@ -68,7 +67,7 @@ def table(board: Board, home: Path) -> Markup:
     return join([tag("p", {"class": "soft"}, rule(board)), tag("div", {"class": "scroll"}, inner), *notes])
 
 
-def row(board: Board, entry: Entry, home: Path, kinds: Sequence[str | None]) -> Markup:
+def row(board: Leaderboard, entry: Entry, home: Path, kinds: Sequence[str | None]) -> Markup:
     """One trial; its last cell leads to its files."""
     *told, name = cells(board, entry)
     shown = [tag("td", {"class": kind}, text) for kind, text in zip(kinds, told, strict=False)]
@@ -108,7 +107,7 @@ def href(path: Path, home: Path) -> str:
     return f"./{quote(way)}{'/' if path.is_dir() else ''}"
 
 
-def quality(board: Board) -> Markup:
+def quality(board: Leaderboard) -> Markup:
     """The first goal against every cost."""
     found = [picture for goal in costs(board) if (picture := against(board, goal))]
     if not found:
@@ -121,9 +120,9 @@ def quality(board: Board) -> Markup:
     return join([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, *found)])
 
 
-def axes(board: Board) -> Markup:
+def axes(board: Leaderboard) -> Markup:
     """What each axis contributes."""
-    found = telling(board)
+    found = informative_effects(board)
     if not found:
         return Markup("")
     metric = title(board.goals[0].metric)
@@ -138,7 +137,7 @@ def axes(board: Board) -> Markup:
     return join([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, shares(found), *tables)])
 
 
-def contribution(board: Board, found: Contribution) -> Markup:
+def contribution(board: Leaderboard, found: AxisEffect) -> Markup:
     """One axis: its choices."""
     metric = board.goals[0].metric
     heads = ["choice", "trials", title(metric), "±"]
@@ -162,7 +161,7 @@ def contribution(board: Board, found: Contribution) -> Markup:
     return tag("figure", {"class": "chart"}, caption, tag("div", {"class": "scroll"}, inner))
 
 
-def drawn(board: Board) -> Markup:
+def drawn(board: Leaderboard) -> Markup:
     """The curves, and whose they are."""
     picture = curves(board)
     if not picture:

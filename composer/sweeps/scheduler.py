@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +22,27 @@ from composer.atomic_io import atomic_write, remove_temporaries
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
 from composer.run_dir import RunDir
-from composer.sweeps.axes import Point, Search, Sweep
-from composer.sweeps.point import group
-from composer.sweeps.progress import SweepDisplay, describe
-from composer.sweeps.search_space import PointCost, costed, points_of, random_points, recipe_of
-from composer.sweeps.study import TROUBLE, Study, Suggestion
-from composer.sweeps.trial_dir import ENDED, SweepFolder, Trial, begin, must_fit, read_trials, write_trial
-from composer.sweeps.trial_runner import PATIENCE, Runner
-from composer.sweeps.workers import LocalCrew, WorkerPool
+from composer.sweeps.axes import Goal, Point, Search, Sweep
+from composer.sweeps.search_space import (
+    PointCost,
+    cost_point,
+    enumerate_points,
+    point_recipe,
+    random_points,
+    wandb_group_overrides,
+)
+from composer.sweeps.study import StorageError, Study, Suggestion
+from composer.sweeps.trial_dir import (
+    ENDED,
+    SweepDir,
+    Trial,
+    check_resumable,
+    read_trials,
+    write_sweep_record,
+    write_trial,
+)
+from composer.sweeps.workers import PATIENCE, LocalWorkerPool, TrialRunner, WorkerPool
+from composer.training.progress import ProgressDisplay, format_duration
 
 PAUSE = 0.25
 """Seconds between two looks at the trials."""
@@ -50,25 +64,25 @@ def run_sweep(
     RunError, with nothing trained, where the sweep or the folder are not fit; KeyboardInterrupt or SystemExit after a
     signal, when all trainings have written a checkpoint and ended.
     """
-    home = SweepFolder(folder)
-    must_fit(home, sweep)
-    points = points_of(sweep)
+    home = SweepDir(folder)
+    check_resumable(home, sweep)
+    points = enumerate_points(sweep)
     ready = [found for found in points if found.runs]
     if points and not ready:
         raise RunError.of(
             "no point of this sweep can be trained", "`--dry-run` tells what is wrong with each", str(sweep.file)
         )
-    must_find_data(sweep, ready, data)
-    with held(home):
-        must_fit(home, sweep)
-        return Engine(sweep, home, ready, crew_of(workers, address), workers, data, quiet).run()
+    check_data(sweep, ready, data)
+    with lock_sweep(home):
+        check_resumable(home, sweep)
+        return Scheduler(sweep, home, ready, make_worker_pool(workers, address), workers, data, quiet).run()
 
 
-def must_find_data(sweep: Sweep, ready: list[PointCost], data: Path | None) -> None:
+def check_data(sweep: Sweep, ready: list[PointCost], data: Path | None) -> None:
     """Raises DataError where the first point's files are not fit: all others would fail over them one by one."""
     point = ready[0].point if ready else random_points(any_one(sweep))[0]
     try:
-        recipe = recipe_of(sweep, point)
+        recipe = point_recipe(sweep, point)
     except RecipeError:
         return
     if faults := check_files(recipe, recipe.folders(data)):
@@ -76,7 +90,7 @@ def must_find_data(sweep: Sweep, ready: list[PointCost], data: Path | None) -> N
 
 
 @contextmanager
-def held(home: SweepFolder) -> Iterator[None]:
+def lock_sweep(home: SweepDir) -> Iterator[None]:
     """Holds the folder against other sweeps. Raises RunError where it is held, RunFailed where it cannot be written."""
     with locked(home):
         for trial in home.trials.glob("*"):
@@ -86,12 +100,12 @@ def held(home: SweepFolder) -> Iterator[None]:
         except OSError as error:
             message = f"{error.strerror or error}: {error.filename or home.path}"
             raise RunFailed.of(message, "make room; the same command then goes on", str(home.path)) from error
-        except TROUBLE as error:
+        except StorageError as error:
             message = f"the study cannot be written: {error}"
             raise RunFailed.of(message, "make room; the same command then goes on", str(home.study)) from error
 
 
-def locked(home: SweepFolder) -> IO[str]:
+def locked(home: SweepDir) -> IO[str]:
     """The folder's lock. Raises RunError where another sweep has it."""
     try:
         return run_dir.locked(RunDir(home.path))
@@ -101,22 +115,22 @@ def locked(home: SweepFolder) -> IO[str]:
         ) from None
 
 
-def crew_of(workers: int, address: str | None) -> WorkerPool:
+def make_worker_pool(workers: int, address: str | None) -> WorkerPool:
     """Who trains: processes of this machine, or of a Ray cluster."""
     if address is None:
-        return LocalCrew(workers)
-    from composer.sweeps.ray_workers import RayCrew
+        return LocalWorkerPool(workers)
+    from composer.sweeps.workers import RayWorkerPool
 
-    return RayCrew(address, workers)
+    return RayWorkerPool(address, workers)
 
 
-class Engine:
+class Scheduler:
     """A sweep that runs. `ready` are the points that are known before it begins: none of a search that learns."""
 
     def __init__(
         self,
         sweep: Sweep,
-        home: SweepFolder,
+        home: SweepDir,
         ready: list[PointCost],
         crew: WorkerPool,
         workers: int,
@@ -128,7 +142,7 @@ class Engine:
         for found in ready:
             self.ready.setdefault(found.fingerprint, found)
         self.wanted = len(self.ready) if sweep.search.kind != "tpe" else sweep.search.trials or 0
-        self.runners: list[Runner | None] = [None] * workers
+        self.runners: list[TrialRunner | None] = [None] * workers
         self.trials = {trial.fingerprint: trial for trial in read_trials(home.path)}
         self.display = SweepDisplay(sweep.rank[0], self.wanted, quiet)
         self.left_over: list[Suggestion] = []
@@ -153,8 +167,8 @@ class Engine:
 
     def open(self) -> None:
         """The study, with all that is known and all that is to be done."""
-        begin(self.home, self.sweep)
-        self.study = Study(self.sweep, self.home.study, longest(self.sweep, list(self.ready.values())))
+        write_sweep_record(self.home, self.sweep)
+        self.study = Study(self.sweep, self.home.study, max_training_steps(self.sweep, list(self.ready.values())))
         self.study.restore(self.trials.values())
         self.reopen()
         ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
@@ -195,7 +209,7 @@ class Engine:
             return None
         return self.study.ask(anywhere=self.was_left)
 
-    def runner(self, asked: Suggestion, slot: int) -> Runner | None:
+    def runner(self, asked: Suggestion, slot: int) -> TrialRunner | None:
         """Who trains a point; nobody where it cannot, may not or need not be trained."""
         found = self.costed(asked.point)
         known = self.trials.get(found.fingerprint)
@@ -209,12 +223,12 @@ class Engine:
             return None
         self.study.name(asked, found.fingerprint)
         trial = self.begun(asked, found, known)
-        recipe = recipe_of(self.sweep, asked.point)
+        recipe = point_recipe(self.sweep, asked.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
-        together = group(recipe.logging["wandb"], self.sweep.name, os.environ)
-        return Runner(self.study, self.crew, asked, trial, slot, together, data.absolute())
+        together = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
+        return TrialRunner(self.study, self.crew, asked, trial, slot, together, data.absolute())
 
     def begun(self, asked: Suggestion, found: PointCost, known: Trial | None) -> Trial:
         """The trial of a point, written down; one that was begun before keeps what was decided of it."""
@@ -234,7 +248,7 @@ class Engine:
         write_trial(trial)
         self.trials[found.fingerprint] = trial
         self.display.say(
-            f"trial {trial.number}: {describe(trial.point)}  ({trial.parameters:,} parameters, {trial.folder})"
+            f"trial {trial.number}: {describe_point(trial.point)}  ({trial.parameters:,} parameters, {trial.folder})"
         )
         return trial
 
@@ -251,7 +265,9 @@ class Engine:
 
     def costed(self, point: Point) -> PointCost:
         """What a point will cost."""
-        return next((found for found in self.ready.values() if found.point == point), None) or costed(self.sweep, point)
+        return next((found for found in self.ready.values() if found.point == point), None) or cost_point(
+            self.sweep, point
+        )
 
     # --------------------------------------------------------------------------------------- what goes on
 
@@ -264,7 +280,7 @@ class Engine:
             self.trials[trial.fingerprint] = trial
             if trial.status in ENDED:
                 self.runners[slot] = None
-                self.display.say(ending(trial, self.sweep.rank[0].metric))
+                self.display.say(describe_end(trial, self.sweep.rank[0].metric))
         self.display.show(self.trials.values())
 
     def stop(self) -> None:
@@ -289,22 +305,97 @@ def any_one(sweep: Sweep) -> Sweep:
     return replace(sweep, search=Search("random", 1, sweep.search.seed))
 
 
-def longest(sweep: Sweep, ready: list[PointCost]) -> int | None:
+def max_training_steps(sweep: Sweep, ready: list[PointCost]) -> int | None:
     """How many steps a training of this sweep has at most, if its first or any point says so."""
     point = ready[0].point if ready else random_points(any_one(sweep))[0]
     try:
-        most: int | None = recipe_of(sweep, point).training["max_steps"]
+        most: int | None = point_recipe(sweep, point).training["max_steps"]
     except RecipeError:
         return None
     return most
 
 
-def ending(trial: Trial, metric: str) -> str:
+def describe_end(trial: Trial, metric: str) -> str:
     """How a trial ended, in words."""
-    told = f"trial {trial.number}: {describe(trial.point)}: {trial.status}"
+    told = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
     if trial.status == "finished":
         return f"{told}, {metric} {trial.value:.4g}"
     if trial.status == "pruned":
         return f"{told} at step {trial.pruned_at:,}"
     lines = (trial.error or "").splitlines()
     return "\n    ".join([told, *lines])
+
+
+PLAIN_SECONDS = 60.0
+"""Seconds between two plain lines that nothing but time has brought."""
+LIVE_SECONDS = 1.0
+
+
+class SweepDisplay:
+    """Shows a sweep of `total` trials, of which those in `known` had ended before."""
+
+    def __init__(self, goal: Goal, total: int, quiet: bool = False) -> None:
+        self.display = ProgressDisplay(quiet)
+        self.goal, self.total = goal, total
+        self.began, self.before = time.monotonic(), 0
+        self.shown, self.text = 0.0, ""
+
+    def begin(self, trials: Iterable[Trial]) -> None:
+        """From here on the pace is measured."""
+        self.began = time.monotonic()
+        self.before = sum(each.status in ENDED for each in trials)
+
+    def say(self, text: str) -> None:
+        """Whole lines, above the live one."""
+        self.display.say(text)
+
+    def show(self, trials: Iterable[Trial]) -> None:
+        """How far the sweep is; plain lines only where something has changed, or a while has passed."""
+        known, now = list(trials), time.monotonic()
+        text, leader = standing(known, self.total), leading(known, self.goal)
+        live = self.display.is_live
+        if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS) and text + leader == self.text:
+            return
+        self.shown, self.text = now, text + leader
+        told = f"{text}; {self.left(known, now)}{leader}"
+        ended = sum(each.status in ENDED for each in known)
+        self.display.draw(told, ended / max(1, self.total)) if live else self.say(told)
+
+    def close(self) -> None:
+        """Takes the live line away."""
+        self.display.close()
+
+    def left(self, trials: list[Trial], now: float) -> str:
+        """The time left, from the pace of the trials that have ended since the sweep began or went on."""
+        ended = sum(each.status in ENDED for each in trials)
+        if ended <= self.before:
+            return "? left"
+        return f"{format_duration((now - self.began) / (ended - self.before) * max(0, self.total - ended))} left"
+
+
+def standing(trials: list[Trial], total: int) -> str:
+    """How many trials there are of each kind."""
+    count = Counter(trial.status for trial in trials)
+    return (
+        f"{count['finished']} of {total} done, {count['running']} running, {count['pruned']} pruned, "
+        f"{count['failed']} failed"
+    )
+
+
+def leading(trials: list[Trial], goal: Goal) -> str:
+    """The best trial so far; last of all, since a narrow terminal cuts the end."""
+    found = best(trials, goal)
+    return "" if found is None else f"; best {goal.metric} {found.value:.4g} ({describe_point(found.point)})"
+
+
+def best(trials: Iterable[Trial], goal: Goal) -> Trial | None:
+    """The finished trial with the best value; of equals the first."""
+    sign = 1 if goal.direction == "min" else -1
+    ended = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
+    return min(ended, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+
+
+def describe_point(point: Point) -> str:
+    """A point as `train` takes it: `encoder=attention rate=0.001`."""
+    told = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in point.items()}
+    return " ".join(f"{name}={value}" for name, value in told.items()) or "the base alone"

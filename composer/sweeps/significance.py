@@ -14,21 +14,21 @@ from composer.data.sources import available_splits, source_names
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
 from composer.recipe.metrics import paired_bootstrap
-from composer.sweeps.leaderboard import Board, Entry, is_finished
+from composer.sweeps.leaderboard import Entry, Leaderboard, is_finished
 
-RESAMPLED = 1000
+RESAMPLES = 1000
 """How often lines are drawn, as sacreBLEU does by default."""
-FEW = 100
+FEW_LINES = 100
 """Test lines below which a resampling says little."""
 SPLIT = "test"
-MEANING = (
+P_VALUE_MEANING = (
     "± is half of the interval of 95 %. p says how likely the choice of the test lines alone makes such a difference; "
     "what other seeds would make is not in it."
 )
 
 
 @dataclass(frozen=True)
-class Side:
+class RunScores:
     """One run: its BLEU, and half the width of the interval in which 95 % of the resampled ones lie; how many lines are
     wholly right, and how many of these the other has not."""
 
@@ -48,8 +48,8 @@ class Comparison:
     `same_lines`: how many lines both write alike. `signature`: how sacreBLEU computed it, with seed and resamples.
     """
 
-    one: Side
-    other: Side
+    one: RunScores
+    other: RunScores
     lines: int
     same_lines: int
     p_value: float
@@ -75,7 +75,7 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
             str(opened[1].folder.path),
         )
     written = [run.translate(lines) for run, (lines, _) in zip(opened, asked, strict=True)]
-    return compared([str(one), str(other)], written, asked[0][1])
+    return compare_outputs([str(one), str(other)], written, asked[0][1])
 
 
 def test_lines(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
@@ -93,12 +93,12 @@ def test_lines(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]
     return lines, list(encoded.lines)
 
 
-def compared(names: Sequence[str], written: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
+def compare_outputs(names: Sequence[str], written: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
     """What two runs have written for the same references, by BLEU and by the lines that are wholly right."""
-    found, signature = paired_bootstrap(written, references, RESAMPLED)
+    found, signature = paired_bootstrap(written, references, RESAMPLES)
     right = [right_lines(lines, references) for lines in written]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    sides = [Side(names[at], found[at].bleu, found[at].interval, len(right[at]), alone[at]) for at in (0, 1)]
+    sides = [RunScores(names[at], found[at].bleu, found[at].interval, len(right[at]), alone[at]) for at in (0, 1)]
     # where no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if sides[0].bleu == sides[1].bleu else found[1].p_value
     same = sum(a == b for a, b in zip(*written, strict=True))
@@ -123,15 +123,15 @@ def comparison_text(found: Comparison) -> str:
     sides = [f"{each.bleu:6.2f} ± {each.interval:.2f}  {each.right:,} right  {each.run}" for each in (one, other)]
     alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
     short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
-    few = f" Of {found.lines:,} lines a resampling says little." if found.lines < FEW else ""
+    few = f" Of {found.lines:,} lines a resampling says little." if found.lines < FEW_LINES else ""
     less = other.bleu - one.bleu
     return "\n".join(
         [
             f"BLEU on {SPLIT}, {found.lines:,} lines, {found.same_lines:,} of them written alike",
             *sides,
-            f"{less:+6.2f}: p = {found.p_value:.3f} (paired bootstrap, {RESAMPLED:,} times).{few}{short}",
+            f"{less:+6.2f}: p = {found.p_value:.3f} (paired bootstrap, {RESAMPLES:,} times).{few}{short}",
             f"{other.right - one.right:+6,} lines right: p = {found.right_p_value:.2g} ({alone}).",
-            MEANING,
+            P_VALUE_MEANING,
             found.signature,
         ]
     )
@@ -140,12 +140,12 @@ def comparison_text(found: Comparison) -> str:
 # ------------------------------------------------------------------------------------------- which runs
 
 
-def run_of(board: Board, word: str) -> Path:
+def find_run(board: Leaderboard, word: str) -> Path:
     """The run folder that a word names: a folder; a rank; or how a trial's fingerprint begins. Of a trial, its first
     finished seed. Raises RunError."""
     if (Path(word) / "run.json").exists():
         return Path(word)
-    found = [entry for entry in board.entries if is_named(entry, word)]
+    found = [entry for entry in board.entries if is_match(entry, word)]
     if len(found) != 1:
         many = f"{len(found)} trials are called" if found else "no run folder and no trial is called"
         fix = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
@@ -157,7 +157,7 @@ def run_of(board: Board, word: str) -> Path:
     return trial.run(done[0])
 
 
-def is_named(entry: Entry, word: str) -> bool:
+def is_match(entry: Entry, word: str) -> bool:
     """Whether a word names a trial: short numbers are ranks, all else begins a fingerprint."""
     rank = word.removeprefix("#")
     if rank.isdecimal() and len(rank) <= 4:

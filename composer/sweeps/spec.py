@@ -16,13 +16,17 @@ from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, to_data
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
-from composer.sweeps.axes import COSTS, RANK, Axis, Goal, Prune, Search, Sweep, Value
-from composer.sweeps.axis_values import tried_points, wrong_choices
-from composer.sweeps.conditions import parse
-from composer.sweeps.consistency import RANGES, doubles, mismatches, unmeasured_goals
-from composer.sweeps.expressions import Expression, Kind, Name
-from composer.sweeps.substitution import selector
-from composer.sweeps.tree_edits import edited
+from composer.sweeps.axes import COSTS, DEFAULT_RANK, Axis, Goal, Pruner, Search, Sweep, Value
+from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
+from composer.sweeps.consistency import (
+    RANGES,
+    choice_faults,
+    cross_checks,
+    duplicate_faults,
+    probe_points,
+    unmeasured_metrics,
+)
+from composer.sweeps.substitution import apply_point, parse_selector
 
 MOST_AXES, MOST_LABELS = 64, 300
 UNDECIDING = ("name", "description", "base", "search", "seeds")
@@ -59,7 +63,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     file = Path(path)
     root = _written(read(file, str(path)))
     _must_be_sweep(file, root)
-    _raise([_with_example(fault) for fault in schema_faults(root, spec_schema.load())])
+    _raise([_with_example(fault) for fault in schema_faults(root, spec_schema.load_schema())])
     faults: list[Fault] = []
     base = _base(file, root, faults)
     forms = _axes(file, root, faults)
@@ -68,9 +72,9 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     axes = _with_conditions(forms, faults)
     sweep = _made(file, root, base, axes, tuple(overrides), None if data_dir is None else Path(data_dir))
     sweep = replace(sweep, where=_where(root, axes, faults))
-    _raise([*faults, *_chosen_ones(sweep), *mismatches(sweep)])
-    _raise(sorted(wrong_choices(sweep)))
-    _raise([*unmeasured_goals(sweep, [edited(sweep, point) for point in tried_points(sweep)])])
+    _raise([*faults, *_chosen_ones(sweep), *cross_checks(sweep)])
+    _raise(sorted(choice_faults(sweep)))
+    _raise([*unmeasured_metrics(sweep, [apply_point(sweep, point) for point in probe_points(sweep)])])
     return replace(sweep, seeds=_seeds(sweep), fingerprint=_fingerprint(sweep))
 
 
@@ -239,7 +243,7 @@ def _axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
         return Axis(name, "extend", node, None, labels, tuple(each or node for each in found), zipped=zipped)
     if "replace" in written:
         target = written["replace"]
-        if selector(target.value) is None:
+        if parse_selector(target.value) is None:
             message = f"`{target.value}` is no path of a block or a stack"
             hint = "write `model.encoder`, `model.encoder[0]`, or `model.encoder..rnn` for every `rnn` below"
             faults.append(fault_at(target.mark, "selector", f"{path}.replace", message, hint))
@@ -247,7 +251,7 @@ def _axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
         return Axis(name, "replace", node, target, tuple(choices), tuple(choices.values()), zipped=zipped)
     if "values" in written:
         items = written["values"].value
-        faults.extend(doubles(items, f"{path}.values") if zipped is None else ())
+        faults.extend(duplicate_faults(items, f"{path}.values") if zipped is None else ())
         labels = tuple(item.value for item in items)
         return Axis(name, "set", node, written["set"], labels, tuple(items), zipped=zipped)
     return _range(name, node, zipped, faults)
@@ -277,13 +281,13 @@ def _range(name: str, node: Node, zipped: str | None, faults: list[Fault]) -> Ax
     )
 
 
-def _name(axis: Axis) -> Name:
+def _name(axis: Axis) -> Operand:
     """What a condition can say of an axis."""
     inactive = "when" in axis.node.value or axis.zipped is not None
     if axis.labels is None:
-        return Name("number", None, inactive)
+        return Operand("number", None, inactive)
     kinds = {_kind(label) for label in axis.labels}
-    return Name(kinds.pop() if len(kinds) == 1 else "mixed", axis.labels, inactive)
+    return Operand(kinds.pop() if len(kinds) == 1 else "mixed", axis.labels, inactive)
 
 
 def _kind(label: Value) -> Kind:
@@ -296,11 +300,11 @@ def _with_conditions(axes: Sequence[Axis], faults: list[Fault]) -> tuple[Axis, .
     return tuple(replace(axis, when=when) for axis, when in zip(axes, read, strict=True))
 
 
-def _condition(written: Node | None, path: str, names: Mapping[str, Name], faults: list[Fault]) -> Expression | None:
+def _condition(written: Node | None, path: str, names: Mapping[str, Operand], faults: list[Fault]) -> Condition | None:
     if written is None:
         return None
     try:
-        return parse(written, path, names)
+        return parse_condition(written, path, names)
     except RecipeError as error:
         faults.extend(error.faults)
         return None
@@ -318,8 +322,8 @@ def _chosen_ones(sweep: Sweep) -> Iterator[Fault]:
 # ------------------------------------------------------------------------------------------- the rest
 
 
-def _where(root: Node, axes: Sequence[Axis], faults: list[Fault]) -> tuple[Expression, ...]:
-    names = {cost: Name("number") for cost in COSTS} | {axis.name: _name(axis) for axis in axes}
+def _where(root: Node, axes: Sequence[Axis], faults: list[Fault]) -> tuple[Condition, ...]:
+    names = {cost: Operand("number") for cost in COSTS} | {axis.name: _name(axis) for axis in axes}
     written = root.value.get("where")
     nodes = [] if written is None else written.value if isinstance(written.value, list) else [written]
     read = [_condition(node, "where", names, faults) for node in nodes]
@@ -332,7 +336,7 @@ def _chosen(root: Node, key: str) -> tuple[str | None, dict[str, Any]]:
     if node is None or node.value is None:
         return None, {}
     word, settings = (node.value, None) if isinstance(node.value, str) else next(iter(to_data(node).items()))
-    entry = spec_schema.load()["$defs"][f"{'searches' if key == 'search' else 'prunings'}.{word}"]
+    entry = spec_schema.load_schema()["$defs"][f"{'searches' if key == 'search' else 'prunings'}.{word}"]
     defaults = {name: each["default"] for name, each in entry["properties"].items()}
     given = settings if isinstance(settings, dict) else {} if settings is None else {entry["x-first"]: settings}
     return word, defaults | given
@@ -343,15 +347,15 @@ def _search(root: Node) -> Search:
     return Search(word or "grid", settings.get("trials"), settings.get("seed", 1))  # type: ignore[arg-type]
 
 
-def _prune(root: Node) -> Prune | None:
+def _prune(root: Node) -> Pruner | None:
     word, settings = _chosen(root, "prune")
-    return None if word is None else Prune(word, **settings)  # type: ignore[arg-type]
+    return None if word is None else Pruner(word, **settings)  # type: ignore[arg-type]
 
 
 def _rank(root: Node) -> tuple[Goal, ...]:
     written = root.value.get("rank")
     if written is None or written.value is None:
-        return RANK
+        return DEFAULT_RANK
     nodes = written.value if isinstance(written.value, list) else [written]
     return tuple(Goal(metric, each.value) for node in nodes for metric, each in node.value.items())
 
@@ -363,7 +367,7 @@ def _seeds(sweep: Sweep) -> tuple[int, ...]:
         return tuple(item.value for item in written.value)
     if written is not None and written.value is not None:
         return tuple(range(1, written.value + 1))
-    training = to_data(edited(sweep, next(tried_points(sweep)))).get("training")
+    training = to_data(apply_point(sweep, next(probe_points(sweep)))).get("training")
     return (training.get("seed", 1) if isinstance(training, dict) else 1,)
 
 

@@ -20,7 +20,7 @@ _RECIPE: Schema = {
 }
 _LABELS = {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "minProperties": 1}
 _NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-_WHOLE = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+_INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 OF_AXIS: dict[str, Schema] = {
     "with": _LABELS,
     "extend": {**_LABELS, "additionalProperties": _RECIPE},
@@ -31,8 +31,8 @@ OF_AXIS: dict[str, Schema] = {
     },
     "uniform": _NUMBERS,
     "log_uniform": _NUMBERS,
-    "int": _WHOLE,
-    "log_int": _WHOLE,
+    "int": _INTEGERS,
+    "log_int": _INTEGERS,
 }
 OF_SWEEP: dict[str, Schema] = {
     "base": _RECIPE,
@@ -56,17 +56,17 @@ OF_SWEEP: dict[str, Schema] = {
 
 
 @cache
-def load() -> Schema:
+def load_schema() -> Schema:
     """The schema, from its file."""
-    return json.loads(home().read_text(encoding="utf-8"))
+    return json.loads(schema_file().read_text(encoding="utf-8"))
 
 
-def home() -> Path:
+def schema_file() -> Path:
     """Where the schema's file is: beside the recipe's."""
     return language.schema_path().with_name("sweep.schema.json")
 
 
-def generate() -> Schema:
+def generate_schema() -> Schema:
     """The schema, from the descriptions. Imports torch."""
     from composer.sweeps import spec_sections
 
@@ -104,4 +104,4 @@ def without_variables(schema: Any) -> Any:
 
 
 if __name__ == "__main__":
-    home().write_text(language.to_json(generate()), encoding="utf-8")
+    schema_file().write_text(language.to_json(generate_schema()), encoding="utf-8")

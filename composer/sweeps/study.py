@@ -27,7 +27,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from composer.errors import RunError, RunFailed
-from composer.sweeps.axes import Axis, Point, Prune, Sweep, Value, complete, is_active
+from composer.sweeps.axes import Axis, Point, Pruner, Sweep, Value, complete, is_active
 
 if TYPE_CHECKING:
     from composer.sweeps.trial_dir import Trial
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0
 """Seconds that a study waits for whoever reads its file."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-TROUBLE = StorageInternalError
+StorageError = StorageInternalError
 """What the study's file raises where the disk is full, or somebody has locked it."""
 FULL = ("disk I/O error", "disk is full")
 """What SQLite says where no more can be written."""
@@ -68,7 +68,7 @@ class Study:
                 storage=storage,
                 study_name=sweep.fingerprint[:12],
                 direction=goal,
-                pruner=pruner_of(sweep.prune, longest),
+                pruner=make_pruner(sweep.prune, longest),
                 load_if_exists=True,
             )
         except Exception as error:  # SQLAlchemy's many kinds
@@ -111,7 +111,7 @@ class Study:
         for trial in trials:
             if trial.status in STATES and trial.fingerprint not in known:
                 values = self.free(trial.point)
-                spread = {axis.name: distribution(axis) for axis in self.sweep.asked if axis.name in values}
+                spread = {axis.name: value_distribution(axis) for axis in self.sweep.asked if axis.name in values}
                 self.study.add_trial(
                     optuna.trial.create_trial(
                         state=STATES[trial.status],
@@ -137,12 +137,12 @@ class Study:
 
     def ask(self, anywhere: bool = False) -> Suggestion:
         """The next point: of the queue, or the sampler's; `anywhere` is drawn without regard to what is known."""
-        self.study.sampler = sampler_of(self.sweep, self.count(), anywhere)
+        self.study.sampler = make_sampler(self.sweep, self.count(), anywhere)
         return self.asked(self.study.ask())
 
     def asked(self, trial: optuna.trial.Trial) -> Suggestion:
         """A trial with its point, all of whose values the study knows from here on."""
-        drawn = drawn_point(self.sweep, trial)
+        drawn = draw_point(self.sweep, trial)
         return Suggestion(trial.number, trial.user_attrs.get("point", drawn), trial)
 
     def name(self, asked: Suggestion, fingerprint: str) -> None:
@@ -169,7 +169,7 @@ class Study:
         self.study.tell(asked.number, state=TrialState.PRUNED if worst else TrialState.FAIL, skip_if_finished=True)
 
 
-def sampler_of(sweep: Sweep, number: int, anywhere: bool) -> BaseSampler:
+def make_sampler(sweep: Sweep, number: int, anywhere: bool) -> BaseSampler:
     """The sampler of one trial. Its seed is the trial's own: a sweep that was stopped draws as it would have."""
     seed = (sweep.search.seed * STRIDE + number) % 2**32
     if sweep.search.kind != "tpe" or anywhere:
@@ -177,7 +177,7 @@ def sampler_of(sweep: Sweep, number: int, anywhere: bool) -> BaseSampler:
     return TPESampler(seed=seed, constant_liar=True)
 
 
-def pruner_of(prune: Prune | None, longest: int | None) -> BasePruner:
+def make_pruner(prune: Pruner | None, longest: int | None) -> BasePruner:
     """Optuna's pruner. Where the longest training is not known, hyperband waits for the first that ends."""
     if prune is None:
         return NopPruner()
@@ -187,16 +187,16 @@ def pruner_of(prune: Prune | None, longest: int | None) -> BasePruner:
     return HyperbandPruner(min_resource=prune.min_steps, max_resource=most, reduction_factor=prune.reduction)
 
 
-def drawn_point(sweep: Sweep, trial: optuna.trial.Trial) -> Point:
+def draw_point(sweep: Sweep, trial: optuna.trial.Trial) -> Point:
     """The point of a trial: a value for each axis that is active, those first on which others depend."""
     chosen: dict[str, Any] = {}
     for axis in sweep.asked:
         if is_active(axis, complete(sweep, chosen)):
-            chosen[axis.name] = value_of(axis, trial)
+            chosen[axis.name] = suggest_value(axis, trial)
     return complete(sweep, chosen)
 
 
-def value_of(axis: Axis, trial: optuna.trial.Trial) -> Value:
+def suggest_value(axis: Axis, trial: optuna.trial.Trial) -> Value:
     """An axis's value in a trial: the one that it has already, or one that is drawn."""
     if axis.labels is not None:
         return axis.labels[axis.labels.index(trial.suggest_categorical(axis.name, axis.labels))]
@@ -206,7 +206,7 @@ def value_of(axis: Axis, trial: optuna.trial.Trial) -> Value:
     return trial.suggest_float(axis.name, low, high, log=axis.log)
 
 
-def distribution(axis: Axis) -> BaseDistribution:
+def value_distribution(axis: Axis) -> BaseDistribution:
     """Where an axis's values are drawn from."""
     if axis.labels is not None:
         return CategoricalDistribution(axis.labels)

@@ -19,7 +19,7 @@ ENDED = ("finished", "pruned", "failed")
 
 
 @dataclass(frozen=True)
-class SweepFolder:
+class SweepDir:
     """Paths inside a sweep's folder. Nothing is made by making one of these."""
 
     path: Path
@@ -76,7 +76,7 @@ class Trial:
         return self.folder / f"seed-{seed}.log"
 
 
-KEPT = tuple(each.name for each in fields(Trial) if each.name not in ("folder", "seeds"))
+TRIAL_KEYS = tuple(each.name for each in fields(Trial) if each.name not in ("folder", "seeds"))
 """The keys of trial.json."""
 
 
@@ -86,13 +86,13 @@ KEPT = tuple(each.name for each in fields(Trial) if each.name not in ("folder", 
 def write_trial(trial: Trial) -> None:
     """Writes trial.json, whole or not at all."""
     trial.folder.mkdir(parents=True, exist_ok=True)
-    kept = {key: getattr(trial, key) for key in KEPT}
+    kept = {key: getattr(trial, key) for key in TRIAL_KEYS}
     atomic_write(trial.folder / "trial.json", (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_trials(folder: Path) -> list[Trial]:
     """Every trial of a sweep's folder, in the order in which they were asked. Raises RunError."""
-    found = [read_trial(path.parent) for path in SweepFolder(folder).trials.glob("*/trial.json")]
+    found = [read_trial(path.parent) for path in SweepDir(folder).trials.glob("*/trial.json")]
     return sorted(found, key=lambda trial: trial.number)
 
 
@@ -101,8 +101,8 @@ def read_trial(folder: Path) -> Trial:
     file = folder / "trial.json"
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        trial = Trial(**{key: kept[key] for key in KEPT}, folder=folder, seeds=records(folder))
-        if not is_whole(trial):
+        trial = Trial(**{key: kept[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
+        if not is_well_formed(trial):
             raise ValueError("a value in it is of another type")
         return trial
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -110,7 +110,7 @@ def read_trial(folder: Path) -> Trial:
         raise RunError.of(f"trial.json cannot be read: {error!r}", fix, str(file)) from None
 
 
-def is_whole(trial: Trial) -> bool:
+def is_well_formed(trial: Trial) -> bool:
     """Whether what was read is what `write_trial` writes, as far as others count on it."""
     counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
     maybe = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str))
@@ -123,14 +123,14 @@ def is_whole(trial: Trial) -> bool:
     )
 
 
-def records(folder: Path) -> dict[int, dict[str, Any]]:
+def read_run_records(folder: Path) -> dict[int, dict[str, Any]]:
     """The run.json of each seed in a trial's folder."""
     numbered = {path.name.removeprefix("seed-"): RunDir(path) for path in folder.glob("seed-*") if path.is_dir()}
     begun = {number: run for number, run in numbered.items() if number.isdecimal() and run.record.exists()}
     return {int(number): begun[number].read() for number in sorted(begun, key=int)}
 
 
-def score(trial: Trial, seed: int, metric: str) -> float | None:
+def final_score(trial: Trial, seed: int, metric: str) -> float | None:
     """What a seed of a trial came to in `metric`: of a plan, of run.json, or of the last row that has it."""
     if metric in COSTS:
         return float(getattr(trial, metric))
@@ -146,7 +146,7 @@ def score(trial: Trial, seed: int, metric: str) -> float | None:
 # ------------------------------------------------------------------------------------------- whose sweep it is
 
 
-def must_fit(folder: SweepFolder, sweep: Sweep) -> None:
+def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     """Raises RunError where this sweep may not be run in `folder`; writes nothing."""
     if folder.path.exists() and not folder.path.is_dir():
         raise RunError.of(
@@ -157,18 +157,18 @@ def must_fit(folder: SweepFolder, sweep: Sweep) -> None:
     if not folder.record.exists():
         message = "this folder is not empty, and no sweep has written it"
         raise RunError.of(message, "name another with `--run DIR`", str(folder.path))
-    known = read_record(folder)
+    known = read_sweep_record(folder)
     if known.get("fingerprint") != sweep.fingerprint:
-        told = "; ".join(differences(known, parts(sweep)))
+        told = "; ".join(describe_changes(known, describe_parts(sweep)))
         fix = "name another folder with `--run DIR`, or write the sweep as it was"
         raise RunError.of(f"this folder is of another sweep: {told}", fix, str(folder.path))
-    if (shrunk := shrinking(known.get("grown", {}), grown(sweep))) is not None:
+    if (shrunk := shrink_message(known.get("grown", {}), grown(sweep))) is not None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", str(folder.path))
 
 
-def begin(folder: SweepFolder, sweep: Sweep) -> None:
+def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
     """Writes what a sweep's folder holds from its first moment, and again where it grew; `sweep.json` comes last."""
-    if folder.record.exists() and read_record(folder).get("grown") == grown(sweep):
+    if folder.record.exists() and read_sweep_record(folder).get("grown") == grown(sweep):
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
     atomic_write(folder.sweep, sweep.file.read_bytes())
@@ -177,13 +177,13 @@ def begin(folder: SweepFolder, sweep: Sweep) -> None:
         "fingerprint": sweep.fingerprint,
         "file": str(sweep.file.absolute()),
         "base": str(sweep.base.absolute()),
-        "parts": parts(sweep),
+        "parts": describe_parts(sweep),
         "grown": grown(sweep),
     }
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def read_record(folder: SweepFolder) -> dict[str, Any]:
+def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
     """sweep.json. Raises RunError."""
     try:
         record = json.loads(folder.record.read_text(encoding="utf-8"))
@@ -195,9 +195,9 @@ def read_record(folder: SweepFolder) -> dict[str, Any]:
     return record
 
 
-def parts(sweep: Sweep) -> dict[str, str]:
+def describe_parts(sweep: Sweep) -> dict[str, str]:
     """What a sweep is made of, each part in a line: so that two of them can be told apart in words."""
-    told = {f"axis `{axis.name}`": extent(axis) for axis in sweep.axes}
+    told = {f"axis `{axis.name}`": describe_range(axis) for axis in sweep.axes}
     told["`search`"] = " ".join(str(each) for each in (sweep.search.kind, sweep.search.trials, sweep.search.seed))
     told["`prune`"] = "none" if sweep.prune is None else str(sweep.prune)
     told["`seeds`"] = ", ".join(map(str, sweep.seeds))
@@ -210,7 +210,7 @@ def grown(sweep: Sweep) -> dict[str, Any]:
     return {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
 
 
-def shrinking(known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def shrink_message(known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """What is less than it was, in words."""
     trials, seeds = known.get("trials"), known.get("seeds", [])
     if trials is not None and now["trials"] < trials:
@@ -223,14 +223,14 @@ def shrinking(known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
-def extent(axis: Axis) -> str:
+def describe_range(axis: Axis) -> str:
     """What an axis ranges over."""
     if axis.labels is not None:
         return ", ".join(map(str, axis.labels))
     return f"{'log ' if axis.log else ''}{'int ' if axis.whole else ''}{axis.low} to {axis.high}"
 
 
-def differences(known: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
+def describe_changes(known: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
     """How the sweep of a folder differs from one that is to be run there."""
     then = known.get("parts", {})
     told = [

@@ -11,8 +11,7 @@ from composer.atomic_io import atomic_write
 from composer.errors import RecipeError, RunError, os_error_reason
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.axes import Axis, Goal, Sweep
-from composer.sweeps.point import first_point
-from composer.sweeps.search_space import recipe_of
+from composer.sweeps.search_space import first_point, point_recipe
 
 METHODS = {"grid": "grid", "random": "random", "tpe": "bayes"}
 GOALS = {"min": "minimize", "max": "maximize"}
@@ -21,7 +20,7 @@ LOGGED = ("val/", "test/", "train/")
 HOW = "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
 
 
-def write(file: Path, sweep: Sweep, given: Sequence[str], data: Path | None) -> list[str]:
+def write_wandb_sweep(file: Path, sweep: Sweep, given: Sequence[str], data: Path | None) -> list[str]:
     """Writes the file that `wandb sweep FILE` takes; what W&B cannot do of this sweep, a sentence each.
 
     given: `key=value` that is laid over every point. Raises RunError where the file is there already, or cannot be.
@@ -29,7 +28,7 @@ def write(file: Path, sweep: Sweep, given: Sequence[str], data: Path | None) -> 
     if file.exists():
         raise RunError.of("this file is there already", "name another, or remove it", str(file))
     iterations = stops_after(sweep)
-    lost = list(left_out(sweep, iterations))
+    lost = list(limitations(sweep, iterations))
     text = dump(as_wandb(sweep, given, data, iterations))
     try:
         atomic_write(file, "".join([f"# {HOW}\n", *(f"# {line}\n" for line in lost), text]).encode())
@@ -98,13 +97,13 @@ def stops_after(sweep: Sweep) -> int | None:
     if sweep.prune is None or sweep.prune.kind != "hyperband":
         return None
     try:
-        every = recipe_of(sweep, first_point(sweep)).training["validate_every"]
+        every = point_recipe(sweep, first_point(sweep)).training["validate_every"]
     except RecipeError:
         return None
     return None if every is None else max(1, math.ceil(sweep.prune.min_steps / every))
 
 
-def left_out(sweep: Sweep, iterations: int | None) -> Iterator[str]:
+def limitations(sweep: Sweep, iterations: int | None) -> Iterator[str]:
     """What W&B cannot do of a sweep, and what happens instead."""
     if any(axis.when is not None for axis in sweep.axes):
         yield "There is no `when`: an axis that is not active gets a value, and `train` passes over it."

@@ -32,8 +32,8 @@ from typer.main import get_command
 
 import composer
 from composer.cli import main
-from composer.sweeps.dry_run import dry_run_text
-from composer.sweeps.search_space import read_sweep
+from composer.sweeps.spec import read_sweep
+from composer.sweeps.tables import list_points
 
 ROOT = Path(__file__).parents[2]
 CUT = (
@@ -191,7 +191,7 @@ def accepted(path: Path, refused: bool) -> None:
     """Raises WrongPage where a file is not accepted, or not refused, as the page says."""
     try:
         if re.match(r"(?:#.*\n|\s)*sweep:", path.read_text(encoding="utf-8")):
-            dry_run_text(read_sweep(path))
+            list_points(read_sweep(path))
         else:
             composer.load(path).plan()
     except composer.ComposerError as error:

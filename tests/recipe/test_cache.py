@@ -19,8 +19,8 @@ from composer.recipe.inheritance import portable_text
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
-from composer.sweeps.search_space import edited
 from composer.sweeps.spec import read_sweep
+from composer.sweeps.substitution import apply_point
 from tests.small_recipes import SMALL, loaded, places, refused
 
 ROOT = Path(__file__).parents[2]
@@ -312,7 +312,7 @@ def test_a_sweep_begins_from_a_pinned_recipe(tmp_path: Path) -> None:
     file.write_text(f"sweep: 1\nbase: {pin(base)}\n{AXES.replace('@', pin(short))}", encoding="utf-8")
     sweep = read_sweep(file)
     assert sweep.base == file  # whose folder has the data
-    root = to_data(edited(sweep, {"width": 16, "size": "short"}))
+    root = to_data(apply_point(sweep, {"width": 16, "size": "short"}))
     assert (root["model"]["width"], root["training"]["max_steps"]) == (16, 3)
 
 

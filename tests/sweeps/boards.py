@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.sweeps.leaderboard import Board
-from composer.sweeps.results import open_leaderboard
+from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
 from composer.sweeps.trial_dir import Trial, write_trial
 
 BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})
@@ -27,7 +26,7 @@ def begun(
     return folder
 
 
-def read_board(folder: Path) -> Board:
+def read_board(folder: Path) -> Leaderboard:
     """The leaderboard of a folder."""
     return open_leaderboard(folder)
 
@@ -70,6 +69,6 @@ def ran(run: Path, metric: str, value: float | None, status: str) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def numbers(found: Board) -> list[tuple[int, int | None]]:
+def numbers(found: Leaderboard) -> list[tuple[int, int | None]]:
     """Each entry's number and rank, in order."""
     return [(entry.trial.number, entry.rank) for entry in found.entries]

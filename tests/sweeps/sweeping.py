@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from composer.sweeps import trial_runner, workers
+from composer.sweeps import workers
 from composer.sweeps.scheduler import run_sweep
-from composer.sweeps.search_space import read_sweep
+from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial_dir import Trial, read_trials
+from composer.sweeps.workers import train_command
 
 BASE = """
 recipe: 1
@@ -51,7 +52,7 @@ def plan(folder: Path, **told: dict[str, float]) -> None:
 
 def stub(recipe: Path, run: Path, settings: Sequence[str], data: Path | None) -> list[str]:
     """The command of the engine, with the stub in place of `composer.cli.main`."""
-    command = workers.training(recipe, run, settings, data)
+    command = train_command(recipe, run, settings, data)
     at = command.index("-m")
     return [*command[:at], str(STUB), *command[at + 2 :]]
 
@@ -81,7 +82,7 @@ def parent(file: Path, run: Path, *more: str) -> subprocess.Popen[bytes]:
 
 def main() -> int:
     if "real" not in sys.argv:
-        trial_runner.training = stub
+        workers.train_command = stub
     address = next((each.removeprefix("ray=") for each in sys.argv if each.startswith("ray=")), None)
     return run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=2, address=address)
 

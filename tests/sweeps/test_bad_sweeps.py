@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import ComposerError, RecipeError
-from composer.sweeps.dry_run import dry_run_text
-from composer.sweeps.search_space import Sweep, complete, grid, points_of, random_points, read_sweep, recipe_of
+from composer.sweeps.axes import Sweep, complete
+from composer.sweeps.search_space import enumerate_points, grid_points, point_recipe, random_points
+from composer.sweeps.spec import read_sweep
+from composer.sweeps.tables import list_points
 from tests.sweeps.small_sweeps import BASE, ENCODER, HEAD, sweep, write
 
 
@@ -111,7 +113,7 @@ def test_there_are_bounds(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
     axes = "\n".join(f"  a{index}: {{set: vars.width, values: [{few}]}}" for index in range(5))
     with pytest.raises(RecipeError, match="make 24300000 points"):
-        grid(sweep(tmp_path, axes))
+        grid_points(sweep(tmp_path, axes))
 
 
 def test_a_circle_of_conditions(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_value_is_judged_where_its_axis_is_active(tmp_path: Path) -> None:
     axes = f"""{ENCODER}
   cell: {{set: "model.encoder.0.residual.stack.0.rnn.cell", values: [lstm, gru], when: encoder == "rnn"}}"""
     read = sweep(tmp_path, axes)
-    cells = [recipe_of(read, point).model["encoder"][0] for point in grid(read)[1:3]]
+    cells = [point_recipe(read, point).model["encoder"][0] for point in grid_points(read)[1:3]]
     assert [each["residual"]["stack"][0]["rnn"]["cell"] for each in cells] == ["lstm", "gru"]
     ((line, message),) = faults(tmp_path, axes.replace("gru", "grue"))
     assert line == 5
@@ -150,7 +152,7 @@ def test_what_is_wrong_at_every_point_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_where_that_excludes_everything(tmp_path: Path) -> None:
     read = sweep(tmp_path, WIDTH, "where: parameters < 1")
-    for told in (points_of, dry_run_text):
+    for told in (enumerate_points, list_points):
         with pytest.raises(RecipeError) as caught:
             told(read)
         (fault,) = caught.value.faults
@@ -166,7 +168,7 @@ def test_two_axes_that_replace_the_same(tmp_path: Path) -> None:
   steps: {{set: training.max_steps, values: [1, 2]}}
 {ENCODER.removesuffix("}")}, when: steps == 1}}
   whole: {{replace: model.encoder, with: {{a: [norm]}}, when: steps == 2}}"""
-    assert [each.runs for each in points_of(sweep(tmp_path, apart))] == [True] * 4
+    assert [each.runs for each in enumerate_points(sweep(tmp_path, apart))] == [True] * 4
 
 
 @pytest.mark.parametrize(
@@ -182,22 +184,22 @@ def test_two_axes_that_replace_the_same(tmp_path: Path) -> None:
 def test_points_that_are_none(tmp_path: Path, point: dict[str, Any], said: str) -> None:
     read = sweep(tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}')
     with pytest.raises(RecipeError) as caught:
-        recipe_of(read, point)
+        point_recipe(read, point)
     assert said in caught.value.render()
     assert "heads" not in complete(read, {"encoder": "rnn", "heads": 1})
-    assert recipe_of(read, {"encoder": "rnn", "heads": 1}).training["seed"] == 7
+    assert point_recipe(read, {"encoder": "rnn", "heads": 1}).training["seed"] == 7
 
 
 def test_a_point_outside_a_range(tmp_path: Path) -> None:
     read = sweep(tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, uniform: [0.1, 1]}", "search: random")
     for value in (-0.1, 1.1, math.nan, "0.5", True):
         with pytest.raises(RecipeError, match=r"it is a number from 0\.1 to 1"):
-            recipe_of(read, {"rate": value})
+            point_recipe(read, {"rate": value})
 
 
 def test_a_fault_of_a_block_is_told_where_the_sweep_writes_it(tmp_path: Path) -> None:
     axes = "  e: {replace: model.encoder..self_attention, with: {bad: {self_attention: {heads: 3}}, good: rnn}}"
-    bad, good = points_of(sweep(tmp_path, axes))
+    bad, good = enumerate_points(sweep(tmp_path, axes))
     assert good.runs
     assert {(fault.file, fault.line) for fault in bad.faults} == {(str(tmp_path / "tried.yaml"), 4)}
 

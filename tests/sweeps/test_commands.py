@@ -12,8 +12,8 @@ import pytest
 
 from composer.cli import main
 from composer.errors import RecipeError
-from composer.sweeps.point import first_point, group, point_recipe
-from composer.sweeps.search_space import read_sweep
+from composer.sweeps.search_space import first_point, point_from_args, wandb_group_overrides
+from composer.sweeps.spec import read_sweep
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
 Runner = Callable[..., tuple[int, str, str]]
@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
     """What is wrong with words."""
     with pytest.raises(RecipeError) as refused:
-        point_recipe(write_sweep(folder, text), words, None)
+        point_from_args(write_sweep(folder, text), words, None)
     return [fault.message for fault in refused.value.faults]
 
 
@@ -46,7 +46,7 @@ def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
 
 def test_words_are_a_point(tmp_path: Path) -> None:
     words = ["attention=none", "encoder=recurrent", "rate=5e-3", "width=16", "training.max_steps=3"]
-    found = point_recipe(write_sweep(tmp_path), words, None)
+    found = point_from_args(write_sweep(tmp_path), words, None)
     assert found.point == {"encoder": "recurrent", "attention": "none", "rate": 0.005, "width": 16, "hidden": 48}
     assert found.recipe.training["optimizer"]["adam"]["learning_rate"] == 0.005
     assert found.recipe.training["max_steps"] == 3
@@ -57,8 +57,8 @@ def test_words_are_a_point(tmp_path: Path) -> None:
 
 def test_what_is_not_active_is_passed_over(tmp_path: Path) -> None:
     file = write_sweep(tmp_path)
-    one = point_recipe(file, ["attention=dot", "encoder=convolution", "rate=5e-3", "width=8"], None)
-    other = point_recipe(file, ["attention=dot", "encoder=convolution", "width=8"], None)
+    one = point_from_args(file, ["attention=dot", "encoder=convolution", "rate=5e-3", "width=8"], None)
+    other = point_from_args(file, ["attention=dot", "encoder=convolution", "width=8"], None)
     assert "rate" not in one.point
     assert one.point == other.point
     assert one.recipe.fingerprints == other.recipe.fingerprints
@@ -68,7 +68,7 @@ def test_what_is_not_active_is_passed_over(tmp_path: Path) -> None:
 def test_each_seed_has_its_folder(tmp_path: Path) -> None:
     words = ["attention=dot", "encoder=convolution", "width=8"]
     file = write_sweep(tmp_path)
-    seeds = [point_recipe(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
+    seeds = [point_from_args(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
     assert [each.recipe.training["seed"] for each in seeds] == [1, 2]
     assert [each.folder.name for each in seeds] == ["seed-1", "seed-2"]
 
@@ -118,7 +118,7 @@ def test_labels_are_told_apart_by_type(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         base.replace("[{cross_attention", "{stack: [{cross_attention").replace("{heads: 2}}]", "{heads: 2}}]}")
     )
-    assert point_recipe(file, ["norm=pre", "joint=True"], None).point == {"norm": "pre", "joint": True}
+    assert point_from_args(file, ["norm=pre", "joint=True"], None).point == {"norm": "pre", "joint": True}
 
 
 def test_the_first_point_is_one(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_the_first_point_is_one(tmp_path: Path) -> None:
 )
 def test_runs_of_a_sweep_are_a_group(wandb: object, environment: dict[str, str], words: list[str]) -> None:
     """What a recipe says of W&B stays, and one that says nothing is not sent anywhere for it."""
-    assert group(wandb, "g", environment) == words
+    assert wandb_group_overrides(wandb, "g", environment) == words
 
 
 # ------------------------------------------------------------------------------------------- commands
@@ -221,7 +221,7 @@ def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
 
 
 def test_without_optuna_a_sweep_says_so(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("scheduler", "trial_runner", "study"):
+    for name in ("scheduler", "workers", "study"):
         monkeypatch.delitem(sys.modules, f"composer.sweeps.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "optuna", None)
     status, _, err = run("sweep", "tiny.yaml")

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 from composer.errors import RecipeError
 from composer.recipe.node import Mark, Node
-from composer.sweeps.conditions import MAX_DEPTH, MAX_LENGTH, parse
-from composer.sweeps.expressions import Name, holds
+from composer.sweeps.conditions import MAX_DEPTH, MAX_LENGTH, Operand, holds, parse_condition
 
 NAMES = {
-    "parameters": Name("number"),
-    "encoder": Name("text", ("attention", "recurrent", "none")),
-    "decoder": Name("text", ("attention", "recurrent"), may_be_inactive=True),
-    "rate": Name("number", None, may_be_inactive=True),
-    "tied": Name("truth", (True, False)),
-    "heads": Name("mixed", (1, "all")),
+    "parameters": Operand("number"),
+    "encoder": Operand("text", ("attention", "recurrent", "none")),
+    "decoder": Operand("text", ("attention", "recurrent"), may_be_inactive=True),
+    "rate": Operand("number", None, may_be_inactive=True),
+    "tied": Operand("truth", (True, False)),
+    "heads": Operand("mixed", (1, "all")),
 }
 VALUES: dict[str, Any] = {"parameters": 20_000_000, "encoder": "recurrent", "tied": True, "heads": 1}
 
@@ -31,7 +30,7 @@ def node(text: str) -> Node:
 
 
 def truth(text: str, **values: Any) -> bool:
-    return holds(parse(node(text), "where", NAMES), VALUES | values)
+    return holds(parse_condition(node(text), "where", NAMES), VALUES | values)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
 )
 def test_faults_stand_at_their_column(text: str, column: int, said: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        parse(node(text), "where", NAMES)
+        parse_condition(node(text), "where", NAMES)
     (fault,) = caught.value.faults
     assert said in fault.message
     assert (fault.line, fault.column) == (3, column + 7)
@@ -113,7 +112,7 @@ def test_faults_stand_at_their_column(text: str, column: int, said: str) -> None
 def test_a_text_in_quotes_begins_after_its_quote() -> None:
     written = Node("x < 1", Mark("s.yaml", 1, 8, 7, 'where: "x < 1"'), text="x < 1", quoted=True)
     with pytest.raises(RecipeError) as caught:
-        parse(written, "where", NAMES)
+        parse_condition(written, "where", NAMES)
     assert caught.value.faults[0].column == 9
 
 
@@ -121,7 +120,7 @@ def test_a_text_in_quotes_begins_after_its_quote() -> None:
 def test_what_is_long_or_deep_is_refused(text: str) -> None:
     assert len(text) > MAX_LENGTH or text.count("(") + text.count("not") + text.count("-") > MAX_DEPTH
     with pytest.raises(RecipeError):
-        parse(node(text), "where", NAMES)
+        parse_condition(node(text), "where", NAMES)
 
 
 def test_a_long_sum_is_no_deep_one() -> None:
@@ -179,7 +178,7 @@ def test_products_bind_before_sums_and_both_go_from_left_to_right(numbers: list[
 @given(st.text(alphabet=" ()[],<>=!+-*/.\"'019KMeandorti_xé\n\t", max_size=40))
 def test_any_text_is_a_condition_or_a_fault_inside_it(text: str) -> None:
     try:
-        found = parse(node(text), "where", NAMES)
+        found = parse_condition(node(text), "where", NAMES)
     except RecipeError as error:
         (fault,) = error.faults
         assert 8 <= fault.column <= 8 + max(0, len(text))

@@ -12,12 +12,10 @@ from statistics import fmean
 import pytest
 
 from composer.formatting import significant
-from composer.sweeps.axis_effects import RANGES, contributions, share
-from composer.sweeps.leaderboard import Measured, are_alike
+from composer.sweeps.axes import Goal
+from composer.sweeps.leaderboard import RANGES, Measurement, are_alike, axis_effects, eta_squared, leaderboard_json
 from composer.sweeps.leaderboard_charts import costs, front, gathered, places
-from composer.sweeps.leaderboard_json import as_json
-from composer.sweeps.leaderboard_text import aligned, brief, cells, columns, leaderboard_text, room, rule
-from composer.sweeps.search_space import Goal
+from composer.sweeps.tables import aligned, brief, cells, columns, leaderboard_text, room, rule
 from tests.sweeps.boards import begun, numbers, ran, read_board, trial
 
 
@@ -72,7 +70,7 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     ],
 )
 def test_alike_is_no_further_apart_than_the_larger_spread(one: list[float], other: list[float], alike: bool) -> None:
-    a, b = (Measured(dict(enumerate(each))) for each in (one, other))
+    a, b = (Measurement(dict(enumerate(each))) for each in (one, other))
     assert are_alike(a, b) is alike
     assert are_alike(b, a) is alike
 
@@ -106,7 +104,7 @@ def test_what_is_no_number_has_no_rank(tmp_path: Path) -> None:
     found = read_board(folder)
     assert numbers(found) == [(2, 1), (0, None), (1, None)]
     assert leaderboard_text(found).count("without a number") == 2
-    json.dumps(as_json(found), allow_nan=False)
+    json.dumps(leaderboard_json(found), allow_nan=False)
 
 
 def test_an_axis_that_is_not_active_has_no_value(tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def grid(folder: Path, effect: dict[str, float], other: dict[str, float]) -> Non
 def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
     """In a full grid of x_ab = m + a + b the shares are var(a) and var(b) over their sum, 4 : 1 for effects 2 : 1."""
     grid(begun(tmp_path / "s"), {"p": -2.0, "q": 2.0}, {"low": -1.0, "high": 1.0})
-    encoder, rate = contributions(read_board(tmp_path / "s"))
+    encoder, rate = axis_effects(read_board(tmp_path / "s"))
     assert {each.name: (each.mean, each.trials) for each in encoder.choices} == {"p": (8.0, 2), "q": (12.0, 2)}
     assert encoder.share == pytest.approx(0.8)
     assert rate.share == pytest.approx(0.2)
@@ -147,7 +145,7 @@ def test_a_share_of_nothing_is_not_told(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [1.0], point={"encoder": "a", "rate": 1})
     trial(folder, 1, [2.0], point={"encoder": "b", "rate": 1})
-    encoder, rate = contributions(read_board(folder))
+    encoder, rate = axis_effects(read_board(folder))
     assert encoder.share is None  # each choice once: the share would be 1 whatever the axis does
     assert rate.share is None  # one choice
     assert [choice.name for choice in rate.choices] == ["1"]
@@ -158,7 +156,7 @@ def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
     trial(folder, 0, [1.0], point={"encoder": "a", "rate": 5})
     trial(folder, 1, [2.0], point={"encoder": "a"})
     trial(folder, 2, [9.0], point={"encoder": "a", "rate": 6}, status="pruned")
-    found = {each.axis: [choice.trials for choice in each.choices] for each in contributions(read_board(folder))}
+    found = {each.axis: [choice.trials for choice in each.choices] for each in axis_effects(read_board(folder))}
     assert found == {"encoder": [2], "rate": [1]}
 
 
@@ -168,7 +166,7 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     random.Random(1).shuffle(rates)
     for number, rate in enumerate(rates):
         trial(folder, number, [rate], point={"rate": rate})
-    (found,) = contributions(read_board(folder))
+    (found,) = axis_effects(read_board(folder))
     assert [choice.trials for choice in found.choices] == [20 // RANGES] * RANGES
     assert [choice.mean for choice in found.choices] == sorted(choice.mean for choice in found.choices)
     assert found.choices[-1].mean == pytest.approx(fmean([1.0, 0.1, 0.01, 0.001, 0.0001]))
@@ -181,10 +179,10 @@ def test_chance_gives_a_share_too(tmp_path: Path) -> None:
     groups = ["a", "a", "b", "b", "b", "c", "c"]
     for number, name in enumerate(groups):
         trial(folder, number, [float(number)], point={"encoder": name})
-    (found,) = contributions(read_board(folder))
+    (found,) = axis_effects(read_board(folder))
     orders = [*itertools.permutations([0.0, 1.0, 1.0, 2.0, 5.0, 7.0, 9.0])]
     shares = [
-        share({name: [x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"})
+        eta_squared({name: [x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"})
         for order in orders
     ]
     assert found.chance == pytest.approx(1 / 3)
@@ -198,9 +196,9 @@ def test_axes_that_go_together_are_told_once(tmp_path: Path) -> None:
         trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
     found = read_board(folder)
     assert (found.axes, found.same) == (["encoder", "width"], {"again": "encoder"})
-    assert [(each.axis, each.beside) for each in contributions(found)] == [("encoder", ["again", "width"])]
+    assert [(each.axis, each.beside) for each in axis_effects(found)] == [("encoder", ["again", "width"])]
     assert "again is the same as encoder" in rule(found)
-    plain = as_json(found)
+    plain = leaderboard_json(found)
     assert plain["axes"] == ["encoder", "width", "again"]
     assert [each["axes"] for each in plain["contributions"]] == [["encoder", "again", "width"]]
     assert [each["trials"] for each in plain["contributions"][0]["choices"]] == [2, 1]
@@ -292,7 +290,7 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     (home / "seed-1" / "run.json").write_text(json.dumps({**record, "parameters": 990}), encoding="utf-8")
     found = read_board(folder)
     assert [entry.measured["parameters"].mean for entry in found.entries] == [1000.0, 990.0]
-    assert [each["parameters"] for each in as_json(found)["trials"]] == [1000, 990]
+    assert [each["parameters"] for each in leaderboard_json(found)["trials"]] == [1000, 990]
 
 
 def test_columns_stand_below_each_other() -> None:

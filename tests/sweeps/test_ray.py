@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps import trial_runner
-from composer.sweeps.ray_workers import RayCrew, share
+from composer.sweeps import workers
 from composer.sweeps.scheduler import run_sweep
-from composer.sweeps.search_space import read_sweep
+from composer.sweeps.spec import read_sweep
+from composer.sweeps.workers import RayWorkerPool, resources_per_worker
 from tests.sweeps.sweeping import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
 
 def test_processors_and_cards_are_parted() -> None:
-    assert share(16.0, 4.0, 2) == (8, 2)
-    assert share(2.0, 0.0, 4) == (1, 0.0)
-    assert share(8.0, 1.0, 4) == (2, 0.25)
+    assert resources_per_worker(16.0, 4.0, 2) == (8, 2)
+    assert resources_per_worker(2.0, 0.0, 4) == (1, 0.0)
+    assert resources_per_worker(8.0, 1.0, 4) == (2, 0.25)
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(RunError, match=r"seqcomposer\[ray\]"):
-        RayCrew("local", 1)
+        RayWorkerPool("local", 1)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setattr(trial_runner, "training", stub)
+    monkeypatch.setattr(workers, "training", stub)
     plan(tmp_path)
     yield tmp_path
     ray.shutdown()
@@ -69,4 +69,4 @@ def test_a_killed_parent_leaves_nothing_behind_and_goes_on_without_a_cluster(hom
 
 def test_no_cluster_at_an_address(home: Path) -> None:
     with pytest.raises(RunError, match="no Ray cluster answers"):
-        RayCrew("127.0.0.1:1", 1)
+        RayWorkerPool("127.0.0.1:1", 1)

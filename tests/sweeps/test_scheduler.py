@@ -13,12 +13,12 @@ import pytest
 from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.sweeps import trial_runner
-from composer.sweeps.point import group
+from composer.sweeps import workers
 from composer.sweeps.scheduler import run_sweep
-from composer.sweeps.search_space import read_sweep
-from composer.sweeps.trial_dir import SweepFolder, read_trials, write_trial
-from composer.sweeps.workers import share
+from composer.sweeps.search_space import wandb_group_overrides
+from composer.sweeps.spec import read_sweep
+from composer.sweeps.trial_dir import SweepDir, read_trials, write_trial
+from composer.sweeps.workers import worker_environment
 from tests.sweeps.sweeping import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
 
@@ -26,7 +26,7 @@ from tests.sweeps.sweeping import BASE, RATE, parent, plan, rates, starts, stub,
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which the stub trains."""
     monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr(trial_runner, "training", stub)
+    monkeypatch.setattr(workers, "train_command", stub)
     plan(tmp_path)
     return tmp_path
 
@@ -192,7 +192,7 @@ def test_a_removed_trial_runs_again_and_a_lost_study_is_made_anew(home: Path) ->
         path.rmdir() if path.is_dir() else path.unlink()
     gone.rmdir()
     run(file, home)
-    SweepFolder(home / "run").study.unlink()
+    SweepDir(home / "run").study.unlink()
     run(file, home)
     assert [rate for rate, _ in starts(home)] == [0.1, 0.2, 0.2]
     assert {trial.status for trial in read_trials(home / "run")} == {"finished"}
@@ -256,18 +256,20 @@ def test_ordinary_runs_by_the_ordinary_command(tmp_path: Path) -> None:
 
 
 def test_threads_and_cards_are_parted() -> None:
-    assert share({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
-    told = [share({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
+    assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
+    told = [worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
     assert told == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
-    assert [share({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"]) for slot in range(3)] == [{"CUDA_VISIBLE_DEVICES": "5"}] * 3
-    assert int(share({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
+    assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"]) for slot in range(3)] == [
+        {"CUDA_VISIBLE_DEVICES": "5"}
+    ] * 3
+    assert int(worker_environment({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
 
 
 def test_one_sweep_is_one_group(tmp_path: Path) -> None:
     base = written(tmp_path, rates(0.1)).with_name("base.yaml")
 
     def grouped() -> list[str]:
-        return group(load(base).logging["wandb"], "tried", {})
+        return wandb_group_overrides(load(base).logging["wandb"], "tried", {})
 
     assert grouped() == []
     told = base.read_text(encoding="utf-8").replace("logging: {wandb: false}", "")
@@ -291,7 +293,7 @@ def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
     assert run(asked(4), home) == 0
     assert [trial.point for trial in read_trials(home / "run")][:2] == before
     assert len(starts(home)) == 4
-    assert "trials: 4" in SweepFolder(home / "run").sweep.read_text(encoding="utf-8")
+    assert "trials: 4" in SweepDir(home / "run").sweep.read_text(encoding="utf-8")
     with pytest.raises(RunError, match="`search` had 4 trials here and now has 3"):
         run(asked(3), home)
 

@@ -13,7 +13,14 @@ from sacrebleu.metrics import BLEU
 
 from composer.errors import RunError
 from composer.inference.run import open_run
-from composer.sweeps.significance import RESAMPLED, compare_trials, compared, comparison_text, run_of, sign_test
+from composer.sweeps.significance import (
+    RESAMPLES,
+    compare_outputs,
+    compare_trials,
+    comparison_text,
+    find_run,
+    sign_test,
+)
 from tests.inference.untrained import GRU, LANGUAGE, made
 from tests.sweeps.boards import begun, read_board, trial
 
@@ -38,7 +45,7 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
     (count + 1) / (B + 1)."""
     references, one = corpus(40, 1, 0.30)
     _, other = corpus(40, 1, 0.34)
-    draws = np.random.default_rng(12345).choice(40, size=(RESAMPLED, 40), replace=True)
+    draws = np.random.default_rng(12345).choice(40, size=(RESAMPLES, 40), replace=True)
     bleu = BLEU(force=True)
 
     def score(lines: list[str], rows: np.ndarray) -> float:
@@ -47,21 +54,21 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
     apart = np.array([abs(score(other, rows) - score(one, rows)) for rows in draws])
     every = np.arange(40)
     real = abs(score(other, every) - score(one, every))
-    found = compared(["a", "b"], [one, other], references)
+    found = compare_outputs(["a", "b"], [one, other], references)
     # sacreBLEU sums in 32 bits: a draw at the very edge may fall on the other side
-    assert found.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLED + 1), abs=2e-3)
+    assert found.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLES + 1), abs=2e-3)
     assert 0.01 < found.p_value < 0.99
     assert found.one.bleu == pytest.approx(score(one, every))
-    assert f"bs:{RESAMPLED}" in found.signature
+    assert f"bs:{RESAMPLES}" in found.signature
 
 
 def test_a_clear_difference_is_clear_and_none_is_none() -> None:
     references, good = corpus(80, 2, 0.1)
     _, bad = corpus(80, 2, 0.8)
-    assert compared(["a", "b"], [good, bad], references).p_value < 0.01
-    same = compared(["a", "b"], [good, good], references)
+    assert compare_outputs(["a", "b"], [good, bad], references).p_value < 0.01
+    same = compare_outputs(["a", "b"], [good, good], references)
     assert (same.p_value, same.same_lines) == (1.0, 80)
-    nothing = compared(["a", "b"], [["x"] * 80, ["y"] * 80], references)
+    nothing = compare_outputs(["a", "b"], [["x"] * 80, ["y"] * 80], references)
     assert (nothing.one.bleu, nothing.p_value) == (0.0, 1.0)
 
 
@@ -78,7 +85,7 @@ def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
 def test_lines_too_short_for_bleu_are_compared_too() -> None:
     references = [str(number) for number in range(30)]
     one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
-    found = compared(["a", "b"], [one, other], references)
+    found = compare_outputs(["a", "b"], [one, other], references)
     assert (found.one.bleu, found.other.bleu, found.p_value) == (0.0, 0.0, 1.0)
     assert [(each.right, each.right_alone) for each in (found.one, found.other)] == [(20, 2), (28, 10)]
     assert found.right_p_value == sign_test(2, 10) < 0.05
@@ -89,7 +96,8 @@ def test_the_order_of_the_two_makes_no_difference() -> None:
     references, one = corpus(40, 3, 0.3)
     _, other = corpus(40, 3, 0.4)
     assert (
-        compared(["a", "b"], [one, other], references).p_value == compared(["b", "a"], [other, one], references).p_value
+        compare_outputs(["a", "b"], [one, other], references).p_value
+        == compare_outputs(["b", "a"], [other, one], references).p_value
     )
 
 
@@ -106,7 +114,7 @@ def test_two_runs_are_compared_by_what_they_write(two: tuple[Path, Path]) -> Non
     references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
     sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
     written = [open_run(run).translate(sources) for run in two]
-    assert found == compared([str(run) for run in two], written, references)
+    assert found == compare_outputs([str(run) for run in two], written, references)
     assert found.lines == 12
     text = comparison_text(found)
     assert f"p = {found.p_value:.3f}" in text
@@ -135,9 +143,14 @@ def test_a_run_is_named_by_folder_rank_or_fingerprint(tmp_path: Path) -> None:
     homes = [trial(folder, 0xABC, {3: 1.0, 5: 2.0}), trial(folder, 0xABD, [9.0])]
     shutil.rmtree(homes[0] / "seed-3")
     found = read_board(folder)
-    assert run_of(found, "1") == run_of(found, "#1") == homes[1] / "seed-1"
-    assert run_of(found, "2") == run_of(found, "000000000abc") == run_of(found, "000000000ABC") == homes[0] / "seed-5"
-    assert run_of(found, str(homes[1] / "seed-1")) == homes[1] / "seed-1"
+    assert find_run(found, "1") == find_run(found, "#1") == homes[1] / "seed-1"
+    assert (
+        find_run(found, "2")
+        == find_run(found, "000000000abc")
+        == find_run(found, "000000000ABC")
+        == homes[0] / "seed-5"
+    )
+    assert find_run(found, str(homes[1] / "seed-1")) == homes[1] / "seed-1"
 
 
 @pytest.mark.parametrize(
@@ -149,11 +162,11 @@ def test_what_names_no_run_is_told(tmp_path: Path, word: str, told: str) -> None
     trial(folder, 1, [1.0])
     trial(folder, 2, [2.0])
     with pytest.raises(RunError, match=told):
-        run_of(read_board(folder), word)
+        find_run(read_board(folder), word)
 
 
 def test_a_trial_without_a_finished_seed_is_told(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0xF, [1.0], status="pruned")
     with pytest.raises(RunError, match="no finished seed"):
-        run_of(read_board(folder), "00000000000f")
+        find_run(read_board(folder), "00000000000f")

@@ -17,21 +17,11 @@ from composer.recipe.recipe import load
 from composer.recipe.schema import to_json as schema_text
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
-from composer.sweeps.consistency import metrics
-from composer.sweeps.dry_run import corners, dry_run_text
-from composer.sweeps.search_space import (
-    Goal,
-    Prune,
-    Search,
-    complete,
-    costed,
-    grid,
-    is_sweep,
-    points_of,
-    random_points,
-    read_sweep,
-    recipe_of,
-)
+from composer.sweeps.axes import Goal, Pruner, Search, complete
+from composer.sweeps.consistency import rank_metrics
+from composer.sweeps.search_space import cost_point, enumerate_points, grid_points, point_recipe, random_points
+from composer.sweeps.spec import is_sweep, read_sweep
+from composer.sweeps.tables import list_points, structures
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
 # ------------------------------------------------------------------------------------------- what it means
@@ -55,10 +45,10 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     read = sweep(tmp_path, axes, rest)
     assert (read.name, read.seeds, read.base) == ("all", (1, 2, 3), tmp_path / "base.yaml")
     assert read.search == Search("tpe", 40, 3)
-    assert read.prune == Prune("hyperband", 500, 3)
+    assert read.prune == Pruner("hyperband", 500, 3)
     assert read.rank == (Goal("val/bleu", "max"), Goal("parameters", "min"))
     assert [axis.name for axis in read.asked] == ["encoder", "rate", "width", "steps"]
-    recipe = recipe_of(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9}, seed=5)
+    recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9}, seed=5)
     assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
     assert (recipe.training["max_minutes"], recipe.training["max_steps"], recipe.training["seed"]) == (8.0, 9, 5)
     assert recipe.dataset["generate"]["reverse"]["train"] == 50
@@ -72,7 +62,7 @@ def test_defaults(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     assert (read.name, read.seeds, read.search.kind, read.prune) == ("tried", (7,), "grid", None)
     assert read.rank == (Goal("val/loss", "min"),)
-    assert sweep(tmp_path, ENCODER, "prune: median").prune == Prune("median", 500, 3, 5)
+    assert sweep(tmp_path, ENCODER, "prune: median").prune == Pruner("median", 500, 3, 5)
     assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == Search("random", 9, 1)
     assert sweep(tmp_path, ENCODER, "seeds: [1, 5]").seeds == (1, 5)
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
@@ -90,7 +80,7 @@ def test_a_grid_has_every_point_once_and_in_order(tmp_path: Path) -> None:
   kind: {{set: vars.heads, values: [1, 2], when: encoder == "same"}}
   width: {{set: vars.width, values: [8, 16]}}
   train: {{set: data.generate.reverse.train, values: [50, 60], zip: width}}"""
-    points = grid(sweep(tmp_path, axes))
+    points = grid_points(sweep(tmp_path, axes))
     widths: list[dict[str, Any]] = [{"width": 8, "train": 50}, {"width": 16, "train": 60}]
     structures: list[dict[str, Any]] = [
         {"encoder": "same", "kind": 1},
@@ -104,7 +94,7 @@ def test_a_grid_has_every_point_once_and_in_order(tmp_path: Path) -> None:
 
 def test_conditions_may_name_axes_that_are_written_later(tmp_path: Path) -> None:
     axes = f'  heads: {{set: vars.heads, values: [1, 2], when: encoder == "same"}}\n{ENCODER}'
-    assert grid(sweep(tmp_path, axes)) == [
+    assert grid_points(sweep(tmp_path, axes)) == [
         {"heads": 1, "encoder": "same"},
         {"encoder": "rnn"},
         {"encoder": "none"},
@@ -135,8 +125,8 @@ def test_recipes_that_extend_the_base(tmp_path: Path) -> None:
   first: {replace: model.encoder..rnn, with: {same: rnn, norm: norm}, when: stack == "deep"}"""
     read = sweep(tmp_path, axes, "seeds: 1")
     alone = load(tmp_path / "base.yaml")
-    for point, stack in zip(grid(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True):
-        recipe = recipe_of(read, point)
+    for point, stack in zip(grid_points(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True):
+        recipe = point_recipe(read, point)
         assert recipe.model == load(tmp_path / "base.yaml", [f"model.encoder={stack}"]).model
         assert (recipe.dataset, recipe.training["seed"], alone.training["seed"]) == (alone.dataset, 1, 7)
 
@@ -144,10 +134,10 @@ def test_recipes_that_extend_the_base(tmp_path: Path) -> None:
 def test_a_point_is_the_recipe_that_one_would_write(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     mine = load(tmp_path / "base.yaml", ["model.encoder=[norm]"])
-    recipe = recipe_of(read, {"encoder": "none"})
+    recipe = point_recipe(read, {"encoder": "none"})
     assert recipe.fingerprints == mine.fingerprints
-    assert recipe_of(read, {"encoder": "same"}).fingerprints == load(tmp_path / "base.yaml").fingerprints
-    assert recipe.name == recipe.written["name"] == f"tried-{costed(read, {'encoder': 'none'}).fingerprint}"
+    assert point_recipe(read, {"encoder": "same"}).fingerprints == load(tmp_path / "base.yaml").fingerprints
+    assert recipe.name == recipe.written["name"] == f"tried-{cost_point(read, {'encoder': 'none'}).fingerprint}"
     written = tmp_path / "again.yaml"
     written.write_text(recipe.dump(), encoding="utf-8")
     assert load(written).frozen == recipe.frozen
@@ -155,7 +145,7 @@ def test_a_point_is_the_recipe_that_one_would_write(tmp_path: Path) -> None:
 
 def test_seeds_change_the_run_and_not_the_point(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
-    one, two = (recipe_of(read, {"encoder": "rnn"}, seed) for seed in (1, 2))
+    one, two = (point_recipe(read, {"encoder": "rnn"}, seed) for seed in (1, 2))
     assert one.name == two.name
     assert one.fingerprints["run"] != two.fingerprints["run"]
 
@@ -163,7 +153,7 @@ def test_seeds_change_the_run_and_not_the_point(tmp_path: Path) -> None:
 def test_settings_of_the_command_line_are_laid_over_every_point(tmp_path: Path) -> None:
     file = write(tmp_path, "  width: {set: vars.width, values: [8, 16]}")
     read = read_sweep(file, ["training.max_steps=2", "vars.heads=1"])
-    assert {recipe_of(read, point).training["max_steps"] for point in grid(read)} == {2}
+    assert {point_recipe(read, point).training["max_steps"] for point in grid_points(read)} == {2}
     assert read.fingerprint != read_sweep(file).fingerprint
 
 
@@ -209,16 +199,16 @@ def test_no_more_points_are_drawn_than_there_are(tmp_path: Path) -> None:
 
 def test_costs_are_the_plans(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
-    for each in points_of(read):
-        plan = recipe_of(read, each.point).plan()
+    for each in enumerate_points(read):
+        plan = point_recipe(read, each.point).plan()
         assert (each.parameters, each.flops, each.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
         assert each.runs
 
 
 def test_where_excludes(tmp_path: Path) -> None:
-    sizes = {str(each.point["encoder"]): each.parameters for each in points_of(sweep(tmp_path, ENCODER))}
+    sizes = {str(each.point["encoder"]): each.parameters for each in enumerate_points(sweep(tmp_path, ENCODER))}
     most = max(sizes.values())
-    found = points_of(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
+    found = enumerate_points(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
     excluded = {str(each.point["encoder"]): each.condition for each in found if each.excluded}
     largest = next(name for name, size in sizes.items() if size == most)
     assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
@@ -228,7 +218,7 @@ def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
     axes = """
   heads: {set: vars.heads, values: [2, 3]}
   encoder: {replace: model.encoder..self_attention, with: {one: {rnn: gru}, two: {rnn: {cell: gru}}}}"""
-    found = dry_run_text(sweep(tmp_path, axes))
+    found = list_points(sweep(tmp_path, axes))
     assert [(row.status, row.same_as) for row in found.rows] == [
         ("trained", None),
         ("double", 1),
@@ -237,7 +227,7 @@ def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
     ]
     impossible = found.rows[2].costed
     with pytest.raises(RecipeError) as caught:
-        recipe_of(found.sweep, impossible.point).plan()
+        point_recipe(found.sweep, impossible.point).plan()
     assert impossible.faults == caught.value.faults
     told = found.text()
     assert impossible.faults[0].message in told
@@ -253,9 +243,9 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
   rate: {{set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder == "rnn"}}
   width: {{set: vars.width, int: [8, 12]}}"""
     read = sweep(tmp_path, axes, "search: {tpe: 5}")
-    assert points_of(read) == []
-    assert [point["width"] for point in corners(read)] == [8, 12] * 3
-    told = dry_run_text(read).text()
+    assert enumerate_points(read) == []
+    assert [point["width"] for point in structures(read)] == [8, 12] * 3
+    told = list_points(read).text()
     assert "tpe chooses 5 points among 6 structures" in told
     assert "0.0001 to 0.01" in told
 
@@ -265,19 +255,19 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
 
 def test_the_schema_is_what_the_code_generates() -> None:
     stale = "run `python -m composer.sweeps.spec_schema`"
-    assert spec_schema.home().read_text(encoding="utf-8") == schema_text(spec_schema.generate()), stale
+    assert spec_schema.schema_file().read_text(encoding="utf-8") == schema_text(spec_schema.generate_schema()), stale
 
 
 def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
-    judge = Draft202012Validator(spec_schema.load())
-    Draft202012Validator.check_schema(spec_schema.load())
+    judge = Draft202012Validator(spec_schema.load_schema())
+    Draft202012Validator.check_schema(spec_schema.load_schema())
     for path in sorted(Path(__file__).parents[2].glob("recipes/sweeps/*.yaml")):
         judge.validate(to_data(read(path, str(path))))
     assert not judge.is_valid(to_data(read(write(tmp_path, ENCODER, "axis: 3"), "s.yaml")))
 
 
 def test_every_key_of_the_schema_says_what_it_means() -> None:
-    found = spec_schema.load()
+    found = spec_schema.load_schema()
     for keys in (
         found["properties"],
         *(each["properties"] for each in found["$defs"].values() if "x-choice" not in each),
@@ -286,16 +276,17 @@ def test_every_key_of_the_schema_says_what_it_means() -> None:
 
 
 def test_metrics_are_those_of_the_recipes_language() -> None:
-    assert {"val/loss", "val/bleu", "test/bleu", "parameters", "flops", "state_bytes", "minutes"} <= set(metrics())
+    assert {"val/loss", "val/bleu", "test/bleu", "parameters", "flops", "state_bytes", "minutes"} <= set(rank_metrics())
 
 
 def test_reading_a_sweep_needs_no_torch(tmp_path: Path) -> None:
     file = write(tmp_path, ENCODER)
     code = f"""
 import sys
-from composer.sweeps.search_space import *
+from composer.sweeps.search_space import grid_points, point_recipe
+from composer.sweeps.spec import read_sweep
 sweep = read_sweep({str(file)!r})
-recipe_of(sweep, grid(sweep)[0])
+point_recipe(sweep, grid_points(sweep)[0])
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -9,7 +9,15 @@ import pytest
 from composer.recipe import schema
 from composer.recipe.node import Node, to_data
 from composer.recipe.yaml_reader import parse
-from composer.sweeps.substitution import Change, Found, find, overlap, replaced, selector, shown
+from composer.sweeps.substitution import (
+    Match,
+    Replacement,
+    find_overlap,
+    format_match,
+    parse_selector,
+    replace_blocks,
+    select,
+)
 
 RECIPE = """
 model:
@@ -32,18 +40,20 @@ def model(text: str = RECIPE) -> Node:
 
 
 def found(text: str, root: Node | None = None) -> list[str]:
-    wanted = selector(text)
+    wanted = parse_selector(text)
     assert wanted is not None
-    return [shown(each) for each in find(root or model(), wanted, schema.load())]
+    return [format_match(each) for each in select(root or model(), wanted, schema.load())]
 
 
 def put(root: Node, *pairs: tuple[str, Any]) -> Any:
     changes = []
     for text, written in pairs:
-        wanted = selector(text)
+        wanted = parse_selector(text)
         assert wanted is not None
-        changes.append(Change(find(root, wanted, schema.load()), parse(f"with: {written}", "s.yaml").value["with"]))
-    return to_data(replaced(root, changes, schema.load()))["model"]
+        changes.append(
+            Replacement(select(root, wanted, schema.load()), parse(f"with: {written}", "s.yaml").value["with"])
+        )
+    return to_data(replace_blocks(root, changes, schema.load()))["model"]
 
 
 def test_every_block_of_a_kind_below() -> None:
@@ -97,7 +107,7 @@ def test_nothing_is_found(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "..rnn", "training.seed", "model.encoder..", "model..rnn[0]", "model. encoder"])
 def test_what_is_no_selector(text: str) -> None:
-    assert selector(text) is None
+    assert parse_selector(text) is None
 
 
 def test_a_block_a_list_of_blocks_and_a_stack() -> None:
@@ -150,21 +160,23 @@ def test_all_changes_are_made_at_once() -> None:
 
 
 def test_overlaps() -> None:
-    def at(*path: str | int) -> list[Found]:
-        return [Found(("model", *path), model(), is_stack=False)]
+    def at(*path: str | int) -> list[Match]:
+        return [Match(("model", *path), model(), is_stack=False)]
 
-    assert overlap(at("decoder", 1), at("decoder", 2)) is None
-    assert overlap(at("decoder", 1), at("decoder", 1)) == ("model", "decoder", 1)
+    assert find_overlap(at("decoder", 1), at("decoder", 2)) is None
+    assert find_overlap(at("decoder", 1), at("decoder", 1)) == ("model", "decoder", 1)
     assert (
-        overlap(at("decoder"), at("decoder", 1)) == overlap(at("decoder", 1), at("decoder")) == ("model", "decoder", 1)
+        find_overlap(at("decoder"), at("decoder", 1))
+        == find_overlap(at("decoder", 1), at("decoder"))
+        == ("model", "decoder", 1)
     )
 
 
 def test_what_was_put_in_keeps_the_places_of_its_file() -> None:
     block = parse("with: {a: {conv: 3}}", "s.yaml").value["with"].value["a"]
-    wanted = selector("model.decoder[0]")
+    wanted = parse_selector("model.decoder[0]")
     assert wanted is not None
-    root = replaced(model(), [Change(find(model(), wanted, schema.load()), block)], schema.load())
+    root = replace_blocks(model(), [Replacement(select(model(), wanted, schema.load()), block)], schema.load())
     item = root.value["model"].value["decoder"].value[0]
     assert (item.mark.file, item.value["conv"].value["kernel"].mark.file) == ("s.yaml", "s.yaml")
     assert root.value["model"].value["decoder"].value[1].mark.file == "r.yaml"

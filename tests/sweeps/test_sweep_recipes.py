@@ -15,7 +15,8 @@ from jsonschema import Draft202012Validator
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
-from composer.sweeps.search_space import PointCost, grid, points_of, read_sweep, recipe_of
+from composer.sweeps.search_space import PointCost, enumerate_points, grid_points, point_recipe
+from composer.sweeps.spec import read_sweep
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "recipes" / "sweeps"
@@ -28,7 +29,7 @@ def points(name: str) -> list[PointCost]:
     sweep = read_sweep(HOME / f"{name}.yaml")
     if sweep.search.kind == "tpe":
         sweep = replace(sweep, search=replace(sweep.search, kind="random", trials=16))
-    return points_of(sweep)
+    return enumerate_points(sweep)
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
@@ -54,14 +55,14 @@ def test_the_matrix_is_short_and_every_cell_is_its_two_fragments(tmp_path: Path)
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
     sweep = read_sweep(file)
     kinds = ("self_attention", "rnn", "cnn")
-    assert [tuple(cell.values()) for cell in grid(sweep)] == list(product(kinds, (*kinds, "none", "combined")))
+    assert [tuple(cell.values()) for cell in grid_points(sweep)] == list(product(kinds, (*kinds, "none", "combined")))
     (tmp_path / ".git").mkdir()  # the copy is a repository, out of which no path may lead
     copytree(ROOT / "recipes", tmp_path / "recipes")
     mine = tmp_path / "recipes" / "sweeps" / "cell.yaml"
-    for cell in grid(sweep):
+    for cell in grid_points(sweep):
         sides = ", ".join(f"../domhan/fragments/{side}_{cell[side]}.yaml" for side in ("encoder", "decoder"))
         mine.write_text(f"recipe: 1\nextends: [fragments/mix_and_match.yaml, {sides}]\n", encoding="utf-8")
-        assert recipe_of(sweep, cell).fingerprints == load(mine).fingerprints
+        assert point_recipe(sweep, cell).fingerprints == load(mine).fingerprints
 
 
 def test_the_tape_and_what_carries_it_are_one() -> None:
@@ -71,7 +72,7 @@ def test_the_tape_and_what_carries_it_are_one() -> None:
     for each in points("memory_heads"):
         assert each.point["memory"] == each.point["carried"]
         assert ("slots" in each.point) == (each.point["memory"] == "tape")
-        model = recipe_of(sweep, each.point).model
+        model = point_recipe(sweep, each.point).model
         for side in ("encoder", "decoder"):
             (loop,) = model[side]
             names = [name for block in loop["recurrent"]["stack"] for name in block]
@@ -91,5 +92,5 @@ def test_a_search_stays_below_two_million_parameters() -> None:
     assert any(each.excluded for each in drawn)
     assert all(each.parameters < 2_000_000 for each in drawn if each.runs)
     assert (sweep.search.kind, sweep.prune.kind if sweep.prune else None) == ("tpe", "hyperband")
-    task = recipe_of(sweep, drawn[0].point).dataset["generate"]["number_words"]
+    task = point_recipe(sweep, drawn[0].point).dataset["generate"]["number_words"]
     assert (task["source"], task["target"]) == ("de", "es")

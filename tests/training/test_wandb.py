@@ -145,7 +145,7 @@ sys.modules |= dict.fromkeys(["wandb", "optuna", "datasets", "pyarrow", "pandas"
 import pkgutil
 import composer
 for each in pkgutil.walk_packages(composer.__path__, "composer."):
-    if not each.name.endswith(("__main__", "sweeps.engine", "sweeps.runner", "sweeps.study")):
+    if not each.name.endswith(("__main__", "sweeps.scheduler", "sweeps.workers", "sweeps.study")):
         __import__(each.name)
 from composer.recipe.recipe import load
 from composer.training.train import train

@@ -1,20 +1,212 @@
-"""How a leaderboard is told in words: its numbers, its points, and what a mark means."""
+"""What `--dry-run` tells: every point with what it costs, and why some of them are not trained."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
 
+from composer.errors import RecipeError
 from composer.formatting import significant
 from composer.recipe.metrics import metric_of
-from composer.sweeps.axis_effects import Choice, Contribution, telling
-from composer.sweeps.leaderboard import EXACT, Board, Entry, Measured
+from composer.sweeps.axes import Axis, Point, Sweep, Value, complete
+from composer.sweeps.consistency import end_values
+from composer.sweeps.leaderboard import (
+    EXACT,
+    AxisEffect,
+    Entry,
+    Leaderboard,
+    Measurement,
+    ValueGroup,
+    informative_effects,
+)
+from composer.sweeps.search_space import Costs, PointCost, all_excluded_fault, cost_point, enumerate_points
 from composer.viz.html import strip_control_characters
+
+MAX_STRUCTURES = 100
+"""So many structures of a search are listed whose points are not known before."""
+
+
+@dataclass(frozen=True)
+class ListedPoint:
+    """One point with its number; `same_as` is the number of an earlier one with the same fingerprint."""
+
+    number: int
+    costed: PointCost
+    same_as: int | None
+
+    @property
+    def status(self) -> str:
+        """trained, excluded, impossible, or double: trained as another one."""
+        if self.costed.excluded:
+            return "excluded"
+        if self.costed.faults:
+            return "impossible"
+        return "trained" if self.same_as is None else "double"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The points of a sweep. `corners`: these are not the points, but the structures that the search chooses among."""
+
+    sweep: Sweep
+    rows: tuple[ListedPoint, ...]
+    corners: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The listing as plain data."""
+        return {
+            "name": self.sweep.name,
+            "search": self.sweep.search.kind,
+            "trials": self.sweep.search.trials,
+            "seeds": list(self.sweep.seeds),
+            "known": not self.corners,
+            "points": [_row_as_json(row) for row in self.rows],
+        }
+
+    def text(self) -> str:
+        """The listing as a table, what is wrong with impossible points, and the sum."""
+        lines = [*_table(self), "", *_told_faults(self.rows), *_sum(self)]
+        return "\n".join(lines)
+
+
+def list_points(sweep: Sweep) -> Listing:
+    """Every point with its costs. Imports torch. Raises RecipeError where `where` excludes all."""
+    known = sweep.search.kind != "tpe"
+    found = enumerate_points(sweep) if known else _structures(sweep)
+    if not known and all(each.excluded for each in found) and all(axis.labels is not None for axis in sweep.axes):
+        raise RecipeError([all_excluded_fault(sweep, found)])
+    first: dict[str, int] = {}
+    rows = []
+    for number, each in enumerate(found, start=1):
+        earlier = first.setdefault(each.fingerprint, number) if each.runs else number
+        rows.append(ListedPoint(number, each, None if earlier == number else earlier))
+    return Listing(sweep, tuple(rows), corners=not known)
+
+
+def _structures(sweep: Sweep) -> list[PointCost]:
+    planned: dict[str, Costs] = {}
+    return [cost_point(sweep, point, planned) for point in structures(sweep)]
+
+
+def structures(sweep: Sweep) -> list[Point]:
+    """The structures among which a search chooses: all labels, and of a range of whole numbers both ends."""
+    order = [axis for axis in sweep.axes if axis.zipped is None]
+    points: dict[str, Point] = {}
+    for chosen in product(*(_ends(axis) for axis in order)):
+        point = complete(sweep, {axis.name: value for axis, value in zip(order, chosen, strict=True)})
+        points.setdefault(repr(point), point)
+        if len(points) == MAX_STRUCTURES:
+            break
+    return list(points.values())
+
+
+def _ends(axis: Axis) -> Sequence[Value]:
+    if axis.labels is not None:
+        return axis.labels
+    return end_values(axis) if axis.whole else end_values(axis)[:1]
+
+
+def _row_as_json(row: ListedPoint) -> dict[str, Any]:
+    each = row.costed
+    return {
+        "number": row.number,
+        "point": each.point,
+        "fingerprint": each.fingerprint,
+        "status": row.status,
+        "same_as": row.same_as,
+        "parameters": each.parameters,
+        "flops": each.flops,
+        "state_bytes": each.state_bytes,
+        "condition": each.condition,
+        "errors": [fault.as_dict() for fault in each.faults],
+    }
+
+
+# ------------------------------------------------------------------------------------------- as text
+
+
+def _table(found: Listing) -> list[str]:
+    names = [axis.name for axis in found.sweep.axes]
+    head = ["point", *names, "parameters", "FLOPs", "state bytes", ""]
+    rows = [head, *(_cells(row, found.sweep.axes, found.corners) for row in found.rows)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    right = {0, len(names) + 1, len(names) + 2, len(names) + 3}
+    return [
+        "  ".join(
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(row: ListedPoint, axes: Sequence[Axis], corners: bool) -> list[str]:
+    each = row.costed
+    costs = [f"{each.parameters:,}", brief(each.flops), f"{each.state_bytes:,}"] if each.parameters else ["", "", ""]
+    return [str(row.number), *(_value(axis, each.point, corners) for axis in axes), *costs, _note(row)]
+
+
+def _value(axis: Axis, point: Point, corners: bool) -> str:
+    if axis.name not in point:
+        return "-"
+    if corners and axis.labels is None and not axis.whole:
+        return f"{axis.low:g} to {axis.high:g}"
+    value = point[axis.name]
+    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _note(row: ListedPoint) -> str:
+    if row.status == "excluded":
+        return f"excluded by `{row.costed.condition}`"
+    if row.status == "impossible":
+        return f"impossible: {row.costed.faults[0].message}"
+    return f"the same as {row.same_as}, trained once" if row.status == "double" else ""
+
+
+def _told_faults(rows: Sequence[ListedPoint]) -> list[str]:
+    """Each error of a recipe once, with the points that it makes impossible."""
+    points: dict[str, list[int]] = {}
+    for row in rows:
+        if row.status == "impossible":
+            points.setdefault(RecipeError(row.costed.faults).render().rpartition("\n")[0], []).append(row.number)
+    lines: list[str] = []
+    for told, numbers in points.items():
+        which = f"point {numbers[0]}" if len(numbers) == 1 else f"points {', '.join(map(str, numbers))}"
+        lines += [f"impossible, {which}:", told, ""]
+    return lines
+
+
+def _sum(found: Listing) -> list[str]:
+    counts = {
+        status: sum(row.status == status for row in found.rows)
+        for status in ("trained", "double", "excluded", "impossible")
+    }
+    seeds = len(found.sweep.seeds)
+    each = "" if seeds == 1 else f", each with {seeds} seeds"
+    others = [f"{number} {name}" for name, number in counts.items() if number and name != "trained"]
+    also = f"; {', '.join(others)}" if others else ""
+    if not found.corners:
+        return [f"{_points(counts['trained'])} to train{each}{also}"]
+    more = " or more" if len(found.rows) == MAX_STRUCTURES < _size(found.sweep) else ""
+    structures = f"{counts['trained']}{more} structures{also}"
+    return [f"{found.sweep.search.kind} chooses {_points(found.sweep.search.trials or 0)} among {structures}{each}"]
+
+
+def _points(number: int) -> str:
+    return f"{number} point{'' if number == 1 else 's'}"
+
+
+def _size(sweep: Sweep) -> int:
+    return math.prod(len(_ends(axis)) for axis in sweep.axes if axis.zipped is None)
+
 
 UNITS = ("", "k", "M", "G", "T", "P")
 ALIKE = "≈"
@@ -48,7 +240,7 @@ def brief(value: float) -> str:
     return f"{value:.3g}{UNITS[at]}"
 
 
-def average(metric: str, found: Measured | None) -> str:
+def average(metric: str, found: Measurement | None) -> str:
     """A mean and, of several seeds, its spread."""
     if found is None:
         return ""
@@ -108,7 +300,7 @@ def status_of(entry: Entry) -> str:
     return trial.status
 
 
-def failures(board: Board) -> list[str]:
+def failures(board: Leaderboard) -> list[str]:
     """Each trial that failed, with the first line of its error."""
     failed = [entry for entry in board.entries if entry.trial.status == "failed"]
     return [f"{entry.trial.fingerprint} failed ({point_of(entry, board.axes)}): {why(entry)}" for entry in failed]
@@ -125,14 +317,14 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_ERROR else f"{text[: LONGEST_ERROR - 3]}..."
 
 
-def counts(board: Board) -> str:
+def counts(board: Leaderboard) -> str:
     """How many trials there are, and how they stand."""
     stands = [entry.trial.status for entry in board.entries]
     told = [f"{stands.count(each)} {each}" for each in dict.fromkeys(stands)]
     return f"{len(stands)} trial{'' if len(stands) == 1 else 's'}: {', '.join(told)}" if stands else "no trials yet"
 
 
-def rule(board: Board) -> str:
+def rule(board: Leaderboard) -> str:
     """What the marks mean; where no trial has two seeds, that nothing is known of the spread."""
     metric = board.goals[0].metric
     found = [entry.measured[metric].spread for entry in board.ranked]
@@ -163,7 +355,7 @@ class Column(NamedTuple):
     is_text: bool
 
 
-def columns(board: Board) -> list[Column]:
+def columns(board: Leaderboard) -> list[Column]:
     """The table's columns."""
     first, *others = measures(board)
     axes = [Column(strip_control_characters(name), True) for name in board.axes]
@@ -173,12 +365,12 @@ def columns(board: Board) -> list[Column]:
     return [Column("rank", True), Column(title(first), False), *axes, *away, *numbers, *ends]
 
 
-def measures(board: Board) -> list[str]:
+def measures(board: Leaderboard) -> list[str]:
     """What the table says of each trial: the goals, then what it costs."""
     return [*dict.fromkeys([*(goal.metric for goal in board.goals), "parameters", "flops", "minutes"])]
 
 
-def cells(board: Board, entry: Entry) -> list[str]:
+def cells(board: Leaderboard, entry: Entry) -> list[str]:
     """One entry's row of the table, as `columns` has it."""
     first, *others = measures(board)
     best = next(iter(board.ranked), None)
@@ -197,7 +389,7 @@ def cells(board: Board, entry: Entry) -> list[str]:
     ]
 
 
-def leaderboard_text(board: Board, width: int | None = None) -> str:
+def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     """The leaderboard for a terminal of so many columns; None: of any width."""
     head = f"{strip_control_characters(board.name)}: {counts(board)}"
     if not board.entries:
@@ -218,7 +410,7 @@ def folded(text: str, width: int | None) -> str:
     return text if width is None else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def trials_of(board: Board, width: int | None) -> list[str]:
+def trials_of(board: Leaderboard, width: int | None) -> list[str]:
     """The table of the trials, as much of it as there is room for, and what there was no room for."""
     heads = columns(board)
     table = [[each.head for each in heads], *(cells(board, entry) for entry in board.entries)]
@@ -241,10 +433,10 @@ def taken(sides: Sequence[Sequence[str]]) -> int:
     return sum(max(map(room, side)) for side in sides) + 2 * (len(sides) - 1)
 
 
-def axes_of(board: Board, width: int | None) -> list[str]:
+def axes_of(board: Leaderboard, width: int | None) -> list[str]:
     """What each axis contributes, each choice in a line."""
     metric = board.goals[0].metric
-    found = telling(board)
+    found = informative_effects(board)
     if not found:
         return []
     told = [line for each in found for line in choices_of(metric, each)]
@@ -252,29 +444,29 @@ def axes_of(board: Board, width: int | None) -> list[str]:
     return ["", *aligned([heads, *told], [True, False, False, True, False, True]), folded(SHARE, width)]
 
 
-def choices_of(metric: str, found: Contribution) -> list[list[str]]:
+def choices_of(metric: str, found: AxisEffect) -> list[list[str]]:
     """The lines of one axis; its name and its share stand in the first."""
     first = [named(found), share_of(found), chance_of(found)]
     lines = [[strip_control_characters(each.name), str(each.trials), chosen(metric, each)] for each in found.choices]
     return [[*(first if at == 0 else [""] * 3), *line] for at, line in enumerate(lines)]
 
 
-def named(found: Contribution) -> str:
+def named(found: AxisEffect) -> str:
     """An axis, and those that take their values with it."""
     return ", ".join(map(strip_control_characters, (found.axis, *found.beside)))
 
 
-def share_of(found: Contribution) -> str:
+def share_of(found: AxisEffect) -> str:
     """The share of the variance that an axis has; nothing where it is not known."""
     return "" if found.share is None else f"{found.share:.0%}"
 
 
-def chance_of(found: Contribution) -> str:
+def chance_of(found: AxisEffect) -> str:
     """The share that an axis would have by chance."""
     return "" if found.chance is None else f"{found.chance:.0%}"
 
 
-def chosen(metric: str, found: Choice) -> str:
+def chosen(metric: str, found: ValueGroup) -> str:
     """What came of one choice of an axis: mean and standard deviation over its trials."""
     spread = "" if found.spread is None else f" ± {deviation(metric, found.spread)}"
     return f"{amount(metric, found.mean)}{spread}"
