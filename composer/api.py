@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
     from composer.training.finalize import TrainingResult
-    from composer.viz.architecture.drawing import Drawing
+    from composer.viz.architecture import Drawing
 
     AnyRecipe = Recipe | RecipeObjectRoot | str | Path
     """A recipe, the objects of one, or its file."""
@@ -132,7 +132,7 @@ def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
 
     overrides: `key=value` settings. Raises RecipeError with every fault, and RunError.
     """
-    from composer.viz.architecture.drawing import draw as draw_recipe
+    from composer.viz.architecture import draw as draw_recipe
 
     if isinstance(what, (Recipe, RecipeObjectRoot)):
         return draw_recipe(_to_recipe(what, overrides))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
 
@@ -28,3 +30,15 @@ def format_bytes(number: int) -> str:
 def significant(value: float, digits: int) -> str:
     """Write a number with so many significant digits, and without an exponent: 0.1900, 1.300, 24310."""
     return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
+
+
+def strip_control_characters(text: str) -> str:
+    """Return a text with U+FFFD for every control character but tab and newline, and for what no page may hold."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if is_control(character) else character for character in text)
+
+
+def is_control(character: str) -> bool:
+    """Return whether a character is a control character, half of a surrogate pair, or no character."""
+    if character in "\t\n":
+        return False
+    return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"

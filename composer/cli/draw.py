@@ -42,12 +42,12 @@ def draw(
     it has found, a recipe with their upper bounds.
     """
     require_recipe_file(recipe)
-    from composer.viz.architecture.drawing import draw as draw_recipe
-    from composer.viz.architecture.drawing import require_format, require_picture_suffix
+    from composer.viz.architecture import check_can_overwrite, check_suffix
+    from composer.viz.architecture import draw as draw_recipe
 
     if output is not None:
-        require_format(output)
-        require_picture_suffix(output)
+        check_suffix(output)
+        check_can_overwrite(output)
     drawing = draw_recipe(recipe, overrides or ())
     if output is None:
         typer.echo(drawing.mermaid(), nl=False)

@@ -14,7 +14,7 @@ from composer.recipe.metrics import METRICS, signatures
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump
 from composer.run_dir import recorded_vocabularies, versions
-from composer.viz.architecture.drawing import draw
+from composer.viz.architecture import draw
 
 LANGUAGES = re.compile(
     "ar|bg|bn|ca|cs|cy|da|de|el|en|es|et|eu|fa|fi|fr|ga|gl|gu|he|hi|hr|hu|hy|id|is|it|ja|ka|kk|km|kn|ko|lt|lv|mk|ml|mn"

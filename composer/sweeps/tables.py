@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from composer.errors import RecipeError
-from composer.formatting import significant
+from composer.formatting import significant, strip_control_characters
 from composer.recipe.metrics import metric_of
 from composer.sweeps.axes import Axis, Point, Sweep, Value, complete
 from composer.sweeps.consistency import end_values
@@ -28,7 +28,6 @@ from composer.sweeps.leaderboard import (
     informative_effects,
 )
 from composer.sweeps.search_space import Costs, PointCost, all_excluded_fault, cost_point, enumerate_points
-from composer.viz.html import strip_control_characters
 
 MAX_STRUCTURES = 100
 """So many structures of a search are listed whose points are not known before."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2.utils import htmlsafe_json_dumps
 
-from composer.viz.html import Markup, join, short_number, strip_control_characters, tag
+from composer.formatting import strip_control_characters
+from composer.viz.html import Markup, join, short_number, tag
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup as Markup
 
+from composer.formatting import strip_control_characters
+
 CLOSED = frozenset({"circle", "image", "line", "meta", "path", "rect", "use"})
 """Elements that have nothing inside. All others are written with an end tag, which HTML asks of them."""
-KEPT = "\t\n"
-STRANGE = frozenset({"Cc", "Cs"})
-"""Control characters and halves of characters: no page may hold them, nor what is NO_CHARACTER."""
-NO_CHARACTER = "\ufffe\uffff"
 
 
 def escaped(text: str) -> Markup:
     """A text as markup; markup as it is."""
     return text if isinstance(text, Markup) else Markup(html.escape(strip_control_characters(text), quote=True))
-
-
-def strip_control_characters(text: str) -> str:
-    """A text with a mark in place of every character that a page may not hold."""
-    return "".join(each if each in KEPT or not is_strange(each) else "\N{REPLACEMENT CHARACTER}" for each in text)
-
-
-def is_strange(character: str) -> bool:
-    """Whether no page may hold a character."""
-    return unicodedata.category(character) in STRANGE or character in NO_CHARACTER
 
 
 def tag(name: str, attributes: Mapping[str, object], *inner: str) -> Markup:

@@ -12,11 +12,12 @@ from markupsafe import Markup
 
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
+from composer.formatting import strip_control_characters
 from composer.viz.attention_maps import Alignment
 from composer.viz.charts import plotly_script
 from composer.viz.frames_html import strips
 from composer.viz.heatmaps import sentence
-from composer.viz.html import join, strip_control_characters, tag
+from composer.viz.html import join, short_number, tag
 from composer.viz.memory_html import weightings
 
 BEGINNING = b"<!DOCTYPE html>"
@@ -70,6 +71,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.filters["coordinate"] = short_number
 TEMPLATES.globals.update(asset=asset, page_scripts=page_scripts, content_security_policy=content_security_policy)
 
 

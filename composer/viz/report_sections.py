@@ -14,7 +14,7 @@ from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS
 from composer.run_dir import recorded_vocabularies, utc_now
 from composer.training.wandb_logger import Sample
-from composer.viz.architecture.drawing import draw
+from composer.viz.architecture import draw
 from composer.viz.attention_maps import Alignment
 from composer.viz.charts import Bar, Curve, bar_chart, line_chart
 from composer.viz.collect import Findings

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import composer
 from benchmarks.results import recipes, still
 from composer.recipe.recipe import Recipe
-from composer.viz.architecture.drawing import Drawing
-from composer.viz.architecture.graph import scene
+from composer.viz.architecture import Drawing
+from composer.viz.architecture_graph import build_graph
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
@@ -28,7 +28,9 @@ COSTING = (
     "composer/model/encoder_decoder.py",
     "composer/model/encoder_decoder.py",
     "composer/model/vocabulary.py",
-    "composer/viz/architecture/*.py",
+    "composer/viz/architecture*.py",
+    "composer/viz/edge_routing.py",
+    "composer/viz/templates/architecture.svg",
 )
 """What decides what a recipe costs and how it is drawn, beside the recipe."""
 FIRST = (
@@ -155,7 +157,7 @@ def key(each: Shown, code: str) -> str:
 def cost(recipe: Recipe) -> Cost:
     """What `plan` tells of a recipe, and what `draw` draws."""
     plan = recipe.plan()
-    return Cost(plan.parameters, plan.flops, plan.state_bytes, Drawing(scene(recipe, plan)).svg())
+    return Cost(plan.parameters, plan.flops, plan.state_bytes, Drawing(build_graph(recipe, plan)).svg())
 
 
 # ------------------------------------------------------------------------------------------- results

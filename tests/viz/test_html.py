@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composer.viz.html import Markup, escaped, join, short_number, strip_control_characters, tag
+from composer.formatting import strip_control_characters
+from composer.viz.html import Markup, escaped, join, short_number, tag
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from("<>&\"'\0\x1b\ufffe\u202e\u200f"))
 

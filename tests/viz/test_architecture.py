@@ -16,12 +16,10 @@ from composer.cli.main import app
 from composer.errors import RunError
 from composer.model.planner import TOKENS, Plan, RecordingBuilder, count_parameters, plan_rows, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
-from composer.viz.architecture.drawing import Drawing, draw
-from composer.viz.architecture.graph import Box, Scene, scene
-from composer.viz.architecture.mermaid import escaped
-from composer.viz.architecture.svg import Picture, picture_of, texts_of
+from composer.viz.architecture import Drawing, Picture, draw, escape_label, place, texts_in
+from composer.viz.architecture_graph import Box, Graph, build_graph
 
-HOME = Path(__file__).parents[3] / "recipes"
+HOME = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
 FAMILIES = sorted({path.relative_to(HOME).parts[0] for path in RECIPES})
 SVG = "{http://www.w3.org/2000/svg}"
@@ -62,7 +60,7 @@ model:
 
 
 def planned(recipe: Recipe) -> Plan:
-    """The plan without its costs: they take seconds, and pictures are made of the rest."""
+    """The plan without its costs: they take seconds, and pictures are graph of the rest."""
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabulary_bounds(recipe))
@@ -76,24 +74,24 @@ def everything(folder: Path) -> Recipe:
     return load(folder / "everything.yaml")
 
 
-def box(made: Scene, ending: str) -> Box:
+def box(graph: Graph, ending: str) -> Box:
     """The only box whose key ends so."""
-    (found,) = [each for each in made.boxes() if each.key.endswith(ending)]
+    (found,) = [each for each in graph.boxes() if each.key.endswith(ending)]
     return found
 
 
 def check(recipe: Recipe) -> None:
     """All that must be true of every picture."""
     plan = planned(recipe)
-    made = scene(recipe, plan)
-    all_of_the_plan(made, plan)
-    picture = picture_of(made)
+    graph = build_graph(recipe, plan)
+    all_of_the_plan(graph, plan)
+    picture = place(graph)
     nothing_on_a_text(picture)
     in_each_other(picture)
     arrows_meet_their_boxes(picture)
-    drawing = Drawing(made)
-    well_formed(drawing, made)
-    links_known_nodes(drawing.mermaid(), made)
+    drawing = Drawing(graph)
+    well_formed(drawing, graph)
+    links_known_nodes(drawing.mermaid(), graph)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -124,16 +122,16 @@ def test_what_leaves_an_encoder_and_what_arrives_beside_it_do_not_meet(tmp_path:
 # ------------------------------------------------------------------------------------------- the laws
 
 
-def all_of_the_plan(made: Scene, plan: Plan) -> None:
+def all_of_the_plan(graph: Graph, plan: Plan) -> None:
     """Every row is a box, once; every read of a row is an arrow between boxes that there are."""
-    rows = [each.row for each in made.boxes() if each.row is not None]
+    rows = [each.row for each in graph.boxes() if each.row is not None]
     assert rows == list(plan.rows)
     assert len({id(row) for row in rows}) == len(rows)
-    keys = [each.key for each in made.boxes()]
+    keys = [each.key for each in graph.boxes()]
     assert len(keys) == len(set(keys))
-    readers = {each.key: each.row for each in made.boxes() if each.row is not None}
-    assert {read.maker for read in made.reads} <= set(keys)
-    arrows = sorted((id(readers[read.reader]), read.name) for read in made.reads)
+    readers = {each.key: each.row for each in graph.boxes() if each.row is not None}
+    assert {edge.producer for edge in graph.edges} <= set(keys)
+    arrows = sorted((id(readers[edge.reader]), edge.name) for edge in graph.edges)
     assert arrows == sorted((id(row), name) for row in plan.rows for name in row.reads)
 
 
@@ -141,12 +139,12 @@ def nothing_on_a_text(picture: Picture) -> None:
     """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in the picture."""
     areas = [text.box for text in picture.texts]
     assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
-    lines = [each.points for each in picture.lines] + [each.points for each in picture.arrows]
+    lines = [each.points for each in picture.lines] + [each.points for each in picture.routes]
     for line in lines:
         for stretch in map(area_of, pairwise(line)):
             assert not [area for area in areas if overlap(area, stretch)]
     for text in picture.texts:
-        assert text.box[2] - text.box[0] >= 7.22 * text.scale * sum(len(run.text) for run in text.runs), "too narrow"
+        assert text.box[2] - text.box[0] >= 7.22 * text.scale * sum(len(span.text) for span in text.spans), "too narrow"
         assert min(text.box) >= 0
 
 
@@ -162,44 +160,44 @@ def area_of(stretch: tuple[Point, Point]) -> Area:
 
 def in_each_other(picture: Picture) -> None:
     """Whatever stands in a box lies in it, and what stands beside it does not overlap."""
-    for placed in picture.figure.all():
+    for placed in picture.layout.walk():
         area = (placed.x, placed.y, placed.x + placed.w, placed.y + placed.h)
-        for each in placed.inner:
+        for each in placed.children:
             assert area[0] <= each.x
             assert each.x + each.w <= area[2]
             assert area[1] <= each.y
             assert each.y + each.h <= area[3]
-        for text in texts_of(placed):
+        for text in texts_in(placed):
             assert area[0] < text.box[0]
             assert text.box[2] < area[2]
             assert area[1] <= text.box[1]
             assert text.box[3] <= area[3]
-        areas = [(each.x, each.y, each.x + each.w, each.y + each.h) for each in placed.inner]
+        areas = [(each.x, each.y, each.x + each.w, each.y + each.h) for each in placed.children]
         assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
 
 
 def arrows_meet_their_boxes(picture: Picture) -> None:
     """An arrow begins at the side of who makes and ends at the side of who reads; no two lie on each other."""
-    boxes = {placed.box.key: placed for placed in picture.figure.all()}
-    for route in picture.arrows:
-        reader, (x, y) = boxes[route.read.reader], route.points[-1]
+    boxes = {placed.box.key: placed for placed in picture.layout.walk()}
+    for route in picture.routes:
+        reader, (x, y) = boxes[route.edge.reader], route.points[-1]
         assert x in (reader.x, reader.x + reader.w)
         assert reader.y < y < reader.y + reader.h
-        maker, (x, y) = boxes[route.read.maker], route.points[0]
+        maker, (x, y) = boxes[route.edge.producer], route.points[0]
         assert maker.x <= x <= maker.x + maker.w
         assert maker.y < y < maker.y + maker.h
-    ends = {(route.read.reader, route.points[-1]) for route in picture.arrows}
+    ends = {(route.edge.reader, route.points[-1]) for route in picture.routes}
     for (one, (x, y)), (other, (a, b)) in combinations(ends, 2):
         assert one != other or x != a or abs(y - b) >= 8
-    kinds = {(each.read.maker, each.read.how, each.read.entering) for each in picture.arrows}
+    kinds = {(each.edge.producer, each.edge.kind, each.edge.of_input) for each in picture.routes}
     for one, other in combinations(kinds, 2):
         for first in along(picture, one):
             assert not [second for second in along(picture, other) if covers(first, second)]
 
 
 def along(picture: Picture, kind: tuple[str, str, bool]) -> Iterator[tuple[Point, Point]]:
-    for each in picture.arrows:
-        if (each.read.maker, each.read.how, each.read.entering) == kind:
+    for each in picture.routes:
+        if (each.edge.producer, each.edge.kind, each.edge.of_input) == kind:
             yield from pairwise(each.points)
 
 
@@ -214,20 +212,20 @@ def covers(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
     return False
 
 
-def well_formed(drawing: Drawing, made: Scene) -> None:
+def well_formed(drawing: Drawing, graph: Graph) -> None:
     """The SVG is XML, tells its name and itself, and has an arrow for each read."""
     root = ElementTree.fromstring(drawing.svg())
     assert root.tag == f"{SVG}svg"
-    assert root.findtext(f"{SVG}title") == f"Architecture of {made.name}"
-    assert made.about in str(root.findtext(f"{SVG}desc"))
-    assert len(root.findall(f"{SVG}g[@class='arrow']")) == len(made.reads)
+    assert root.findtext(f"{SVG}title") == f"Architecture of {graph.name}"
+    assert graph.summary in str(root.findtext(f"{SVG}desc"))
+    assert len(root.findall(f"{SVG}g[@class='arrow']")) == len(graph.edges)
     assert "http" not in drawing.svg().replace("http://www.w3.org/2000/svg", "")
 
 
-def links_known_nodes(text: str, made: Scene) -> None:
+def links_known_nodes(text: str, graph: Graph) -> None:
     """Mermaid's text has a node for each box, every group ends, and every arrow is between nodes that there are."""
     nodes = re.findall(r"^ +(?:subgraph )?(n\d+)[\[(]", text, re.MULTILINE)
-    assert len(nodes) == len(set(nodes)) >= len(list(made.boxes()))
+    assert len(nodes) == len(set(nodes)) >= len(list(graph.boxes()))
     assert text.count("subgraph ") == len(re.findall(r"^ +end$", text, re.MULTILINE))
     re.findall(r"-->|-\.->|==>", text)
     links = re.findall(r'^ +(n\d+) (?:-->|-\.->|==>)(?:\|"[^"|]*"\|)? (n\d+)$', text, re.MULTILINE)
@@ -239,34 +237,34 @@ def links_known_nodes(text: str, made: Scene) -> None:
 
 
 def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
-    made = draw(HOME / "papers/luong2015_input_feeding.yaml").scene
-    loop = box(made, "/loop")
-    assert [each.title for each in loop.inner] == ["concat", "rnn", "cross_attention", "concat", "linear"]
-    told = {(read.maker.split("/")[-1], read.name, read.reader.split("/")[-1], read.how) for read in made.reads}
+    graph = draw(HOME / "papers/luong2015_input_feeding.yaml").graph
+    loop = box(graph, "/loop")
+    assert [each.title for each in loop.children] == ["concat", "rnn", "cross_attention", "concat", "linear"]
+    told = {(edge.producer.split("/")[-1], edge.name, edge.reader.split("/")[-1], edge.kind) for edge in graph.edges}
     assert told == {
         ("linear", "prev.attended", "concat", "before"),
         ("rnn", "encoder.top", "rnn", "memory"),
         ("memory", "encoder", "cross_attention", "memory"),
         ("rnn", "top", "concat", "name"),
     }
-    assert {read.maker.split("/")[0] for read in made.reads if read.how == "memory"} == {"encoder"}
-    picture = picture_of(made)
-    (back,) = [each.points for each in picture.arrows if each.read.how == "before"]
+    assert {edge.producer.split("/")[0] for edge in graph.edges if edge.kind == "memory"} == {"encoder"}
+    picture = place(graph)
+    (back,) = [each.points for each in picture.routes if each.edge.kind == "before"]
     assert back[0][1] > back[-1][1], "it leads up again"
 
 
 def test_what_enters_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
-    made = scene(recipe, planned(recipe))
-    found = {(read.maker.removeprefix("decoder/"), read.entering) for read in made.reads if read.name == "input"}
+    graph = build_graph(recipe, planned(recipe))
+    found = {(edge.producer.removeprefix("decoder/"), edge.of_input) for edge in graph.edges if edge.name == "input"}
     assert found == {("decoder/2/recurrent", True), ("embedding", False)}
 
 
 def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
-    made = scene(recipe, planned(recipe))
-    used = [each for each in made.boxes() if each.title == "use shared"]
-    assert [[inner.title for inner in each.inner] for each in used] == [["rnn", "norm"], [], []]
+    graph = build_graph(recipe, planned(recipe))
+    used = [each for each in graph.boxes() if each.title == "use shared"]
+    assert [[inner.title for inner in each.children] for each in used] == [["rnn", "norm"], [], []]
     assert [each.lines for each in used[1:]] == [
         ("as above, with the same parameters",),
         ("a copy, parameters of its own",),
@@ -275,25 +273,25 @@ def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
 
 def test_boxes_say_what_the_recipe_says(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
-    made = scene(recipe, planned(recipe))
-    assert box(made, "3/repeat").title == "repeat \N{MULTIPLICATION SIGN} 2"
-    assert box(made, "3/repeat").lines == ("the same parameters each time",)
-    assert box(made, "2/recurrent/stack/2/rnn").lines == ("gru  initial_state=encoder",)
-    assert box(made, "decoder/0/residual").lines == ("norm=pre",)
-    assert box(made, "decoder/0/residual").name == "top"
-    assert box(made, "output").lines[-1] == "shares its matrix with target"
-    assert [each.join for each in made.boxes() if each.join] == ["gate", "max", "+", "gate", "sum", "+"]
+    graph = build_graph(recipe, planned(recipe))
+    assert box(graph, "3/repeat").title == "repeat \N{MULTIPLICATION SIGN} 2"
+    assert box(graph, "3/repeat").lines == ("the same parameters each time",)
+    assert box(graph, "2/recurrent/stack/2/rnn").lines == ("gru  initial_state=encoder",)
+    assert box(graph, "decoder/0/residual").lines == ("norm=pre",)
+    assert box(graph, "decoder/0/residual").name == "top"
+    assert box(graph, "output").lines[-1] == "shares its matrix with target"
+    assert [each.join for each in graph.boxes() if each.join] == ["gate", "max", "+", "gate", "sum", "+"]
 
 
 def test_what_does_not_read_the_stream_has_no_arrow_from_it() -> None:
     recipe = load(HOME / "papers/graves2014_lstm.yaml")
-    made = scene(recipe, planned(recipe))
-    blank = box(made, "/blank")
-    assert not blank.hears
-    picture = picture_of(made)
-    (placed,) = [each for each in picture.figure.all() if each.box is blank]
-    assert not [line for line in picture.lines if line.points[-1] == (placed.middle, placed.y)]
-    assert "nothing reads these tokens" in box(made, "decoder/embedding").lines
+    graph = build_graph(recipe, planned(recipe))
+    blank = box(graph, "/blank")
+    assert not blank.reads_stream
+    picture = place(graph)
+    (placed,) = [each for each in picture.layout.walk() if each.box is blank]
+    assert not [line for line in picture.lines if line.points[-1] == (placed.center, placed.y)]
+    assert "nothing reads these tokens" in box(graph, "decoder/embedding").lines
 
 
 # ------------------------------------------------------------------------------------------- the command
@@ -348,4 +346,4 @@ def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -
 
 
 def test_a_label_cannot_be_anything_else() -> None:
-    assert escaped('a"] --> b; <i>') == "a#34;] --#62; b#59; #60;i#62;"
+    assert escape_label('a"] --> b; <i>') == "a#34;] --#62; b#59; #60;i#62;"

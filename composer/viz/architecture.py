@@ -1,0 +1,422 @@
+"""Architecture diagrams of a recipe or run: SVG for light and dark, Mermaid flowcharts, Markdown and HTML files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from composer.atomic_io import atomic_write
+from composer.errors import RunError, os_error_reason
+from composer.formatting import strip_control_characters
+from composer.model.planner import plan, vocabulary_bounds
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir, recorded_vocabularies
+from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph
+from composer.viz.architecture_layout import (
+    LINE_HEIGHT,
+    MARGIN,
+    Join,
+    Layout,
+    PlacedBox,
+    Point,
+    Span,
+    StreamLine,
+    join_of,
+    start_layout,
+    stream_lines,
+    text_width,
+)
+from composer.viz.edge_routing import CORNER_RADIUS, Route, route_edges
+from composer.viz.page import render
+
+FORMATS = {".svg": "an SVG picture", ".mmd": "Mermaid", ".md": "Markdown with Mermaid", ".html": "a page"}
+"""Output formats by file name suffix."""
+MERMAID_HEAD = ('%%{init: {"flowchart": {"subGraphTitleMargin": {"top": 4, "bottom": 24}}}}%%', "flowchart TB")
+"""First lines of a flowchart. The titles of groups have two lines; Mermaid leaves space for one."""
+FILE_STARTS = {
+    ".svg": b'<svg xmlns="http://www.w3.org/2000/svg" class="architecture"',
+    ".mmd": MERMAID_HEAD[0].encode(),
+    ".html": b"<!DOCTYPE html>",
+}
+"""First bytes of a file that may be overwritten, by suffix."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Diagram of an architecture; a notebook shows it as SVG."""
+
+    graph: Graph
+
+    def mermaid(self) -> str:
+        """Return the diagram as a Mermaid flowchart."""
+        return to_mermaid(self.graph)
+
+    def svg(self) -> str:
+        """Return the diagram as an SVG file with a light and a dark style."""
+        return to_svg(self.graph)
+
+    def markdown(self) -> str:
+        """Return a Markdown file with the flowchart, which GitHub renders."""
+        return f"# {self.graph.name}\n\n{self.graph.summary}\n\n```mermaid\n{self.mermaid()}```\n"
+
+    def html(self) -> str:
+        """Return a self-contained HTML page with the SVG."""
+        return render("architecture.html", title=f"{self.graph.name}: architecture", svg=to_svg(self.graph))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the diagram in the format of the file's suffix: .svg, .mmd, .md or .html.
+
+        Raises:
+            RunError: If the suffix is another one, or the file cannot be written, or is there and is no diagram.
+        """
+        file = Path(path)
+        formats = {".svg": self.svg, ".mmd": self.mermaid, ".md": self.markdown, ".html": self.html}
+        check_suffix(file)
+        check_can_overwrite(file)
+        try:
+            atomic_write(file, formats[file.suffix.lower()]().encode())
+        except OSError as error:
+            raise cannot_write(file, os_error_reason(error)) from None
+        return file
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+
+def draw(
+    recipe: Recipe | str | Path, overrides: Sequence[str] = (), vocabularies: Mapping[str, int] | None = None
+) -> Drawing:
+    """Return the diagram of a recipe, of a recipe file, or of a run folder with the vocabulary sizes of the run.
+
+    Args:
+        recipe: A loaded recipe, or the path of a recipe file or run folder.
+        overrides: `key=value` settings for a recipe that is read from a file.
+        vocabularies: Vocabulary size of every side; by default the upper bounds that the recipe states.
+
+    Raises:
+        RecipeError: With every fault of the recipe.
+        RunError: If a folder is no run folder.
+    """
+    if not isinstance(recipe, Recipe):
+        path = Path(recipe)
+        if path.is_dir():
+            folder = RunDir(path)
+            record = folder.read()
+            path = folder.recipe
+            vocabularies = vocabularies or (None if overrides else recorded_vocabularies(record))
+        recipe = load(path, overrides)
+    bounds = vocabulary_bounds(recipe)
+    if vocabularies is None or vocabularies.keys() != bounds.keys():
+        vocabularies = bounds
+    return Drawing(build_graph(recipe, plan(recipe, vocabularies)))
+
+
+def check_suffix(file: Path) -> None:
+    """Raise RunError if the suffix of a file names no output format."""
+    if file.suffix.lower() not in FORMATS:
+        formats = ", ".join(f"`{suffix}` for {what}" for suffix, what in FORMATS.items())
+        raise RunError.of("the name of the file does not say what to draw", f"end it with {formats}", str(file))
+
+
+def check_can_overwrite(file: Path) -> None:
+    """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a diagram."""
+    if not file.parent.is_dir():
+        raise cannot_write(file, "its folder does not exist")
+    try:
+        is_diagram = not file.exists() or (file.is_file() and holds_diagram(file))
+    except OSError as error:
+        raise cannot_write(file, os_error_reason(error)) from None
+    if not is_diagram:
+        raise cannot_write(file, "the file exists and is not a drawing; it would be lost")
+
+
+def holds_diagram(file: Path) -> bool:
+    """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a diagram."""
+    content = file.read_bytes()
+    if file.suffix.lower() == ".md":
+        has_flowchart = b"\n```mermaid\n" + FILE_STARTS[".mmd"] in content
+        return has_flowchart and content.count(b"```") == 2 and content.endswith(b"```\n")
+    return content.startswith(FILE_STARTS[file.suffix.lower()])
+
+
+def cannot_write(file: Path, reason: str) -> RunError:
+    """Return the error of a diagram that cannot be written."""
+    return RunError.of(f"the drawing cannot be written: {reason}", "name another file with `--output FILE`", str(file))
+
+
+# ------------------------------------------------------------------------------------------- SVG
+
+SHEETS = (6.0, 3.0)
+"""Offsets of the sheets behind a repeat."""
+LEGEND = {
+    "name": "reads an output by its name",
+    "before": "reads it as it was one position before",
+    "memory": "reads what an encoder has made",
+}
+"""Kinds of edge, and their meaning."""
+REPEATED = "Parameters in a repeat, or in a stack that is used, are those of all its times."
+LEGEND_ARROW = 34.0
+"""Space of the arrow before a line of the legend."""
+
+
+class Text(NamedTuple):
+    """Line of text: its start (or, if `centered`, its centre), its baseline, and its spans."""
+
+    x: float
+    y: float
+    spans: tuple[Span, ...]
+    centered: bool = False
+    scale: float = 1.0
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom."""
+        width = text_width(self.spans) * self.scale
+        left = self.x - width / 2 if self.centered else self.x
+        return left, self.y - 11 * self.scale, left + width, self.y + 4 * self.scale
+
+    @property
+    def style(self) -> str:
+        """CSS class."""
+        return f"{self.spans[0].style}{' middle' if self.centered else ''}".strip()
+
+
+class Picture(NamedTuple):
+    """Everything in an SVG, with its position."""
+
+    layout: Layout
+    routes: list[Route]
+    lines: list[StreamLine]
+    joins: list[Join]
+    texts: list[Text]
+
+    def size(self) -> tuple[float, float]:
+        """Return the width and height."""
+        width = max(self.layout.width, *(text.box[2] + MARGIN for text in self.texts))
+        return width, max(self.layout.height, *(text.box[3] + MARGIN / 2 for text in self.texts))
+
+
+def place(graph: Graph) -> Picture:
+    """Return everything in an SVG, with its position."""
+    layout = start_layout(graph)
+    routes = route_edges(layout)
+    joins = [join_of(placed) for placed in layout.walk() if placed.box.join]
+    texts = [
+        Text(MARGIN, MARGIN + 14, (Span("heading", graph.name),), scale=1.5),
+        Text(MARGIN, MARGIN + 34, (Span("soft", graph.summary),)),
+        *(text for placed in layout.walk() for text in texts_in(placed)),
+        *(Text(join.x, join.y + 4, (Span("", join.label),), centered=True) for join in joins),
+        *legend(layout),
+    ]
+    return Picture(layout, routes, list(stream_lines(layout)), joins, texts)
+
+
+def texts_in(placed: PlacedBox) -> Iterator[Text]:
+    """Yield the lines of text in a box."""
+    lines = placed.text_lines
+    height = placed.header_height if placed.children else placed.h
+    y = placed.y + (height - LINE_HEIGHT * len(lines)) / 2 + 12
+    for number, line in enumerate(lines):
+        yield Text(placed.x + placed.text_margin, y + LINE_HEIGHT * number, line)
+
+
+def legend(layout: Layout) -> Iterator[Text]:
+    """Yield a line for each kind of edge in a picture, and one on the parameters of repeats."""
+    kinds = edge_kinds(layout.graph)
+    for number, kind in enumerate(kinds):
+        y = layout.height + LINE_HEIGHT * number
+        yield Text(MARGIN + LEGEND_ARROW, y, (Span("soft", LEGEND[kind]),))
+    if any(box.row is not None and box.row.block in ("repeat", "use") for box in layout.graph.boxes()):
+        yield Text(MARGIN, layout.height + LINE_HEIGHT * len(kinds), (Span("soft", REPEATED),))
+
+
+def edge_kinds(graph: Graph) -> list[str]:
+    """Return the kinds of edge in a graph, in the order of the legend."""
+    return [kind for kind in LEGEND if any(edge.kind == kind for edge in graph.edges)]
+
+
+def to_svg(graph: Graph) -> str:
+    """Return a graph as one SVG element."""
+    picture = place(graph)
+    width, height = picture.size()
+    parts = (
+        f"{part.title}: {', '.join(box.title for box in part.walk() if box.row is not None)}" for part in graph.parts
+    )
+    end = MARGIN + LEGEND_ARROW - 10
+    heights = (picture.layout.height + LINE_HEIGHT * number - 4 for number in range(len(LEGEND)))
+    samples = [(kind, ((MARGIN, y), (end, y))) for kind, y in zip(edge_kinds(graph), heights, strict=False)]
+    return render(
+        "architecture.svg",
+        name=graph.name,
+        description=f"{graph.summary}. {'. '.join(parts)}.",
+        width=width,
+        height=height,
+        frames=[frame for placed in picture.layout.walk() for frame in frames_of(placed)],
+        lines=picture.lines,
+        routes=picture.routes,
+        legend_arrows=samples,
+        joins=picture.joins,
+        texts=picture.texts,
+        rounded=rounded_path,
+        arrowhead=arrowhead,
+    )
+
+
+def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, float, float]]:
+    """Yield the CSS class, x, y, width, height and corner radius of the frame of a box; a repeat has sheets behind."""
+    box = placed.box
+    style = {"block": "hull" if placed.children else ""}.get(box.kind, box.kind)
+    style = f"{style} grid".strip() if box.grid and not placed.children else style
+    corner = placed.h / 2 if box.kind == "memory" else 6.0
+    sheets = SHEETS if box.row is not None and box.row.block == "repeat" else ()
+    for offset in (*sheets, 0.0):
+        yield style, placed.x + offset, placed.y + offset, placed.w, placed.h, corner
+
+
+def arrowhead(points: Sequence[Point]) -> str:
+    """Return the path of the head of an arrow."""
+    (x0, y0), (x, y) = points[-2:]
+    dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
+    bx, by = (x - 7 * dx, y - 7 * dy)
+    corners = ((x, y), (bx - 3.5 * dy, by - 3.5 * dx), (bx + 3.5 * dy, by + 3.5 * dx))
+    return f"M{' '.join(f'{a:g},{b:g}' for a, b in corners)} Z"
+
+
+def rounded_path(points: Sequence[Point]) -> str:
+    """Return the path of a line with round corners."""
+    path = [f"M{points[0][0]:g},{points[0][1]:g}"]
+    for (ax, ay), (bx, by), (cx, cy) in zip(points, points[1:], points[2:], strict=False):
+        before, after = abs(bx - ax) + abs(by - ay), abs(cx - bx) + abs(cy - by)
+        r = min(CORNER_RADIUS, before / 2, after / 2)
+        if not r:
+            continue
+        start = (bx - r * (bx - ax) / before, by - r * (by - ay) / before)
+        end = (bx + r * (cx - bx) / after, by + r * (cy - by) / after)
+        path.append(f"L{start[0]:g},{start[1]:g} Q{bx:g},{by:g} {end[0]:g},{end[1]:g}")
+    return " ".join([*path, f"L{points[-1][0]:g},{points[-1][1]:g}"])
+
+
+# ------------------------------------------------------------------------------------------- Mermaid
+
+ARROWS = {"name": "-->", "before": "-.->", "memory": "==>"}
+"""Mermaid's arrow for each kind of edge."""
+INDENT = "    "
+SQUARE, ROUND, CIRCLE = '["{}"]', '(["{}"])', '(("{}"))'
+UNESCAPED = f" .,=+_-/:()[]{TIMES}"
+"""Characters that stand for themselves in a label, beside letters and digits."""
+
+
+class Nodes(NamedTuple):
+    """Mermaid's names of the nodes at which the stream enters and leaves a box, and of the box itself.
+
+    `entry` is "" if the box does not read the stream.
+    """
+
+    entry: str
+    exit: str
+    box: str
+
+
+@dataclass
+class Flowchart:
+    """Flowchart under construction; `nodes` by the key of the box.
+
+    Boxes in `with_input` are read at their input too: they begin with a node for it.
+    """
+
+    with_input: frozenset[str]
+    lines: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    nodes: dict[str, Nodes] = field(default_factory=dict)
+    count: int = 0
+
+    def new_name(self) -> str:
+        """Return a name that no other node has."""
+        self.count += 1
+        return f"n{self.count}"
+
+    def add_node(self, text: str, depth: int, shape: str = SQUARE) -> str:
+        """Add a node, and return its name."""
+        name = self.new_name()
+        self.lines.append(f"{INDENT * depth}{name}{shape.format(text)}")
+        return name
+
+    def link(self, start: str, end: str) -> None:
+        """Add a piece of the stream, unless the end does not read it."""
+        if end:
+            self.links.append(f"{INDENT}{start} --> {end}")
+
+
+def to_mermaid(graph: Graph) -> str:
+    """Return a graph as a Mermaid flowchart."""
+    chart = Flowchart(frozenset(edge.producer for edge in graph.edges if edge.of_input))
+    for part in graph.parts:
+        add_box(chart, part, 1)
+    for edge in graph.edges:
+        producer = chart.nodes[edge.producer]
+        start = producer.entry if edge.of_input else producer.exit
+        label = escape_label(edge.name)
+        chart.links.append(f'{INDENT}{start} {ARROWS[edge.kind]}|"{label}"| {chart.nodes[edge.reader].box}')
+    titles = [f"{INDENT}accTitle: {escape_line(graph.name)}", f"{INDENT}accDescr: {escape_line(graph.summary)}"]
+    # Mermaid turns around the arrows that lead back to the node that it reads first, so loops are named at the top
+    loops = [chart.nodes[box.key].entry for box in graph.boxes() if box.kind == "loop"]
+    loops = [f"{INDENT}{entry}" for entry in loops if entry]
+    grids = [chart.nodes[box.key].box for box in graph.boxes() if box.grid and not box.children]
+    styles = [f"{INDENT}classDef grid stroke:#15803d,stroke-width:2px", f"{INDENT}class {','.join(grids)} grid"]
+    lines = [*MERMAID_HEAD, *titles, *loops, *chart.lines, *chart.links, *(styles if grids else [])]
+    return "\n".join(lines) + "\n"
+
+
+def add_box(chart: Flowchart, box: Box, depth: int) -> Nodes:
+    """Add a box and all inside it, and return its nodes."""
+    if box.children:
+        nodes = add_group(chart, box, depth)
+    else:
+        name = chart.add_node(box_label(box), depth, ROUND if box.kind == "memory" else SQUARE)
+        nodes = Nodes(name if box.reads_stream else "", name, name)
+    chart.nodes[box.key] = nodes
+    return nodes
+
+
+def add_group(chart: Flowchart, box: Box, depth: int) -> Nodes:
+    """Add a box with children and the stream through them: from one to the next, or into all branches and out."""
+    name = chart.new_name()
+    chart.lines.append(f'{INDENT * depth}subgraph {name}["{box_label(box)}"]')
+    begins = box.fork or box.bypass or box.key in chart.with_input
+    start = chart.add_node("in", depth + 1, CIRCLE) if begins else ""
+    children = [add_box(chart, child, depth + 1) for child in box.children]
+    end = chart.add_node(escape_label(box.join), depth + 1, CIRCLE) if box.join else ""
+    chart.lines.append(f"{INDENT * depth}end")
+    for before, after in () if box.fork else pairwise(children):
+        chart.link(before.exit, after.entry)
+    for child in children if box.fork else children[:1]:
+        if start:
+            chart.link(start, child.entry)
+    for child in children if box.fork else children[-1:]:
+        chart.link(child.exit, end)
+    if box.bypass:
+        chart.link(start, end)
+    return Nodes(start or children[0].entry, end or children[-1].exit, name)
+
+
+def box_label(box: Box) -> str:
+    """Return the label of a box; that of a group has two lines."""
+    title = f"<b>{escape_label(box.title)}</b>" if box.title else " "
+    title += f" as {escape_label(box.name)}" if box.name and box.kind != "branch" else ""
+    lines = [title, *map(escape_label, (*box.lines, *filter(None, [box.footer])))]
+    return "<br/>".join(["  ".join(lines[:-1]), lines[-1]] if box.children and box.footer else lines)
+
+
+def escape_label(text: str) -> str:
+    """Return a text with entities for all that Mermaid could read as syntax."""
+    characters = strip_control_characters(text)
+    return "".join(c if c.isalnum() or c in UNESCAPED else f"#{ord(c)};" for c in characters)
+
+
+def escape_line(text: str) -> str:
+    """Return a text for a line of its own, where Mermaid knows no entities."""
+    return " ".join(re.sub(r"[;#%{}]", ",", strip_control_characters(text)).split())
