@@ -50,7 +50,7 @@ SHORT, LONG = 10, 40
 def site(size: Size, builder: Any = None) -> Site:
     """Where a grid of this size arrives, in an encoder."""
     stream = Stream(size.maps, True, columns=size.columns)
-    return Site(stream, size.maps, Scope.of_input(stream), builder=builder)
+    return Site(stream, size.maps, Scope.root(stream), builder=builder)
 
 
 def stacked(here: Site, blocks: Any) -> Stack:

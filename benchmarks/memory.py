@@ -32,7 +32,7 @@ Run = Callable[[], None]
 def ours(batch: int, slots: int, width: int, steps: int) -> Run:
     """The block, all positions in one call."""
     stream = Stream(WIDTH)
-    ntm = Ntm(Site(stream, WIDTH, Scope.of_input(stream)), slots=slots, slot_width=width)
+    ntm = Ntm(Site(stream, WIDTH, Scope.root(stream)), slots=slots, slot_width=width)
     x = torch.randn(batch, steps, WIDTH, requires_grad=True)
     context = Context(torch.ones(batch, steps, dtype=torch.bool), {}, {})
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, Output, Site, State, Stream
-from blocks.core.grids import masked
-from blocks.core.recompute import recomputed
+from blocks.core.functional import mask_cells
 from blocks.core.scope import Scope
-from blocks.core.stack import Stack, keeps_stream
+from blocks.core.stack import Stack, check_same_stream, checkpointed
 
 TAPE = "tape"
 
@@ -57,19 +56,19 @@ class ActiveMemory(Block):
                 "from",
                 f"`{self.memory}` is a sequence, and `active_memory` starts from a grid",
                 code="kind",
-                fix="end the encoder with a grid: `- grid: 4`, and no `column`",
+                fix="end the encoder with a grid: `- grid: 4`, and no `select_column`",
             )
         self.tape_width = arriving.width
         tape = Named(memory._replace(width=arriving.width))
-        names = Scope({TAPE: tape}, site.names.given, site.names.declared, site.names.reserved, [])
+        names = Scope({TAPE: tape}, site.names.taken, site.names.declared, site.names.reserved, [])
         self.stack: Stack = site.stack(("stack",), stack, names=names, stream=memory, causal="")
-        keeps_stream(_at(site, memory), self.stack, "a memory goes from step to step")
-        site.names.given |= names.given
+        check_same_stream(_at(site, memory), self.stack, "a memory goes from step to step")
+        site.names.taken |= names.taken
         self.out = arriving._replace(width=memory.width, grid=True, columns=memory.columns)
 
     def start(self, x: Tensor, context: Context) -> State:
         memory = context.memories[self.memory]
-        d = masked(memory.states, memory.mask)  # (B, S, W, M)
+        d = mask_cells(memory.states, memory.mask)  # (B, S, W, M)
         return d, d.new_zeros(*d.shape[:3], self.tape_width), d.new_zeros(d.shape[0], dtype=torch.long)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -98,9 +97,9 @@ class ActiveMemory(Block):
         return torch.where(there[..., None], symbol[:, None, None].to(p.dtype), p)
 
     def _step(self, d: Tensor, p: Tensor, context: Context) -> Tensor:
-        context = context._replace(board={TAPE: Output(p, context.mask)})
+        context = context._replace(named_outputs={TAPE: Output(p, context.mask)})
         start = self.stack.start(d[:, :1], context)
-        step = partial(recomputed, self.stack) if self.recompute else self.stack
+        step = partial(checkpointed, self.stack) if self.recompute else self.stack
         new: Tensor = step(d, start, context)[0]
         return new
 
@@ -110,7 +109,7 @@ class ActiveMemory(Block):
         rows = torch.arange(d.shape[0], device=d.device)
         near = where.clamp(max=d.shape[1] - 1)
         there = mask[rows, near] & (where == near)[:, None]  # (B, W)
-        return masked(d[rows, near], there)
+        return mask_cells(d[rows, near], there)
 
 
 def _at(site: Site, stream: Stream) -> Site:

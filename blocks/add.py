@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, NameList, Positive, Site, State
-from blocks.core.named_inputs import beside, names_in, read_beside, same_width
+from blocks.core.named_inputs import as_tuple, check_same_width, read_named, resolve_streams
 
 
 class Add(Block):
@@ -21,11 +21,11 @@ class Add(Block):
 
     def __init__(self, site: Site, *, of: NameList, scale: Positive = 1.0) -> None:
         super().__init__()
-        self.names, self.scale = names_in(of), scale
-        same_width(site, self.names, read_beside(site, self.names))
+        self.names, self.scale = as_tuple(of), scale
+        check_same_width(site, self.names, resolve_streams(site, self.names))
         self.out = site.stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        for named in beside(x, self.names, context):
+        for named in read_named(x, self.names, context):
             x = x + named
         return x if self.scale == 1.0 else x * self.scale, state

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Name, Rate, Site, State
-from blocks.core.grids import masked, same_padding
-from blocks.core.named_inputs import beside, read_beside
+from blocks.core.functional import mask_cells, pad_same
+from blocks.core.named_inputs import read_named, resolve_streams
 
 Gates = Literal["cutoff", "plain", "hard"]
 Weight = Annotated[float, Bounds(minimum=0.0)]
@@ -64,7 +64,9 @@ class Cgru(Block):
     ) -> None:
         super().__init__()
         stream = site.grid("cgru")
-        site.look_ahead("", "a convolution over the whole grid", fix="move it to the encoder, or into `active_memory`")
+        site.require_full_context(
+            "", "a convolution over the whole grid", fix="move it to the encoder, or into `active_memory`"
+        )
         if saturation and gates == "plain":
             raise BlockError(
                 "saturation",
@@ -74,7 +76,7 @@ class Cgru(Block):
         (down, across), width = kernel, stream.width
         self.kernel, self.gates, self.hard, self.diagonal = (down, across), gates, candidate == "hard", diagonal
         self.dropout, self.dropout_by, self.saturation, self.beside = dropout, dropout_by, saturation, with_
-        arriving = width + (0 if with_ is None else read_beside(site, [with_], "with")[0].width)
+        arriving = width + (0 if with_ is None else resolve_streams(site, [with_], "with")[0].width)
         self.both = nn.Conv2d(arriving, 2 * width, self.kernel)
         self.new = nn.Conv2d(arriving, width, self.kernel)
         for convolution in (self.both, self.new):
@@ -84,8 +86,8 @@ class Cgru(Block):
         self.out = stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        s = self._dropped(masked(x, context.mask), context.mask)  # (B, T, W, D)
-        p = () if self.beside is None else (masked(beside(x, [self.beside], context)[0], context.mask),)
+        s = self._dropped(mask_cells(x, context.mask), context.mask)  # (B, T, W, D)
+        p = () if self.beside is None else (mask_cells(read_named(x, [self.beside], context)[0], context.mask),)
         z = self._convolved(self.both, s, p)  # (B, T, W, 2 D)
         r, u = self._gate(z).chunk(2, -1)
         new = self._convolved(self.new, r * s, p)
@@ -99,7 +101,7 @@ class Cgru(Block):
     def _convolved(self, convolution: nn.Conv2d, s: Tensor, p: tuple[Tensor, ...]) -> Tensor:
         """s: (B, T, W, D), which is how a convolution likes its channels to lie: last. -> (B, T, W, .)"""
         z = torch.cat((s, *p), -1).movedim(-1, 1) if p else s.movedim(-1, 1)  # (B, D, T, W)
-        padded, padding = same_padding(z, self.kernel)
+        padded, padding = pad_same(z, self.kernel)
         return F.conv2d(padded, convolution.weight, convolution.bias, padding=padding).movedim(1, -1)
 
     def _gate(self, z: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, NameList, Site, State
-from blocks.core.named_inputs import beside, names_in, read_beside
+from blocks.core.named_inputs import as_tuple, read_named, resolve_streams
 
 
 class Concat(Block):
@@ -21,9 +21,9 @@ class Concat(Block):
 
     def __init__(self, site: Site, *, of: NameList) -> None:
         super().__init__()
-        self.names = names_in(of)
-        streams = read_beside(site, self.names)
+        self.names = as_tuple(of)
+        streams = resolve_streams(site, self.names)
         self.out = site.stream._replace(width=site.stream.width + sum(stream.width for stream in streams))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return torch.cat((x, *beside(x, self.names, context)), -1), state
+        return torch.cat((x, *read_named(x, self.names, context)), -1), state

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.activations import Activation, activate, gate_factor
 from blocks.core.contract import Block, BlockError, Context, Count, Site, State
-from blocks.core.tail import tail
-from blocks.core.weight_norm import gain_of, weight_of
+from blocks.core.functional import Activation, activate, gate_factor, last_positions, weight_norm_gain, weight_normed
 
 
 class Conv(Block):
@@ -51,7 +49,9 @@ class Conv(Block):
         super().__init__()
         stream = site.sequence("conv")
         if stride > 1:
-            site.look_ahead("stride", "a strided convolution", "remove `stride`, or move this block to the encoder")
+            site.require_full_context(
+                "stride", "a strided convolution", "remove `stride`, or move this block to the encoder"
+            )
         arriving, read = stream.width, 1 if depthwise else stream.width
         width = _width(site, width, depthwise)
         inner = width * gate_factor(activation)
@@ -59,10 +59,10 @@ class Conv(Block):
         self.stride, self.dilation, self.reach = stride, dilation, (kernel - 1) * dilation
         self.weight = nn.Parameter(torch.empty(inner, read, kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
-        self.out = stream._replace(width=width, pace=stream.pace / stride)
+        self.out = stream._replace(width=width, length_ratio=stream.length_ratio / stride)
         gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
         nn.init.normal_(self.weight, std=(gain / (kernel * read)) ** 0.5)
-        self.gain = gain_of(self.weight) if weight_norm else None
+        self.gain = weight_norm_gain(self.weight) if weight_norm else None
 
     def start(self, x: Tensor, context: Context) -> State:
         return x.new_zeros(x.shape[0], self.reach, self.arriving) if self.causal else ()
@@ -70,14 +70,14 @@ class Conv(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if self.causal and self.reach:
             x = torch.cat((state, x), 1)  # (B, reach + T, D)
-            state = tail(x, context.mask.sum(1), self.reach)
+            state = last_positions(x, context.mask.sum(1), self.reach)
         elif self.reach:
             left = self.reach // 2
             x = F.pad(x.masked_fill(~context.mask[..., None], 0.0), (0, 0, left, self.reach - left))
         return activate(self.activation, self._convolve(x)), state
 
     def _convolve(self, x: Tensor) -> Tensor:
-        weight, x = weight_of(self.weight, self.gain), x.transpose(1, 2)  # (B, D, reach + T)
+        weight, x = weight_normed(self.weight, self.gain), x.transpose(1, 2)  # (B, D, reach + T)
         groups = weight.shape[0] if self.depthwise else 1
         if self.depthwise:
             x = x.repeat(1, groups // self.arriving, 1)  # both halves of a gate read all features

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.activations import Activation, activate, gate_factor
 from blocks.core.contract import Block, Context, Count, Site, State
-from blocks.core.grids import masked, same_padding
+from blocks.core.functional import Activation, activate, gate_factor, mask_cells, pad_same
 
 
 class Conv2d(Block):
@@ -36,7 +35,7 @@ class Conv2d(Block):
     ) -> None:
         super().__init__()
         stream = site.grid("conv2d")
-        site.look_ahead("", "a convolution over the whole grid", fix="move it to the encoder")
+        site.require_full_context("", "a convolution over the whole grid", fix="move it to the encoder")
         width = site.width if width is None else width
         self.activation, self.kernel = activation, tuple(kernel)
         inner = width * gate_factor(activation)
@@ -47,7 +46,7 @@ class Conv2d(Block):
         self.out = stream._replace(width=width)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        s, padding = same_padding(masked(x, context.mask).movedim(-1, 1), self.kernel)  # (B, D, T, W)
+        s, padding = pad_same(mask_cells(x, context.mask).movedim(-1, 1), self.kernel)  # (B, D, T, W)
         z = F.conv2d(s, self.weight, self.bias, padding=padding).movedim(1, -1)  # (B, T, W, .)
         y = activate(self.activation, z)
         context.record("image", y)

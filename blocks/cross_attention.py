@@ -7,12 +7,17 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from blocks.core.attention import attend, heads_divide, join_heads, split_heads, spread
-from blocks.core.attention_scores import maps, score_fits, score_of
-from blocks.core.attention_sources import linear, read, sources_of
+from blocks.core.attention import attention, check_heads, join_heads, masked_softmax, split_heads
+from blocks.core.attention_scores import (
+    LocalMask,
+    build_score,
+    build_window,
+    check_score,
+    check_window,
+    projection_widths,
+)
 from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, Rate, Site, State
-from blocks.core.local_attention import Sight, local_fits, local_of
-from blocks.core.named_inputs import beside, read_beside
+from blocks.core.named_inputs import optional_linear, project_memories, read_named, resolve_sources, resolve_streams
 
 
 class CrossAttention(Block):
@@ -69,29 +74,31 @@ class CrossAttention(Block):
     ) -> None:
         super().__init__()
         stream = site.sequence("cross_attention")
-        asked = stream if query is None else read_beside(site, [query], "query")[0]
-        sources, width = sources_of(site, from_, keys, values), site.width
+        asked = stream if query is None else resolve_streams(site, [query], "query")[0]
+        sources, width = resolve_sources(site, from_, keys, values), site.width
         several, projects = sum(each.values for each in sources) > 1, score == "scaled_dot"
-        score_fits(score, heads, max_length, asked.width, sources)
-        local_fits(local, window, asked, 2 if several else 1)
+        check_score(score, heads, max_length, asked.width, sources)
+        check_window(local, window, asked, 2 if several else 1)
         features = width if projects or several else sources[-1].width
-        _heads_fit(heads, score, merge, local, asked.width, width, features)
-        made = maps(score, asked.width, width, heads, max_length, features if projects or several else 0)
+        _check_heads(heads, score, merge, local, asked.width, width, features)
+        made = projection_widths(score, asked.width, width, heads, max_length, features if projects or several else 0)
         self.named, self.sources, self.made = query, sources, made
-        self.query = linear(asked.width, made.query, bias=score != "location")
+        self.query = optional_linear(asked.width, made.query, bias=score != "location")
         # A bias of keys alone would add the same to every score.
-        self.project, *more = (linear(each.width, each.wide(made), bias=projects and each.values) for each in sources)
+        self.project, *more = (
+            optional_linear(each.width, each.wide(made), bias=projects and each.values) for each in sources
+        )
         self.more = nn.ModuleList(more)
-        self.merge = linear(features, features if projects else 0, bias=True)
-        self.score = score_of(score, heads, width, features, max_length)
-        self.local = local_of(local, window or 10, asked.width, width, heads)
+        self.merge = optional_linear(features, features if projects else 0, bias=True)
+        self.score = build_score(score, heads, width, features, max_length)
+        self.local = build_window(local, window or 10, asked.width, width, heads)
         self.slices = features if score == "fine_grained" else 1 if merge == "average" else heads
         self.fused = self.score.product and self.slices == heads and local != "predicted"
         self.sqrt_length, self.dropout = sqrt_length, dropout
         self.out = stream._replace(width=features)
 
     def start(self, x: Tensor, context: Context) -> State:
-        keys, values, mask = read(self.sources, (self.project, *self.more), self.made, context)
+        keys, values, mask = project_memories(self.sources, (self.project, *self.more), self.made, context)
         # Where nothing is real the softmax is spread over padding; zero values make what it reads zero.
         values = split_heads(values * mask[..., None], self.slices)  # (B, H, S, D/H)
         seen = self.score.seen(mask)[:, None, None]  # (B, 1, 1, S)
@@ -99,19 +106,19 @@ class CrossAttention(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         keys, values, mask, place = state
-        query = x if self.named is None else beside(x, [self.named], context)[0]
+        query = x if self.named is None else read_named(x, [self.named], context)[0]
         sight = self.local(query, mask, context.mask, place)
         y = self._read(self.score.queries(self.query(query)), keys, values, sight, context)  # (B, T, D)
         if self.sqrt_length:
             y = y * mask.sum(-1).sqrt().to(y.dtype)
         return self.merge(y), (keys, values, mask, sight.state)
 
-    def _read(self, query: Tensor, keys: State, values: Tensor, sight: Sight, context: Context) -> Tensor:
+    def _read(self, query: Tensor, keys: State, values: Tensor, sight: LocalMask, context: Context) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if self.fused:
             scale = self.score.scale
-            return join_heads(attend(query, keys, values, sight.mask, context, dropout=dropout, scale=scale))
-        weights = spread(self.score(query, keys, values.shape[2]), sight.mask)  # (B, H, T, S)
+            return join_heads(attention(query, keys, values, sight.mask, context, dropout=dropout, scale=scale))
+        weights = masked_softmax(self.score(query, keys, values.shape[2]), sight.mask)  # (B, H, T, S)
         if sight.fade is not None:
             weights = weights * sight.fade.to(weights.dtype)
         if self.slices == 1:
@@ -125,8 +132,8 @@ class CrossAttention(Block):
         context.record("weights", one.transpose(1, 2))  # (B, T, H, S)
 
 
-def _heads_fit(heads: int, score: str, merge: str, local: str, asked: int, width: int, features: int) -> None:
+def _check_heads(heads: int, score: str, merge: str, local: str, asked: int, width: int, features: int) -> None:
     """Raises BlockError where heads cannot have equal shares of what they compare, predict from, or read."""
     compared = {"scaled_dot": width, "additive": width, "dot": asked}.get(score, heads)
     for shared in (compared, width if local == "predicted" else heads, features if merge == "concat" else heads):
-        heads_divide(heads, shared)
+        check_heads(heads, shared)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from blocks.core.contract import Count, InitialState, Site
 from blocks.core.neural_stack import (
-    Cells,
     Ends,
+    NeuralStack,
     pop_bottom,
     pop_top,
     push_bottom,
@@ -17,7 +17,7 @@ from blocks.core.neural_stack import (
 DEQUE = Ends((pop_top, pop_bottom), (push_top, push_bottom), (read_top, read_bottom))
 
 
-class DequeMemory(Cells):
+class DequeMemory(NeuralStack):
     """A continuous double-ended queue (Grefenstette et al. 2015, section 3.3, equations 6 to 11).
 
     v = tanh(W x + b), d and u = sigmoid(W x + b), of the top and of the bottom: values, and how much of each is pushed

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State
-from blocks.core.neural_stack import continued
+from blocks.core.neural_stack import resolve_continuation
 
-EMPTY = -1.0
+EMPTY_CELL = -1.0
 """What stands in a cell below a stack's bottom; what is pushed lies between 0 and 1."""
-SHOWN = 16
+RECORDED_CELLS = 16
 """Cells of each stack in a picture."""
 
 
@@ -60,7 +60,7 @@ class DiscreteStacks(Block):
         self.depth, self.sizes, self.actions, self.rounding = depth, (stacks, cells), 2 + no_op, rounding
         self.out = stream._replace(width=stacks * depth)
         self.state_kind = ("discrete_stacks", ("stacks", stacks), ("cells", cells))
-        self.copied = continued(site, initial_state, self.state_kind)
+        self.copied = resolve_continuation(site, initial_state, self.state_kind)
         self.map = nn.Linear(stream.width, stacks * (self.actions + 1))
         nn.init.xavier_uniform_(self.map.weight)
         nn.init.zeros_(self.map.bias)
@@ -70,19 +70,19 @@ class DiscreteStacks(Block):
         if self.copied:
             last: Tensor = context.memories[self.copied].last
             return last.to(exact)
-        return x.new_full((x.shape[0], *self.sizes), EMPTY, dtype=exact)
+        return x.new_full((x.shape[0], *self.sizes), EMPTY_CELL, dtype=exact)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         actions, pushed = self._chosen(x, context.mask)
         shown: list[Tensor] = []
         for action, value in zip(actions.unbind(1), pushed.unbind(1), strict=True):
-            state = moved(state, action, value)
-            shown.append(state[..., : max(self.depth, SHOWN)])
+            state = apply_actions(state, action, value)
+            shown.append(state[..., : max(self.depth, RECORDED_CELLS)])
         tops = torch.stack(shown, 1)  # (B, T, stacks, cells shown)
-        context.record("stacks", tops[..., :SHOWN])
+        context.record("stacks", tops[..., :RECORDED_CELLS])
         return self._read(tops, x), state
 
-    def before(self, x: Tensor, state: State) -> Tensor:
+    def initial_output(self, x: Tensor, state: State) -> Tensor:
         return self._read(state[:, None], x)
 
     def _chosen(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,8 +101,8 @@ class DiscreteStacks(Block):
         return stacks[..., : self.depth].flatten(2).to(like.dtype)
 
 
-def moved(stacks: Tensor, action: Tensor, value: Tensor) -> Tensor:
+def apply_actions(stacks: Tensor, action: Tensor, value: Tensor) -> Tensor:
     """One position. stacks: (B, S, N), action: (B, S, 3) of push, pop and no-op, value: (B, S) -> (B, S, N)"""
-    around = F.pad(torch.cat((value[..., None], stacks), -1), (0, 1), value=EMPTY)  # (B, S, N + 2)
+    around = F.pad(torch.cat((value[..., None], stacks), -1), (0, 1), value=EMPTY_CELL)  # (B, S, N + 2)
     push, pop, stay = action.unsqueeze(-2).unbind(-1)  # (B, S, 1) each
     return push * around[..., :-2] + pop * around[..., 2:] + stay * stacks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from blocks.core.activations import Activation, activate, gate_factor
 from blocks.core.contract import Block, Context, Count, Rate, Site, State
+from blocks.core.functional import Activation, activate, gate_factor
 
 
 class FeedForward(Block):

@@ -26,16 +26,18 @@ class Flatten(Block):
                 "",
                 f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it",
                 code="pace",
-                fix="write `- sum` or `- column: 0`",
+                fix="write `- sum_columns` or `- select_column: 0`",
             )
-        if stream.pace.denominator > 1:  # rounded up, W times fewer positions are not as many as `pace` says
+        if (
+            stream.length_ratio.denominator > 1
+        ):  # rounded up, W times fewer positions are not as many as `length_ratio` says
             raise BlockError(
                 "",
-                f"a stream of {stream.pace} positions per token cannot be flattened",
+                f"a stream of {stream.length_ratio} positions per token cannot be flattened",
                 code="pace",
-                fix="write `- sum` or `- column: 0`, or shorten the stream after it",
+                fix="write `- sum_columns` or `- select_column: 0`, or shorten the stream after it",
             )
-        self.out = stream._replace(grid=False, columns=0, pace=stream.pace * stream.columns)
+        self.out = stream._replace(grid=False, columns=0, length_ratio=stream.length_ratio * stream.columns)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         cells, there = x.flatten(1, 2), context.mask.flatten(1)  # (B, T W, D), (B, T W)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Blocks, Context, Site, State
-from blocks.core.stack import keeps_stream
+from blocks.core.stack import check_same_stream
 
 
 class Highway(Block):
@@ -24,7 +24,7 @@ class Highway(Block):
     def __init__(self, site: Site, *, stack: Blocks) -> None:
         super().__init__()
         self.stack = site.stack(("stack",), stack)
-        keeps_stream(site, self.stack, "a highway passes on what entered")
+        check_same_stream(site, self.stack, "a highway passes on what entered")
         self.gate = nn.Linear(site.stream.width, site.stream.width)
         self.out = site.stream
         nn.init.xavier_uniform_(self.gate.weight)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.activations import Activation, activate, gate_factor
 from blocks.core.contract import Block, Context, Count, Site, State
-from blocks.core.weight_norm import gain_of, weight_of
+from blocks.core.functional import Activation, activate, gate_factor, weight_norm_gain, weight_normed
 
 
 class Linear(Block):
@@ -39,8 +38,8 @@ class Linear(Block):
         nn.init.xavier_uniform_(self.map.weight)
         if bias:
             nn.init.zeros_(self.map.bias)
-        self.gain = gain_of(self.map.weight) if weight_norm else None
+        self.gain = weight_norm_gain(self.map.weight) if weight_norm else None
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        y = F.linear(x, weight_of(self.map.weight, self.gain), self.map.bias)
+        y = F.linear(x, weight_normed(self.map.weight, self.gain), self.map.bias)
         return activate(self.activation, y), state

@@ -12,14 +12,14 @@ from torch.nn import functional as F
 from blocks.core.contract import Block, Bounds, Context, Count, Memory, Rate, Site, State
 from blocks.core.sentence_encoding import (
     Encoding,
-    Size,
-    aged_at_random,
-    ages,
+    NonNegative,
     as_sentence,
     as_story,
-    embedded,
-    matrix,
-    question_of,
+    embed_sentences,
+    normal_matrix,
+    question_stream,
+    randomly_aged,
+    sentence_ages,
 )
 
 Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
@@ -71,52 +71,54 @@ class MemoryNetwork(Block):
         width: Count | None = None,
         tying: Literal["adjacent", "layer_wise"] = "adjacent",
         encoding: Encoding = "position",
-        time: Size = 50,
+        time: NonNegative = 50,
         noise: Rate = 0.1,
         linear_start: Share = 0.0,
-        slots: Size = 0,
+        slots: NonNegative = 0,
         answer: Literal["state", "words"] = "state",
     ) -> None:
         super().__init__()
         stream = site.sequence("memory_network")
         self.memory, self.question = site.memory(from_), query
-        asking = stream.width if query is None else question_of(site, query).width
+        asking = stream.width if query is None else question_stream(site, query).width
         words, self.width = site.memories[self.memory].stream.width, width or site.width
         self.hops, self.encoding, self.noise = hops, encoding, noise
         self.linear_start, self.slots, self.answer = linear_start, slots, answer
         self.reads_stream = query is None
         adjacent = tying == "adjacent"
         self.count = hops + 1 if adjacent else 2
-        self.maps = matrix(self.count * self.width, words)
-        self.asked = None if query and adjacent and asking == words else matrix(self.width, asking)
-        self.between = None if adjacent else matrix(self.width, self.width)
-        self.times = matrix(time, self.count * self.width) if time else None
+        self.maps = normal_matrix(self.count * self.width, words)
+        self.asked = None if query and adjacent and asking == words else normal_matrix(self.width, asking)
+        self.between = None if adjacent else normal_matrix(self.width, self.width)
+        self.times = normal_matrix(time, self.count * self.width) if time else None
         if linear_start:
             self.register_buffer("linear", torch.ones((), dtype=torch.bool))
         self.out = stream._replace(width=words if answer == "words" else self.width)
 
-    def advance(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         if self.linear_start:
             self.linear.fill_(progress < self.linear_start)
 
     def start(self, x: Tensor, context: Context) -> State:
         story = as_story(context.memories[self.memory])
         real = story.mask.any(-1)  # (B, N)
-        made = embedded(story, self.maps, self.encoding, self.width)  # (B, N, maps, d)
+        made = embed_sentences(story, self.maps, self.encoding, self.width)  # (B, N, maps, d)
         if self.times is not None:
             made = made + self._times(self.times, real).unflatten(-1, (-1, self.width))
         made = made * real[..., None, None].to(made.dtype)
         if self.question is None:
             return made, real
         maps = self.maps[: self.width] if self.asked is None else self.asked
-        asked = embedded(as_sentence(context.memories[self.question]), maps, self.encoding, self.width)  # (B, 1, 1, d)
+        asked = embed_sentences(
+            as_sentence(context.memories[self.question]), maps, self.encoding, self.width
+        )  # (B, 1, 1, d)
         return made, real, asked[:, 0]
 
     def _times(self, times: Tensor, real: Tensor) -> Tensor:
         """The row of T for each sentence: (B, N, maps d)"""
-        age = ages(real)
+        age = sentence_ages(real)
         if self.training and self.noise:
-            age = aged_at_random(age, real, self.noise)
+            age = randomly_aged(age, real, self.noise)
         return F.embedding(age.clamp(max=times.shape[0] - 1), times)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, NameList, Site, State
-from blocks.core.named_inputs import beside, names_in, read_beside, same_width
+from blocks.core.named_inputs import as_tuple, check_same_width, read_named, resolve_streams
 
 
 class Multiply(Block):
@@ -20,11 +20,11 @@ class Multiply(Block):
 
     def __init__(self, site: Site, *, of: NameList) -> None:
         super().__init__()
-        self.names = names_in(of)
-        same_width(site, self.names, read_beside(site, self.names))
+        self.names = as_tuple(of)
+        check_same_width(site, self.names, resolve_streams(site, self.names))
         self.out = site.stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        for named in beside(x, self.names, context):
+        for named in read_named(x, self.names, context):
             x = x * named
         return x, state

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Site, State
-from blocks.core.register_machine import LEAST, Choices, cells_of, chosen, cleared, entropy_of, sizes, started, stepped
+from blocks.core.register_machine import (
+    LOG_EPSILON,
+    Choices,
+    choice_entropy,
+    choice_sizes,
+    initial_machine,
+    read_choices,
+    run_step,
+    tape_from_stream,
+    zero_registers,
+)
 
 Steps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 """Two or more: what the last step writes into registers is read by nobody."""
@@ -56,7 +66,7 @@ class Nram(Block):
     ) -> None:
         super().__init__()
         self.out = site.sequence("nram")
-        site.look_ahead("", "`nram`", "move it to the encoder, and read what it made with `- aligned`")
+        site.require_full_context("", "`nram`", "move it to the encoder, and read what it made with `- source_state`")
         if self.out.width < 3:
             raise BlockError(
                 "",
@@ -67,20 +77,20 @@ class Nram(Block):
         self.steps, self.registers, self.entropy = steps, registers, entropy
         widths = [registers, *[hidden] * layers]
         inner = [each for pair in pairwise(widths) for each in (nn.Linear(*pair), nn.Tanh())]
-        self.controller = nn.Sequential(*inner, nn.Linear(hidden, sum(sizes(registers)) + 1))
+        self.controller = nn.Sequential(*inner, nn.Linear(hidden, sum(choice_sizes(registers)) + 1))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        machine = started(cells_of(x, context.mask))
-        registers = cleared(machine.tape, self.registers)  # (B, R, M)
+        machine = initial_machine(tape_from_stream(x, context.mask))
+        registers = zero_registers(machine.tape, self.registers)  # (B, R, M)
         going = x.new_ones(x.shape[0])  # (B,)
         made, seen, halts = torch.zeros_like(machine.tape), [], []
         for step in range(self.steps):
             said = self.controller(registers[..., 0])  # (B, numbers)
-            choices = chosen(said[:, 1:], self.registers)
-            machine, registers = stepped(machine, registers, choices)
+            choices = read_choices(said[:, 1:], self.registers)
+            machine, registers = run_step(machine, registers, choices)
             halt = going if step == self.steps - 1 else going * torch.sigmoid(said[:, 0])  # (B,)
             going = going - halt
-            made = made + halt[:, None, None] * (machine.tape + LEAST).log()  # (B, M, M)
+            made = made + halt[:, None, None] * (machine.tape + LOG_EPSILON).log()  # (B, M, M)
             self._reward(choices, context)
             seen.append(registers)
             halts.append(halt)
@@ -93,5 +103,5 @@ class Nram(Block):
             return
         left = 1.0 if context.progress is None else 1.0 - context.progress
         real = context.mask.any(1).to(choices.registers.dtype)  # (B,)
-        mean = (entropy_of(choices) * real).sum() / real.sum().clamp(min=1.0)
+        mean = (choice_entropy(choices) * real).sum() / real.sum().clamp(min=1.0)
         context.penalty("entropy", -self.entropy * left * mean)

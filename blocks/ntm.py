@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from blocks.core import addressing
-from blocks.core.addressing import Way, Where
+from blocks.core.addressing import AddressParams, AddressTape
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, InitialState, Site, State
-from blocks.core.slot_memory import Filling, Tape
+from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many slots a head may move in one step."""
 Tensors = tuple[Tensor, ...]
-WAY = len(Way._fields)
+TAPE_FIELDS = len(AddressTape._fields)
 
 
 class Ntm(Block):
@@ -59,11 +59,11 @@ class Ntm(Block):
         read_heads: Count = 1,
         write_heads: Count = 1,
         shift: Shift = 1,
-        memory: Filling = "constant",
+        memory: MemoryInit = "constant",
         initial_state: InitialState = "zeros",
     ) -> None:
         super().__init__()
-        _refuse(slots, shift, memory, initial_state)
+        _check_settings(slots, shift, memory, initial_state)
         stream = site.sequence("ntm")
         self.slots, self.slot_width, self.shift = slots, slot_width, shift
         self.reading, self.writing = read_heads, write_heads
@@ -75,13 +75,13 @@ class Ntm(Block):
             ("read_heads", read_heads),
             ("write_heads", write_heads),
         )
-        self.asks = nn.Linear(stream.width, (read_heads + write_heads) * sum(addressing.sizes(slot_width, shift)))
+        self.asks = nn.Linear(stream.width, (read_heads + write_heads) * sum(addressing.param_sizes(slot_width, shift)))
         self.writes = nn.Linear(stream.width, 2 * write_heads * slot_width)
         for layer in (self.asks, self.writes):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
         heads = read_heads, write_heads
-        self.initial = Tape(site, initial_state, memory, (slots, slot_width), heads, self.state_kind)
+        self.initial = SlotMemoryInitializer(site, initial_state, memory, (slots, slot_width), heads, self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
         state: State = self.initial(x.to(self.asks.weight.dtype), context)
@@ -90,15 +90,15 @@ class Ntm(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         memory, places, read = state
         told = self._told(x, memory.dtype)
-        with exactly(memory):
-            memory, passed, reads = Steps.apply(
+        with no_autocast(memory):
+            memory, passed, reads = NTMLoop.apply(
                 memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask, *told
             )
         self._shown(passed, context)
         reads = reads.flatten(2)  # (B, T, R M)
         return reads.to(x.dtype), (memory.mT, passed[:, -1], reads[:, -1])
 
-    def before(self, x: Tensor, state: State) -> Tensor:
+    def initial_output(self, x: Tensor, state: State) -> Tensor:
         read: Tensor = state[2]
         return read[:, None]
 
@@ -107,14 +107,14 @@ class Ntm(Block):
         x = x.to(self.asks.weight.dtype)
         asked = self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))  # (B, T, H, .)
         erase, add = self.writes(x).to(dtype).unflatten(-1, (2, self.writing, -1)).unbind(2)  # (B, T, W, M)
-        return (*addressing.where(asked, self.slot_width, self.shift), torch.sigmoid(erase), torch.tanh(add))
+        return (*addressing.split_params(asked, self.slot_width, self.shift), torch.sigmoid(erase), torch.tanh(add))
 
     def _shown(self, passed: Tensor, context: Context) -> None:
         context.record("read_weights", passed[:, :, : self.reading])  # (B, T, R, N)
         context.record("write_weights", passed[:, :, self.reading :])  # (B, T, W, N)
 
 
-class Steps(torch.autograd.Function):
+class NTMLoop(torch.autograd.Function):
     """Position after position, what the heads are told of all of them given, (B, T, ., .) each.
 
     Its own gradient, which keeps one memory of a step, and adds all that is a memory's gradient up in one place.
@@ -127,9 +127,9 @@ class Steps(torch.autograd.Function):
         kept: list[Tensor] = []
         parts = (real, real.to(memory.dtype), *told)
         for now, share, *one in zip(*(each.unbind(1) for each in parts), strict=True):
-            way = addressing.address(memory, places, Where(*one[:4]))
+            way = addressing.address(memory, places, AddressParams(*one[:4]))
             places = torch.where(now, way.places, places)  # (B, H, N)
-            memory = written(memory, places[:, reading:] * share, one[4], one[5])  # (B, M, N)
+            memory = write(memory, places[:, reading:] * share, one[4], one[5])  # (B, M, N)
             read = torch.where(now, torch.bmm(places[:, :reading], memory.mT), read)  # (B, R, M)
             reads.append(read)
             passed.append(places)
@@ -141,21 +141,24 @@ class Steps(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, total: Tensor, passed: Tensor, reads: Tensor) -> tuple[Tensor | None, ...]:
         told, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
-        ways = [Way(*each) for each in zip(*(kept[first:-2:WAY] for first in range(WAY)), strict=True)]
+        ways = [
+            AddressTape(*each)
+            for each in zip(*(kept[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True)
+        ]
         total = total.clone(memory_format=torch.contiguous_format)  # (B, M, N), of one step after the other
         places, read, after = torch.zeros_like(passed[:, 0]), torch.zeros_like(reads[:, 0]), kept[-2:]
         parts = [each.unbind(1) for each in (passed, reads, *told)]
         grads = []
-        with exactly(total):
+        with no_autocast(total):
             for way, place, seen, *one in reversed([*zip(ways, *parts, strict=True)]):
-                (places, read), data = back(total, places + place, read + seen, way, after, one)
+                (places, read), data = step_backward(total, places + place, read + seen, way, after, one)
                 grads.append(data)
                 after = way.memory, way.before
         return total, places, read, None, *(torch.stack(each[::-1], 1) for each in zip(*grads, strict=True))
 
 
-def back(
-    total: Tensor, places: Tensor, read: Tensor, way: Way, after: Tensors, told: Sequence[Tensor]
+def step_backward(
+    total: Tensor, places: Tensor, read: Tensor, way: AddressTape, after: Tensors, told: Sequence[Tensor]
 ) -> tuple[Tensors, Tensors]:
     """Of a step's gradients of the places and of what is read: those of what was before, and was told.
 
@@ -165,25 +168,25 @@ def back(
     reader, writer = after[1][:, :reading], after[1][:, reading:] * share
     seen = read * share  # (B, R, M)
     total.baddbmm_(seen.mT, reader)
-    wrote, *data = written_back(total, way.memory, writer, erase, add)
+    wrote, *data = write_backward(total, way.memory, writer, erase, add)
     places = places + torch.cat((torch.bmm(seen, after[0]), wrote.mul_(share)), 1)  # (B, H, N)
     found = places * share
-    before, where = addressing.address_back(total, found, Where(*asked), way)
+    before, where = addressing.address_backward(total, found, AddressParams(*asked), way)
     return (before.add_(places.sub_(found)), read - seen), (*where, *data)
 
 
-def exactly(x: Tensor) -> AbstractContextManager[object]:
+def no_autocast(x: Tensor) -> AbstractContextManager[object]:
     """Where autocast must not round: what a state of many steps is made of. There is no autocast on meta."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
-def written(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+def write(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:
     """A memory (B, M, N) after heads at `places` (B, W, N) have all erased, then all added (B, W, M) each."""
-    *_, last = erased(memory, places.split(1, 1), erase.split(1, 1))
+    *_, last = erase_sequence(memory, places.split(1, 1), erase.split(1, 1))
     return last.baddbmm_(add.mT, places)  # new, since at least one head has erased
 
 
-def erased(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
+def erase_sequence(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
     """The memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M) each"""
     left = [memory]
     for place, each in zip(places, erase, strict=True):
@@ -191,11 +194,11 @@ def erased(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
     return left
 
 
-def written_back(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensors:
+def write_backward(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensors:
     """Of the gradient `total` of what is written, in its place that of the memory; and those of the other three."""
     wrote, added = torch.bmm(add, total), torch.bmm(places, total.mT)  # (B, W, N), (B, W, M)
     heads, rates, rated = places.split(1, 1), erase.split(1, 1), []
-    lefts = erased(memory, heads[:-1], rates[:-1])
+    lefts = erase_sequence(memory, heads[:-1], rates[:-1])
     for left, place, each, share in reversed([*zip(lefts, heads, rates, wrote.split(1, 1), strict=True)]):
         product = total * left  # (B, M, N)
         share.baddbmm_(each, product, alpha=-1.0)
@@ -204,7 +207,7 @@ def written_back(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, a
     return wrote, torch.cat(rated[::-1], 1), added
 
 
-def _refuse(slots: int, shift: int, memory: str, initial_state: str | dict[str, str]) -> None:
+def _check_settings(slots: int, shift: int, memory: str, initial_state: str | dict[str, str]) -> None:
     """Raises BlockError where settings do not go together."""
     needed = 2 * shift + 1
     if needed > slots:

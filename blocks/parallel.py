@@ -42,22 +42,22 @@ class Parallel(Block):
         super().__init__()
         written: list[tuple[str | int, Any]]
         written = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
-        forks = [site.names.fork() for _ in written]
+        forks = [site.names.branch() for _ in written]
         stacks = [
             site.stack(("branches", key), stack, names=fork) for (key, stack), fork in zip(written, forks, strict=True)
         ]
         self.labels = [key if isinstance(key, str) else None for key, _ in written]
         streams = [stack.out for stack in stacks]
-        _agree([key for key, _ in written], streams, merge)
-        site.names.join(forks)
+        _check_branches([key for key, _ in written], streams, merge)
+        site.names.merge(forks)
         for label, stream in zip(self.labels, streams, strict=True):
-            _give(site, label, stream)
+            _name_branch(site, label, stream)
         total, self.merge = sum(stream.width for stream in streams), merge
         self.branches = nn.ModuleList(stacks)
         self.gate: nn.Module = nn.Linear(total, total) if merge == "gate" else nn.Identity()
         if merge == "attention":
-            _asked_at_each_position(site, streams[0])
-            self.gate = Chooser(site.stream.width, streams[0].width, len(streams))
+            _check_positions(site, streams[0])
+            self.gate = BranchAttention(site.stream.width, streams[0].width, len(streams))
         self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -65,7 +65,7 @@ class Parallel(Block):
         for branch, label in zip(self._stacks(), self.labels, strict=True):
             states.append(branch.start(x, context))
             if label is not None:
-                context.board[label] = Output(branch.before(x, states[-1]), context.mask)
+                context.named_outputs[label] = Output(branch.initial_output(x, states[-1]), context.mask)
         return tuple(states)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -73,7 +73,7 @@ class Parallel(Block):
         for branch, label, before in zip(self._stacks(), self.labels, state, strict=True):
             y, last = branch(x, before, context)
             if label is not None:
-                context.board[label] = Output(y, branch.mask(context.mask), last)
+                context.named_outputs[label] = Output(y, branch.mask(context.mask), last)
             outputs.append(y)
             after.append(last)
         merged = self._merged(x, outputs, context)
@@ -84,7 +84,7 @@ class Parallel(Block):
     def _merged(self, x: Tensor, outputs: Sequence[Tensor], context: Context) -> Tensor:
         match self.merge:
             case "attention":
-                return cast("Chooser", self.gate)(x, outputs, context)
+                return cast("BranchAttention", self.gate)(x, outputs, context)
             case "concat":
                 return torch.cat(tuple(outputs), -1)
             case "max":
@@ -108,7 +108,7 @@ class Parallel(Block):
         return cast("list[Stack]", list(self.branches))
 
 
-class Chooser(nn.Module):
+class BranchAttention(nn.Module):
     """Attention over branches: how much each is read at each position, and the weighted sum of linear maps of them."""
 
     def __init__(self, query: int, width: int, branches: int) -> None:
@@ -129,7 +129,7 @@ class Chooser(nn.Module):
         return (weights * values).sum(-2)
 
 
-def _asked_at_each_position(site: Site, stream: Stream) -> None:
+def _check_positions(site: Site, stream: Stream) -> None:
     """Raises BlockError where the branches end with other positions than the stream that asks which to read."""
     if stream._replace(width=0) != site.stream._replace(width=0):
         raise BlockError(
@@ -140,7 +140,7 @@ def _asked_at_each_position(site: Site, stream: Stream) -> None:
         )
 
 
-def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
+def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
     """Raises BlockError where the branches' outputs cannot be merged."""
     if not streams:
         raise BlockError("branches", "there is no branch", fix="write at least one stack")
@@ -153,7 +153,7 @@ def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> 
                 code="kind",
                 fix="end all alike: with a sequence, or with a grid of as many columns",
             )
-        if stream.pace != first.pace:
+        if stream.length_ratio != first.length_ratio:
             raise BlockError(
                 "branches",
                 f"the branches {said[0]} and {other} end with different positions",
@@ -170,11 +170,11 @@ def _agree(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> 
             )
 
 
-def _give(site: Site, label: str | None, stream: Stream) -> None:
+def _name_branch(site: Site, label: str | None, stream: Stream) -> None:
     """Lets later blocks read a named branch."""
     if label is None:
         return
     try:
-        site.names.give(label, Named(stream))
+        site.names.define(label, Named(stream))
     except BlockError as error:
         raise BlockError("branches", error.message, fix=error.fix, code=error.code) from error

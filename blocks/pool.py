@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Site, State
-from blocks.core.recurrence import at_end
+from blocks.core.recurrence import last_real
 
 
 class Pool(Block):
@@ -28,10 +28,10 @@ class Pool(Block):
     def __init__(self, site: Site, *, how: Literal["last", "mean", "max", "attention"] = "last") -> None:
         super().__init__()
         stream = site.sequence("pool")
-        site.look_ahead("", "`pool`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`pool`", "remove it, or move it to the encoder")
         self.how = how
         self.score = nn.Linear(stream.width, 1, bias=False) if how == "attention" else None
-        self.out = stream._replace(pace=Fraction(0))
+        self.out = stream._replace(length_ratio=Fraction(0))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return self._pooled(x, context)[:, None], state
@@ -40,7 +40,7 @@ class Pool(Block):
         """(B, T, D) -> (B, D)"""
         mask = context.mask[..., None]  # (B, T, 1)
         if self.how == "last":
-            return at_end(x, context.mask, x.new_zeros(x.shape[0], x.shape[2]))
+            return last_real(x, context.mask, x.new_zeros(x.shape[0], x.shape[2]))
         if self.how == "max":
             return x.masked_fill(~mask, -math.inf).amax(1).masked_fill(~mask.any(1), 0.0)
         if self.score is None:

@@ -39,7 +39,7 @@ class Positions(Block):
         super().__init__()
         stream = site.sequence("positions")
         if per_iteration:
-            _repeated(site)
+            _check_inside_repeat(site)
         if kind == "sinusoidal" and max_length is not None:
             raise BlockError(
                 "max_length",
@@ -58,16 +58,16 @@ class Positions(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         where = state[:, None] + torch.arange(x.shape[1], device=x.device)  # (B, T)
         if self.table is None:
-            added = sinusoids(where, self.width).to(x.dtype)  # (B, T, D)
+            added = sinusoidal(where, self.width).to(x.dtype)  # (B, T, D)
         else:
             added = self.table(where.clamp(max=self.table.num_embeddings - 1))  # (B, T, D)
         if self.per_iteration:
             iteration = context.iterations[-1] if context.iterations else 0
-            added = added + sinusoids(where.new_full((1, 1), iteration), self.width).to(x.dtype)
+            added = added + sinusoidal(where.new_full((1, 1), iteration), self.width).to(x.dtype)
         return x + added, state + context.mask.sum(1)
 
 
-def _repeated(site: Site) -> None:
+def _check_inside_repeat(site: Site) -> None:
     """Raises BlockError where no repeat stands around the site. Of a named stack that is not known: its uses may."""
     if site.path[:1] == ("model",) and "repeat" not in site.path and site.path[1] != "stacks":
         raise BlockError(
@@ -77,7 +77,7 @@ def _repeated(site: Site) -> None:
         )
 
 
-def sinusoids(where: Tensor, width: int) -> Tensor:
+def sinusoidal(where: Tensor, width: int) -> Tensor:
     """The sinusoidal embedding of positions: (B, T) -> (B, T, width), float32."""
     half = (width + 1) // 2
     rates = torch.exp(torch.arange(half, device=where.device) * (-math.log(10_000.0) / max(half, 1)))

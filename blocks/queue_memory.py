@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from blocks.core.contract import Count, InitialState, Site
-from blocks.core.neural_stack import Cells, Ends, pop_bottom, push_top, read_bottom
+from blocks.core.neural_stack import Ends, NeuralStack, pop_bottom, push_top, read_bottom
 
 QUEUE = Ends((pop_bottom,), (push_top,), (read_bottom,))
 
 
-class QueueMemory(Cells):
+class QueueMemory(NeuralStack):
     """A continuous queue (Grefenstette et al. 2015, section 3.2, equations 4 and 5).
 
     v = tanh(W x + b), d and u = sigmoid(W x + b): a value, how much of it is pushed, how much is popped before.

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Blocks, Context, Named, Output, Site, State
 from blocks.core.scope import PREV
-from blocks.core.stack import Stack, keeps_positions
+from blocks.core.stack import Stack, check_same_positions
 
-ROUNDS = 8
+MAX_ROUNDS = 8
 
 
 class Recurrent(Block):
@@ -37,31 +37,31 @@ class Recurrent(Block):
         super().__init__()
         site.sequence("recurrent")
         causal = site.causal or "`recurrent`"
-        previous = settled(site, stack, causal)
-        names = site.names.enter(site.stream, previous)
+        previous = infer_prev_shapes(site, stack, causal)
+        names = site.names.enter_loop(site.stream, previous)
         self.stack = site.stack(("stack",), stack, names=names, causal=causal)
-        keeps_positions(site, self.stack, "a recurrent makes one position of each")
-        self.given = tuple(names.made())
-        site.names.leave(names)
-        read = previous_of(names.reads)
+        check_same_positions(site, self.stack, "a recurrent makes one position of each")
+        self.given = tuple(names.defined_in_loop())
+        site.names.exit_loop(names)
+        read = prev_names(names.reads)
         self.previous = tuple(name for name in self.given if name in read)
-        self.first, self.stop = looped(self.stack, self.previous)
+        self.first, self.stop = loop_range(self.stack, self.previous)
         self.out = self.stack.out
-        _sequences(names.made(), self.previous)
-        explain(self.stack, self.previous, range(self.first, self.stop))
+        _check_sequences(names.defined_in_loop(), self.previous)
+        explain_loop(self.stack, self.previous, range(self.first, self.stop))
 
     def start(self, x: Tensor, context: Context) -> State:
         state = self.stack.start(x, context)
-        return state, tuple(context.board[name].states for name in self.previous)
+        return state, tuple(context.named_outputs[name].states for name in self.previous)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        board, (states, previous) = context.board, state
-        context = context._replace(board={**board, "input": Output(x, context.mask)})
+        board, (states, previous) = context.named_outputs, state
+        context = context._replace(named_outputs={**board, "input": Output(x, context.mask)})
         before, inside, after = slice(0, self.first), slice(self.first, self.stop), slice(self.stop, None)
         x, head = self.stack.part(before, x, states[before], context)
         x, body, previous = self._loop(inside, x, states[inside], previous, context)
         x, tail = self.stack.part(after, x, states[after], context)
-        board.update({name: context.board[name] for name in self.given})
+        board.update({name: context.named_outputs[name] for name in self.given})
         return x, ((*head, *body, *tail), previous)
 
     def _loop(
@@ -71,14 +71,14 @@ class Recurrent(Block):
         if which.start == which.stop:
             return x, state, previous
         given = sorted(frozenset().union(*self.stack.gives[which]))
-        read = frozenset(self.previous).union(*self.stack.reads[which]).difference(given) & context.board.keys()
+        read = frozenset(self.previous).union(*self.stack.reads[which]).difference(given) & context.named_outputs.keys()
         masks = context.mask.split(1, 1)  # (B, 1) each
-        boards = one_by_one({name: context.board[name] for name in read}, masks)
+        boards = split_positions({name: context.named_outputs[name] for name in read}, masks)
         outputs: list[Tensor] = []
         made: list[list[Output]] = []
         for one, mask, board in zip(x.split(1, 1), masks, boards, strict=True):  # (B, 1, D)
             board |= {f"{PREV}{name}": Output(each, mask) for name, each in zip(self.previous, previous, strict=True)}
-            y, state = self.stack.part(which, one, state, context._replace(mask=mask, board=board))
+            y, state = self.stack.part(which, one, state, context._replace(mask=mask, named_outputs=board))
             real = mask[..., None]
             previous = tuple(
                 torch.where(real, board[name].states.to(each.dtype), each)
@@ -86,11 +86,11 @@ class Recurrent(Block):
             )
             outputs.append(y)
             made.append([board[name] for name in given])
-        context.board.update(zip(given, map(whole, zip(*made, strict=True)), strict=True))
+        context.named_outputs.update(zip(given, map(concat_positions, zip(*made, strict=True)), strict=True))
         return torch.cat(outputs, 1), state, previous
 
 
-def one_by_one(board: Mapping[str, Output], masks: Sequence[Tensor]) -> list[dict[str, Output]]:
+def split_positions(board: Mapping[str, Output], masks: Sequence[Tensor]) -> list[dict[str, Output]]:
     """A board for each position, of what stands there; one position for all is seen at every one."""
     boards: list[dict[str, Output]] = [{} for _ in masks]
     for name, output in board.items():
@@ -101,7 +101,7 @@ def one_by_one(board: Mapping[str, Output], masks: Sequence[Tensor]) -> list[dic
     return boards
 
 
-def whole(outputs: Sequence[Output]) -> Output:
+def concat_positions(outputs: Sequence[Output]) -> Output:
     """The output at all positions, from those at each; with the last state."""
     return Output(
         torch.cat([each.states for each in outputs], 1), torch.cat([each.mask for each in outputs], 1), outputs[-1].last
@@ -111,17 +111,17 @@ def whole(outputs: Sequence[Output]) -> Output:
 # ------------------------------------------------------------------------------------------- what is known before data
 
 
-def settled(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
+def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
     """What each `prev.x` is, by x: the fixed point of rehearsals, since x may be made of `prev.x`.
 
     Raises BlockError where there is none. A `prev` of what nothing makes is a fault that the stack itself will tell.
     """
     guess = Named(site.stream._replace(width=site.width))
     known: dict[str, Named] = {}
-    for _ in range(ROUNDS):
-        names = site.names.enter(site.stream, known, guess)
-        site.rehearse(("stack",), stack, names=names, causal=causal)
-        made, read = names.made(), previous_of(names.reads)
+    for _ in range(MAX_ROUNDS):
+        names = site.names.enter_loop(site.stream, known, guess)
+        site.dry_build(("stack",), stack, names=names, causal=causal)
+        made, read = names.defined_in_loop(), prev_names(names.reads)
         moved = [name for name in made if name in read and known.get(name, guess).stream != made[name].stream]
         if not moved:
             return made
@@ -134,7 +134,7 @@ def settled(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
     )
 
 
-def _sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None:
+def _check_sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None:
     """Raises BlockError where what is read as one step before is a grid."""
     for name in previous:
         if made[name].stream.grid:
@@ -142,23 +142,23 @@ def _sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None:
                 "stack",
                 f"`{PREV}{name}` is one step of a grid, and a recurrent carries sequences",
                 code="kind",
-                fix="name what `column`, `sum` or `flatten` makes of it",
+                fix="name what `select_column`, `sum_columns` or `flatten` makes of it",
             )
 
 
-def previous_of(reads: Iterable[str]) -> set[str]:
+def prev_names(reads: Iterable[str]) -> set[str]:
     """The names of which the one before is read."""
     return {name.removeprefix(PREV) for name in reads if name.startswith(PREV)}
 
 
-def looped(stack: Stack, previous: Iterable[str]) -> tuple[int, int]:
+def loop_range(stack: Stack, previous: Iterable[str]) -> tuple[int, int]:
     """From the first block that reads a `prev` to after the last that is read as one; (0, 0) where there is none."""
     reads = [index for index, names in enumerate(stack.reads) if any(name.startswith(PREV) for name in names)]
     makes = [index for index, names in enumerate(stack.gives) if names & set(previous)]
     return (min(reads), max(*reads, *makes) + 1) if reads and makes else (0, 0)
 
 
-def explain(stack: Stack, previous: Iterable[str], inside: range) -> None:
+def explain_loop(stack: Stack, previous: Iterable[str], inside: range) -> None:
     """Notes at each block that runs position by position why it does."""
     for index in inside:
         reads = sorted(name for name in stack.reads[index] if name.startswith(PREV))

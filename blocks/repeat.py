@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -10,11 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from blocks.core.contract import Block, BlockError, Blocks, Bounds, Context, Count, Output, Positive, Site, State
-from blocks.core.recompute import Step, recomputed
-from blocks.core.relaxation import Parameters, apart, effective, pull_at
-from blocks.core.stack import Stack, keeps_stream
+from blocks.core.stack import Stack, StackStep, check_same_stream, checkpointed
 
-Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
+Fraction = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 """A share, above 0 and at most 1."""
 
 
@@ -51,34 +50,34 @@ class Repeat(Block):
         share: bool = False,
         sets: Count = 1,
         pull: Positive = 5e-4,
-        join: Share = 0.5,
+        join: Fraction = 0.5,
         recompute: bool = False,
     ) -> None:
         super().__init__()
         self.times = None if times == "length" else times
-        _refuse(site, self.times, share, sets)
+        _check_settings(site, self.times, share, sets)
         self.shared, self.pull, self.join, self.recompute = share, pull, join, recompute
         built: list[Stack] = []
-        stream, names, taken = site.stream, site.names, set(site.names.given)
+        stream, names, taken = site.stream, site.names, set(site.names.taken)
         for _ in range(sets if share or self.times is None else self.times):
-            names = site.names.again()
+            names = site.names.copy()
             built.append(site.stack(("stack",), stack, names=names, stream=stream))
             stream = built[-1].out
-        site.names.join([names])
+        site.names.merge([names])
         if share:
-            keeps_stream(site, built[0], "a shared repeat enters it again")
+            check_same_stream(site, built[0], "a shared repeat enters it again")
         if sets > 1 and not any(True for _ in built[0].parameters()):
             raise BlockError(
                 "sets", "nothing in the stack has parameters, so there are no sets of them", fix="remove `sets`"
             )
         self.stacks = nn.ModuleList(built)
-        self.given = tuple(sorted(site.names.given - taken))
+        self.given = tuple(sorted(site.names.taken - taken))
         self.joined: Tensor
         if sets > 1:
             self.register_buffer("joined", torch.zeros((), dtype=torch.bool))
         self.out = stream
 
-    def advance(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         if self.shared and len(self.stacks) > 1:
             self.joined.fill_(progress >= self.join)
 
@@ -101,32 +100,35 @@ class Repeat(Block):
             after.append(last)
         return x, tuple(after)
 
-    def _until_the_end(self, steps: list[Step], x: Tensor, start: State, context: Context) -> tuple[Tensor, State]:
+    def _until_the_end(self, steps: list[StackStep], x: Tensor, start: State, context: Context) -> tuple[Tensor, State]:
         """As many steps as there are positions; each row keeps what it had after as many as it has itself."""
         count = (context.mask.any(-1) if context.mask.ndim == 3 else context.mask).sum(1)  # (B,)
         state = start
         for iteration in range(x.shape[1]):
-            before = [context.board.get(name) for name in self.given]
+            before = [context.named_outputs.get(name) for name in self.given]
             inner = context._replace(iterations=(*context.iterations, iteration))
             y, last = steps[iteration % len(steps)](x, start, inner)
             goes_on = count > iteration  # (B,)
-            x = chosen(goes_on, y, x)
-            state = last if iteration == 0 else chosen(goes_on, last, state)
+            x = select_rows(goes_on, y, x)
+            state = last if iteration == 0 else select_rows(goes_on, last, state)
             for name, old in zip(self.given, before, strict=True):
                 if iteration and old is not None:
-                    context.board[name] = _output(goes_on, context.board[name], old)
+                    context.named_outputs[name] = _select_output(goes_on, context.named_outputs[name], old)
         return x, (state,)
 
-    def _steps(self, context: Context) -> list[Step]:
+    def _steps(self, context: Context) -> list[StackStep]:
         """One iteration of each stack, with the parameters that it computes with now."""
         stacks = self._stacks()
-        steps: list[Step] = [*stacks]
+        steps: list[StackStep] = [*stacks]
         if self.shared and len(stacks) > 1:
-            steps = [_with(stack, each) for stack, each in zip(stacks, effective(stacks, self.joined), strict=True)]
+            steps = [
+                _with_parameters(stack, each)
+                for stack, each in zip(stacks, effective_parameters(stacks, self.joined), strict=True)
+            ]
             if context.penalties is not None and context.progress is not None:
-                weight = pull_at(self.pull, context.progress, self.join)
-                context.penalty(f"pull {self.path}", weight * apart(stacks))
-        return [partial(recomputed, step) for step in steps] if self.recompute else steps
+                weight = penalty_weight(self.pull, context.progress, self.join)
+                context.penalty(f"pull {self.path}", weight * spread_penalty(stacks))
+        return [partial(checkpointed, step) for step in steps] if self.recompute else steps
 
     def mask(self, mask: Tensor) -> Tensor:
         stacks = self._stacks()
@@ -138,7 +140,7 @@ class Repeat(Block):
         return cast("list[Stack]", list(self.stacks))
 
 
-def _refuse(site: Site, times: int | None, share: bool, sets: int) -> None:
+def _check_settings(site: Site, times: int | None, share: bool, sets: int) -> None:
     """Raises BlockError where a stack cannot be repeated so."""
     if times is None and not share:
         raise BlockError(
@@ -161,19 +163,52 @@ def _refuse(site: Site, times: int | None, share: bool, sets: int) -> None:
         )
 
 
-def _with(stack: Stack, parameters: Parameters) -> Step:
+def _with_parameters(stack: Stack, parameters: Parameters) -> StackStep:
     """The stack with other parameters than its own."""
     return lambda x, state, context: functional_call(stack, parameters, (x, state, context))
 
 
-def chosen(which: Tensor, new: State, old: State) -> State:
+def select_rows(which: Tensor, new: State, old: State) -> State:
     """Rows of `new` where `which` (B,) says so, else of `old`; leaf by leaf."""
     if isinstance(new, tuple):
-        return tuple(chosen(which, one, other) for one, other in zip(new, old, strict=True))
+        return tuple(select_rows(which, one, other) for one, other in zip(new, old, strict=True))
     if new is old:
         return old
     return torch.where(which.view(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def _output(which: Tensor, new: Output, old: Output) -> Output:
-    return Output(*(chosen(which, one, other) for one, other in zip(new, old, strict=True)))
+def _select_output(which: Tensor, new: Output, old: Output) -> Output:
+    return Output(*(select_rows(which, one, other) for one, other in zip(new, old, strict=True)))
+
+
+GROWTH = 200.0
+"""How much stronger the pull is when the sets become one: from 5e-4 to 0.1, as the authors have it."""
+
+Parameters = dict[str, Tensor]
+
+
+def mean_parameters(sets: Sequence[nn.Module]) -> Parameters:
+    """The mean of each parameter over modules that are built alike."""
+    every = [dict(each.named_parameters()) for each in sets]
+    return {name: torch.stack([each[name] for each in every]).mean(0) for name in every[0]}
+
+
+def effective_parameters(sets: Sequence[nn.Module], joined: Tensor) -> list[Parameters]:
+    """What each set computes with: its own parameters, or the mean of all sets where `joined` (a truth) says so."""
+    mean = mean_parameters(sets)
+    return [
+        {name: torch.lerp(own, mean[name], joined.to(own.dtype)) for name, own in each.named_parameters()}
+        for each in sets
+    ]
+
+
+def spread_penalty(sets: Sequence[nn.Module]) -> Tensor:
+    """The sum over parameters and sets of |W_r - mean|^2."""
+    mean = mean_parameters(sets)
+    gaps = [own - mean[name] for each in sets for name, own in each.named_parameters()]
+    return torch.stack([gap.square().sum() for gap in gaps]).sum()
+
+
+def penalty_weight(pull: float, progress: Tensor, join: float) -> Tensor:
+    """The weight of `apart` at this fraction of the training: grows geometrically until the sets become one."""
+    return pull * GROWTH ** (progress / join).clamp(max=1.0)

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Blocks, Context, Positive, Rate, Site, State
-from blocks.core.stack import keeps_stream
+from blocks.core.stack import check_same_stream
 
 
 class Residual(Block):
@@ -36,7 +36,7 @@ class Residual(Block):
     ) -> None:
         super().__init__()
         self.stack = site.stack(("stack",), stack)
-        keeps_stream(site, self.stack, "a residual adds what entered")
+        check_same_stream(site, self.stack, "a residual adds what entered")
         self.placed, self.scale = norm, scale
         self.norm = nn.Identity() if norm == "none" else nn.LayerNorm(site.stream.width)
         self.dropout = nn.Dropout(dropout)

@@ -20,7 +20,7 @@ class Reverse(Block):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.out = site.sequence("reverse")
-        site.look_ahead("", "`reverse`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`reverse`", "remove it, or move it to the encoder")
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return reverse(x, context.mask), state

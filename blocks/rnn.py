@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Rate, Site, State
-from blocks.core.initial_state import Initial
-from blocks.core.layer_norm_rnn import normed
-from blocks.core.recurrence import Cell, Recurrence, recurrence, reverse
+from blocks.core.initial_state import StateInitializer
+from blocks.core.recurrence import Cell, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
 
 class Rnn(Block):
@@ -58,22 +57,22 @@ class Rnn(Block):
         super().__init__()
         stream, width = site.sequence("rnn"), site.width if width is None else width
         if bidirectional:
-            site.look_ahead(
+            site.require_full_context(
                 "bidirectional",
                 "a bidirectional rnn",
                 "remove `bidirectional: true`, or move this block to the encoder",
             )
-        _refuse(cell, width, bidirectional, reset, projection, norm)
+        _check_settings(cell, width, bidirectional, reset, projection, norm)
         self.directions = 2 if bidirectional else 1
         self.dropout = dropout
         self.out = stream._replace(width=projection or width)
         each, projected = width // self.directions, projection and projection // self.directions
         arriving = [stream.width] + (layers - 1) * [self.out.width]
 
-        def layer(arrives: int) -> Recurrence:
+        def layer(arrives: int) -> RecurrentLayer:
             if norm == "gates":
-                return normed(cell, reset, arrives, each)
-            return recurrence(cell, reset, arrives, each, projected)
+                return build_layer_norm_layer(cell, reset, arrives, each)
+            return build_layer(cell, reset, arrives, each, projected)
 
         built = [layer(one) for one in arriving for _ in range(self.directions)]
         self.layers = nn.ModuleList(built)
@@ -85,7 +84,7 @@ class Rnn(Block):
             ("projection", projection or "none"),
             ("directions", self.directions),
         )
-        self.initial = Initial(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
+        self.initial = StateInitializer(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
         return self.initial(x.to(next(self.layers.parameters()).dtype), context)
@@ -106,11 +105,11 @@ class Rnn(Block):
         z, first_last = self.layers[first + 1](reverse(x, mask), state[first + 1], mask)
         return torch.cat((y, reverse(z, mask)), -1), (last, first_last)
 
-    def before(self, x: Tensor, state: State) -> Tensor:
+    def initial_output(self, x: Tensor, state: State) -> Tensor:
         return state[-1][0][:, None]
 
 
-def _refuse(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:
+def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:
     """Raises BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
         raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")

@@ -31,11 +31,11 @@ class Scale(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if self.gradient is None:
             return x * self.factor, state
-        y: Tensor = Scaled.apply(x, self.factor, self.gradient)
+        y: Tensor = ScaleGradient.apply(x, self.factor, self.gradient)
         return y, state
 
 
-class Scaled(torch.autograd.Function):
+class ScaleGradient(torch.autograd.Function):
     """Multiplies by one number, and the gradient by another."""
 
     @staticmethod

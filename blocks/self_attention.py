@@ -7,10 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from blocks.core.attention import attend, heads_divide, join_heads, split_heads
+from blocks.core.attention import RelativeAttention, apply_rotary, attention, check_heads, join_heads, split_heads
 from blocks.core.contract import Block, BlockError, Context, Count, Rate, Site, State
-from blocks.core.relative import Relative, rotate
-from blocks.core.tail import tail
+from blocks.core.functional import last_positions
 
 
 class SelfAttention(Block):
@@ -47,7 +46,7 @@ class SelfAttention(Block):
         super().__init__()
         stream = site.sequence("self_attention")
         width = stream.width
-        heads_divide(heads, width)
+        check_heads(heads, width)
         self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
         self.rotary, self.relative = positions == "rotary", None
         self.project = nn.Linear(width, 3 * width)
@@ -59,7 +58,7 @@ class SelfAttention(Block):
         nn.init.zeros_(self.merge.bias)
         if positions == "relative":
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
-            self.relative = Relative(width // heads, furthest, future=not self.causal)
+            self.relative = RelativeAttention(width // heads, furthest, future=not self.causal)
         elif max_distance is not None:
             raise BlockError(
                 "max_distance",
@@ -67,7 +66,7 @@ class SelfAttention(Block):
                 fix="remove it, or write `positions: relative`",
             )
         if self.rotary:
-            _even(heads, width)
+            _check_rotary(heads, width)
 
     def start(self, x: Tensor, context: Context) -> State:
         if not self.causal:
@@ -86,7 +85,7 @@ class SelfAttention(Block):
         counted, past = state[3:], state[:3]
         if counted:
             where, counted = counted[0][:, None] + where, (counted[0] + context.mask.sum(1),)
-        attended, after = self._read(rotate(query, where), rotate(keys, where), values, past, context)
+        attended, after = self._read(apply_rotary(query, where), apply_rotary(keys, where), values, past, context)
         return self.merge(join_heads(attended)), (*after, *counted)
 
     def _read(
@@ -97,7 +96,7 @@ class SelfAttention(Block):
         if state[2].shape[1] == 0 and self.window is None and self.relative is None:
             after = (keys, values, context.mask)
             dropout = self.dropout if self.training else 0.0
-            return attend(query, keys, values, None, context, causal=True, dropout=dropout), after
+            return attention(query, keys, values, None, context, causal=True, dropout=dropout), after
         keys, values = torch.cat((state[0], keys), 2), torch.cat((state[1], values), 2)  # (B, H, N, D/H)
         seen = torch.cat((state[2], context.mask), 1)  # (B, N)
         attended = self._attend(query, keys, values, seen, context)
@@ -108,7 +107,7 @@ class SelfAttention(Block):
         dropout, length = self.dropout if self.training else 0.0, query.shape[2]
         mask = self._near(seen[:, None, None, :], length)  # (B, 1, T or 1, N)
         if self.relative is None:
-            return attend(query, keys, values, mask, context, dropout=dropout)
+            return attention(query, keys, values, mask, context, dropout=dropout)
         return self.relative(query, keys, values, mask, self._distance(seen, length), context, dropout)
 
     def _near(self, mask: Tensor, length: int) -> Tensor:
@@ -137,11 +136,11 @@ class SelfAttention(Block):
         if self.window is None:
             return keys, values, seen
         count, kept = mask.sum(1), self.window - 1
-        keys, values = (tail(each.transpose(1, 2), count, kept).transpose(1, 2) for each in (keys, values))
-        return keys, values, tail(seen, count, kept)
+        keys, values = (last_positions(each.transpose(1, 2), count, kept).transpose(1, 2) for each in (keys, values))
+        return keys, values, last_positions(seen, count, kept)
 
 
-def _even(heads: int, width: int) -> None:
+def _check_rotary(heads: int, width: int) -> None:
     """Raises BlockError where a head has no pairs of features to turn."""
     each = width // heads
     if each % 2:

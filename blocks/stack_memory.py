@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from blocks.core.contract import Count, InitialState, Site
-from blocks.core.neural_stack import Cells, Ends, pop_top, push_top, read_top
+from blocks.core.neural_stack import Ends, NeuralStack, pop_top, push_top, read_top
 
 STACK = Ends((pop_top,), (push_top,), (read_top,))
 
 
-class StackMemory(Cells):
+class StackMemory(NeuralStack):
     """A continuous stack (Grefenstette et al. 2015, section 3.1, equations 1 to 3).
 
     v = tanh(W x + b), d and u = sigmoid(W x + b): a value, how much of it is pushed, how much is popped before.

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, BlockError, Context, Count, Memory, Positive, Site, State
-from blocks.core.sentence_encoding import Encoding, as_sentence, as_story, embedded, matrix, question_of
+from blocks.core.sentence_encoding import (
+    Encoding,
+    as_sentence,
+    as_story,
+    embed_sentences,
+    normal_matrix,
+    question_stream,
+)
 
 
 class SupportingFacts(Block):
@@ -62,16 +69,16 @@ class SupportingFacts(Block):
             )
         self.question, self.width = query, width or site.width
         self.hops, self.encoding, self.margin = hops, encoding, margin
-        self.asked = matrix(2 * self.width, question_of(site, query).width)  # for U x, for the answer
-        self.told = matrix(3 * self.width, site.memories[self.memory].stream.width)  # U y, U x, the answer
-        self.older = matrix(3, self.width)
+        self.asked = normal_matrix(2 * self.width, question_stream(site, query).width)  # for U x, for the answer
+        self.told = normal_matrix(3 * self.width, site.memories[self.memory].stream.width)  # U y, U x, the answer
+        self.older = normal_matrix(3, self.width)
         self.out = stream._replace(width=self.width)
 
     def start(self, x: Tensor, context: Context) -> State:
         story = as_story(context.memories[self.memory])
-        made = embedded(story, self.told, self.encoding, self.width)  # (B, N, 3, d)
+        made = embed_sentences(story, self.told, self.encoding, self.width)  # (B, N, 3, d)
         question = as_sentence(context.memories[self.question])
-        return made, story.mask.any(-1), embedded(question, self.asked, self.encoding, self.width)
+        return made, story.mask.any(-1), embed_sentences(question, self.asked, self.encoding, self.width)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, question = state
@@ -79,10 +86,10 @@ class SupportingFacts(Block):
         at, penalty, found = real.sum(1), made.new_zeros(real.shape[0]), []
         for hop in range(self.hops):
             better = self._preferred(asks, made[:, :, 0], at)  # (B, N, N)
-            fact = told(context, hop) if context.facts is not None else winner(better, real)  # (B,)
+            fact = labelled_fact(context, hop) if context.facts is not None else tournament_winner(better, real)  # (B,)
             read = (fact >= 0) & real.any(1)  # (B,)
             fact = fact.clamp(min=0)
-            penalty = penalty + torch.where(read, missed(better, fact, real, self.margin), 0.0)
+            penalty = penalty + torch.where(read, margin_violation(better, fact, real, self.margin), 0.0)
             chosen = nn.functional.one_hot(fact, real.shape[1]).to(made.dtype) * read[:, None]  # (B, N)
             _, more, answered = (chosen[:, None, None] @ made.transpose(1, 2))[:, :, 0].unbind(1)  # (B, d)
             asks, answer, at = asks + more, answer + answered, torch.where(read, fact, at)
@@ -103,14 +110,14 @@ class SupportingFacts(Block):
         return first - second + older[:, 2] * (place[:, None] < place).to(scores.dtype)
 
 
-def told(context: Context, hop: int) -> Tensor:
+def labelled_fact(context: Context, hop: int) -> Tensor:
     """The fact of a hop that the data tell; -1 where there is none. (B,)"""
     facts = context.facts
     assert facts is not None
     return facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
 
 
-def winner(better: Tensor, real: Tensor) -> Tensor:
+def tournament_winner(better: Tensor, real: Tensor) -> Tensor:
     """Who is preferred to the last winner, sentence after sentence. better: (B, N, N) -> (B,)"""
     best = torch.zeros(better.shape[0], dtype=torch.long, device=better.device)
     rows = torch.arange(better.shape[0], device=better.device)
@@ -119,7 +126,7 @@ def winner(better: Tensor, real: Tensor) -> Tensor:
     return best
 
 
-def missed(better: Tensor, fact: Tensor, real: Tensor, margin: float) -> Tensor:
+def margin_violation(better: Tensor, fact: Tensor, real: Tensor, margin: float) -> Tensor:
     """What is lacking to the margin between a fact and each other sentence, both ways round, summed. -> (B,)"""
     rows, each = torch.arange(better.shape[0], device=fact.device), torch.arange(better.shape[1], device=fact.device)
     lacking = (margin - better[rows, fact]).relu() + (margin + better[rows, :, fact]).relu()  # (B, N)

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-TINY = 1e-12
+EPSILON = 1e-12
 """Added to a squared length: what is shorter than 1e-6 resembles nothing."""
-NOWHERE = 1e-30
+MIN_WEIGHT = 1e-30
 """Added to a weight, which then has a logarithm; every precision but float16 has it."""
 
 
-class Where(NamedTuple):
+class AddressParams(NamedTuple):
     """What heads ask for, at any number of positions (here `...`)."""
 
     key: Tensor  # (..., H, M), of length beta
@@ -29,7 +29,7 @@ class Where(NamedTuple):
     sharpness: Tensor  # (..., H, 1)
 
 
-class Way(NamedTuple):
+class AddressTape(NamedTuple):
     """How heads came to where they are in a step: what its gradient needs."""
 
     memory: Tensor  # (B, M, N)
@@ -43,84 +43,88 @@ class Way(NamedTuple):
     places: Tensor  # (B, H, N)
 
 
-def sizes(width: int, shift: int) -> list[int]:
+def param_sizes(width: int, shift: int) -> list[int]:
     """How many numbers a head needs to say where: k, beta, g, s, gamma."""
     return [width, 1, 1, 2 * shift + 1, 1]
 
 
-def where(numbers: Tensor, width: int, shift: int) -> Where:
+def split_params(numbers: Tensor, width: int, shift: int) -> AddressParams:
     """What heads ask for, of what their controller says: (..., H, sum of `sizes`)."""
-    key, strength, gate, moved, sharpness = numbers.split(sizes(width, shift), -1)
-    key = unit(torch.tanh(key)) * F.softplus(strength)
-    return Where(key, torch.sigmoid(gate), moved.softmax(-1).flip(-1)[..., None, :], 1.0 + F.softplus(sharpness))
+    key, strength, gate, moved, sharpness = numbers.split(param_sizes(width, shift), -1)
+    key = normalize(torch.tanh(key)) * F.softplus(strength)
+    return AddressParams(
+        key, torch.sigmoid(gate), moved.softmax(-1).flip(-1)[..., None, :], 1.0 + F.softplus(sharpness)
+    )
 
 
-def unit(x: Tensor) -> Tensor:
+def normalize(x: Tensor) -> Tensor:
     """x with the length 1 along its last axis."""
-    return x * (x.square().sum(-1, keepdim=True) + TINY).rsqrt()
+    return x * (x.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
 
 
-def address(memory: Tensor, before: Tensor, asked: Where) -> Way:
+def address(memory: Tensor, before: Tensor, asked: AddressParams) -> AddressTape:
     """The weightings of a step, equations 5 to 9. memory: (B, M, N), before: (B, H, N)"""
-    scale = (memory.square().sum(1, keepdim=True) + TINY).rsqrt()
+    scale = (memory.square().sum(1, keepdim=True) + EPSILON).rsqrt()
     alike = torch.bmm(asked.key, memory).mul_(scale)
     content = alike.softmax(-1)
-    circle = circled(torch.lerp(before, content, asked.gate), asked.shift)
-    moved = mixed(circle, asked.shift).add_(NOWHERE)
+    circle = pad_circular(torch.lerp(before, content, asked.gate), asked.shift)
+    moved = circular_conv(circle, asked.shift).add_(MIN_WEIGHT)
     logarithm = moved.log()
     places = (asked.sharpness * logarithm).softmax(-1)
-    return Way(memory, before, scale, alike, content, circle, moved, logarithm, places)
+    return AddressTape(memory, before, scale, alike, content, circle, moved, logarithm, places)
 
 
-def address_back(total: Tensor, grad: Tensor, asked: Where, way: Way) -> tuple[Tensor, Where]:
+def address_backward(
+    total: Tensor, grad: Tensor, asked: AddressParams, way: AddressTape
+) -> tuple[Tensor, AddressParams]:
     """Of the gradient of the places: that of the places before, and of what was asked; the memory's goes to `total`."""
-    power = softmax_back(grad, way.places)  # (B, H, N)
+    power = softmax_backward(grad, way.places)  # (B, H, N)
     sharpness = (power * way.logarithm).sum(-1, keepdim=True)
     moved = power.mul_(asked.sharpness).div_(way.moved)
-    shift = torch.cat([(moved * each).sum(-1, keepdim=True) for each in windows(way.circle, asked.shift)], -1)
-    gated = shifted(moved, asked.shift.flip(-1))
+    shift = torch.cat([(moved * each).sum(-1, keepdim=True) for each in circular_windows(way.circle, asked.shift)], -1)
+    gated = shift_weights(moved, asked.shift.flip(-1))
     gate = (gated * (way.content - way.before)).sum(-1, keepdim=True)
     content = gated * asked.gate
-    alike = softmax_back(content, way.content)
+    alike = softmax_backward(content, way.content)
     length = (alike * way.alike).sum(1, keepdim=True) * way.scale.square()  # (B, 1, N), per unit of M(i)
     product = alike.mul_(way.scale)  # (B, H, N)
     total.addcmul_(way.memory, length, value=-1.0).baddbmm_(asked.key.mT, product)  # (B, M, N)
     key = torch.bmm(product, way.memory.mT)  # (B, H, M)
-    return gated.sub_(content), Where(key, gate, shift[..., None, :], sharpness)
+    return gated.sub_(content), AddressParams(key, gate, shift[..., None, :], sharpness)
 
 
-def shifted(weights: Tensor, shift: Tensor) -> Tensor:
+def shift_weights(weights: Tensor, shift: Tensor) -> Tensor:
     """Equation 8: w'(i) = sum_j w(j) s(i - j), the slots in a circle. (B, H, N), (B, H, 1, O) -> (B, H, N)"""
-    return mixed(circled(weights, shift), shift)
+    return circular_conv(pad_circular(weights, shift), shift)
 
 
-def circled(weights: Tensor, shift: Tensor) -> Tensor:
+def pad_circular(weights: Tensor, shift: Tensor) -> Tensor:
     """The slots, with those of the other end on either side: (B, H, N) -> (B, H, N + 2s)"""
     most, slots = shift.shape[-1] // 2, weights.shape[-1]
     return torch.cat((weights[..., slots - most :], weights, weights[..., :most]), -1)
 
 
-def mixed(circle: Tensor, shift: Tensor) -> Tensor:
+def circular_conv(circle: Tensor, shift: Tensor) -> Tensor:
     """The neighbours of each slot, weighted: (B, H, N + 2s), (B, H, 1, O) -> (B, H, N)"""
-    first, *others = zip(windows(circle, shift), shift.unbind(-1), strict=True)
+    first, *others = zip(circular_windows(circle, shift), shift.unbind(-1), strict=True)
     whole = torch.mul(*first)
     for window, share in others:
         whole = torch.addcmul(whole, window, share)
     return whole
 
 
-def windows(circle: Tensor, shift: Tensor) -> Iterator[Tensor]:
+def circular_windows(circle: Tensor, shift: Tensor) -> Iterator[Tensor]:
     """Each slot's neighbour at every offset, as many as `shift` has: (B, H, N) each."""
     slots = circle.shape[-1] - shift.shape[-1] + 1
     return (circle[..., first : first + slots] for first in range(shift.shape[-1]))
 
 
-def sharpened(weights: Tensor, sharpness: Tensor) -> Tensor:
+def sharpen(weights: Tensor, sharpness: Tensor) -> Tensor:
     """Equation 9: w^gamma over its sum. Of the logarithms, so that neither 0 nor a large gamma leaves nothing."""
-    return (sharpness * (weights + NOWHERE).log()).softmax(-1)
+    return (sharpness * (weights + MIN_WEIGHT).log()).softmax(-1)
 
 
-def softmax_back(grad: Tensor, y: Tensor) -> Tensor:
+def softmax_backward(grad: Tensor, y: Tensor) -> Tensor:
     """The gradient of z, where y is its softmax along the last axis."""
     back: Tensor = torch.ops.aten._softmax_backward_data(grad, y, -1, y.dtype)
     return back

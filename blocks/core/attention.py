@@ -6,12 +6,12 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context
 
 
-def heads_divide(heads: int, width: int) -> None:
+def check_heads(heads: int, width: int) -> None:
     """Raises BlockError where `heads` do not divide `width`."""
     if width % heads:
         fits = [n for n in range(1, width + 1) if width % n == 0]
@@ -34,7 +34,7 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def attend(
+def attention(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -53,40 +53,92 @@ def attend(
     The scores are `scale` q.k + `bias`: the scale is 1/sqrt(d) unless it is said, the bias broadcastable like the mask.
     """
     if bias is not None and causal:
-        causal, mask = False, earlier(query)
+        causal, mask = False, causal_mask(query)
     if mask is not None:
         mask = mask | ~mask.any(-1, keepdim=True)
     if bias is not None:
         bias = bias.to(query.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     if context.records is not None:
-        context.record("weights", weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
+        context.record("weights", attention_weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
     if query.device.type == "cpu" and query.dtype is torch.bfloat16 and query.requires_grad:
         # There the fused kernel's backward is slower than the plain products: 4 to 8 times at lengths up to 60.
-        return F.dropout(weights(query, keys, mask, causal=causal, scale=scale), dropout) @ values
+        return F.dropout(attention_weights(query, keys, mask, causal=causal, scale=scale), dropout) @ values
     return F.scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
     )
 
 
-def weights(
+def attention_weights(
     query: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float | None = None
 ) -> Tensor:
     """Softmax of the masked scores: (B, H, T, N), each row sums to 1. A mask that is not boolean is added to them."""
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)  # (B, H, T, N)
     if causal:
-        mask = earlier(query)
+        mask = causal_mask(query)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
     return scores.softmax(-1)
 
 
-def spread(scores: Tensor, mask: Tensor) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Softmax of scores (B, H, T, N) over what `mask` lets see; where that is nothing, over everything."""
     return scores.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -math.inf).softmax(-1)
 
 
-def earlier(query: Tensor) -> Tensor:
+def causal_mask(query: Tensor) -> Tensor:
     """The mask of a position that sees itself and those before it: (T, T)"""
     length = query.shape[-2]
     return torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
+
+
+ROTARY_BASE = 10_000.0
+
+
+def apply_rotary(x: Tensor, where: Tensor) -> Tensor:
+    """Turns the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
+
+    x: (B, H, T, d), where: the position t of each, (B or 1, T) -> (B, H, T, d)
+    """
+    half = x.shape[-1] // 2
+    rates = torch.exp(torch.arange(half, device=x.device) * (-math.log(ROTARY_BASE) / half))
+    angles = where[:, None, :, None] * rates  # (B or 1, 1, T, d/2)
+    cos, sin = angles.cos(), angles.sin()
+    one, two = x.unflatten(-1, (half, 2)).unbind(-1)  # (B, H, T, d/2)
+    return torch.stack((one * cos - two * sin, one * sin + two * cos), -1).flatten(-2).to(x.dtype)
+
+
+class RelativeAttention(nn.Module):
+    """Attention with a learned vector of each distance, for keys and for values (Shaw et al. 2018, equations 3 and 4).
+
+    e_ij = q_i (k_j + a_ij) / sqrt(d);   z_i = sum_j softmax_j(e_ij) (v_j + b_ij), with a_ij and b_ij of the distance
+    i - j, clipped to `furthest`, for all heads the same; `future` says whether a position may be before another.
+    """
+
+    def __init__(self, width: int, furthest: int, future: bool) -> None:
+        super().__init__()
+        self.furthest, self.nearest = furthest, -furthest if future else 0
+        self.keys = nn.Parameter(torch.empty(furthest - self.nearest + 1, width))
+        self.values = nn.Parameter(torch.empty(furthest - self.nearest + 1, width))
+        nn.init.xavier_uniform_(self.keys)
+        nn.init.xavier_uniform_(self.values)
+
+    def forward(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        distance: Tensor,
+        context: Context,
+        dropout: float,
+    ) -> Tensor:
+        """As `attend`, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
+        index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
+        scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)
+        bias = torch.einsum("bhtd,btnd->bhtn", scaled, F.embedding(index, self.keys))
+        bias = bias.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -math.inf)
+        mixture = attention_weights(query, keys, bias)  # (B, H, T, N)
+        context.record("weights", mixture.transpose(1, 2))
+        mixture = F.dropout(mixture, dropout)
+        return mixture @ values + torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.attention import split_heads
-from blocks.core.attention_sources import Maps, Source
-from blocks.core.contract import BlockError, State
+from blocks.core.contract import BlockError, State, Stream
+from blocks.core.named_inputs import MemorySource, ProjectionWidths
 
 
-def maps(score: str, query: int, width: int, heads: int, max_length: int | None, values: int) -> Maps:
+def projection_widths(
+    score: str, query: int, width: int, heads: int, max_length: int | None, values: int
+) -> ProjectionWidths:
     """The linear maps of a score, for a query `query` wide and a model `width` wide; `values` is that of the values."""
     return {
-        "scaled_dot": Maps(width, width, values),
-        "dot": Maps(0, 0, values),
-        "general": Maps(0, heads * query, values),
-        "additive": Maps(width, width, values),
-        "location": Maps(heads * (max_length or 0), 0, values),
-        "fine_grained": Maps(width, width, values),
+        "scaled_dot": ProjectionWidths(width, width, values),
+        "dot": ProjectionWidths(0, 0, values),
+        "general": ProjectionWidths(0, heads * query, values),
+        "additive": ProjectionWidths(width, width, values),
+        "location": ProjectionWidths(heads * (max_length or 0), 0, values),
+        "fine_grained": ProjectionWidths(width, width, values),
     }[score]
 
 
-class Score(nn.Module):
+class AttentionScore(nn.Module):
     """Compares each query with each key, once the linear maps are done.
 
     `product` says whether it is `scale` times the product of the two: that, the fused kernel computes.
@@ -54,7 +57,7 @@ class Score(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
 
-class Product(Score):
+class DotScore(AttentionScore):
     """e = scale q.k; each head compares its share of both (dot, scaled_dot)."""
 
     product = True
@@ -63,14 +66,14 @@ class Product(Score):
         return (query * self.scale) @ keys.transpose(-2, -1)
 
 
-class General(Product):
+class GeneralScore(DotScore):
     """e = q.(W k), with a W for each head, and the whole q for all."""
 
     def queries(self, query: Tensor) -> Tensor:
         return query[:, None].expand(-1, self.heads, -1, -1)
 
 
-class Additive(Score):
+class AdditiveScore(AttentionScore):
     """e = v.tanh(q + k); q and k are linear in what is compared, and each head has its share of them."""
 
     def __init__(self, heads: int, width: int) -> None:
@@ -83,7 +86,7 @@ class Additive(Score):
         return torch.einsum("bhtsd,hd->bhts", hidden, self.vectors)
 
 
-class FineGrained(Score):
+class FineGrainedScore(AttentionScore):
     """e_f = v_f.tanh(q + k) for each feature f of the values, so that every feature is a head for what is read."""
 
     def __init__(self, features: int, width: int) -> None:
@@ -96,7 +99,7 @@ class FineGrained(Score):
         return torch.einsum("btsd,fd->bfts", hidden, self.vectors)
 
 
-class Location(Score):
+class LocationScore(AttentionScore):
     """e = W q: a score for each of the first `max_length` positions, whatever stands there."""
 
     def __init__(self, heads: int, max_length: int) -> None:
@@ -113,26 +116,26 @@ class Location(Score):
         return F.pad(query[..., :length], (0, max(length - self.max_length, 0)))
 
 
-def score_of(score: str, heads: int, width: int, features: int, max_length: int | None) -> Score:
+def build_score(score: str, heads: int, width: int, features: int, max_length: int | None) -> AttentionScore:
     """The score, for a model `width` wide and values `features` wide."""
     match score:
         case "scaled_dot":
-            return Product(heads, (width // heads) ** -0.5)
+            return DotScore(heads, (width // heads) ** -0.5)
         case "dot":
-            return Product(heads)
+            return DotScore(heads)
         case "general":
-            return General(heads)
+            return GeneralScore(heads)
         case "additive":
-            return Additive(heads, width)
+            return AdditiveScore(heads, width)
         case "location":
-            return Location(heads, max_length or 0)
-    return FineGrained(features, width)
+            return LocationScore(heads, max_length or 0)
+    return FineGrainedScore(features, width)
 
 
-def score_fits(score: str, heads: int, max_length: int | None, asked: int, sources: Sequence[Source]) -> None:
+def check_score(score: str, heads: int, max_length: int | None, asked: int, sources: Sequence[MemorySource]) -> None:
     """Raises BlockError where another setting, or a width, does not go with the score of a query `asked` wide."""
     if score == "location":
-        _location_fits(max_length, sources)
+        _check_location(max_length, sources)
     elif max_length is not None:
         raise BlockError(
             "max_length",
@@ -155,7 +158,7 @@ def score_fits(score: str, heads: int, max_length: int | None, asked: int, sourc
         )
 
 
-def _location_fits(max_length: int | None, sources: Sequence[Source]) -> None:
+def _check_location(max_length: int | None, sources: Sequence[MemorySource]) -> None:
     """Raises BlockError where a location score lacks its length, or has more to look at than positions."""
     if max_length is None:
         raise BlockError(
@@ -174,4 +177,97 @@ def _location_fits(max_length: int | None, sources: Sequence[Source]) -> None:
             "score",
             "`location` is for the positions of one memory, and `from` names several",
             fix="name one memory in `from`, or write `score: additive`",
+        )
+
+
+class LocalMask(NamedTuple):
+    """What each query sees: a mask, broadcastable to (B, H, T, S), and what multiplies its weights, if anything."""
+
+    mask: Tensor
+    fade: Tensor | None
+    state: State
+
+
+class GlobalAttention(nn.Module):
+    """Sees everything. A window stands in the subclasses."""
+
+    def start(self, mask: Tensor) -> State:
+        """The state before the first position. mask: (B, 1, 1, S)"""
+        return ()
+
+    def forward(self, query: Tensor, mask: Tensor, real: Tensor, state: State) -> LocalMask:
+        """query (B, T, D), mask (B, 1, 1, S) of the memory, real (B, T) of the queries."""
+        return LocalMask(mask, None, state)
+
+
+class MonotonicWindow(GlobalAttention):
+    """p_t = t: the window of position t stands around t, and at a row's end it waits. State: positions so far (B,)."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+
+    def start(self, mask: Tensor) -> State:
+        return torch.zeros(mask.shape[0], dtype=torch.long, device=mask.device)
+
+    def forward(self, query: Tensor, mask: Tensor, real: Tensor, state: State) -> LocalMask:
+        last = mask.sum(-1)[:, 0] - 1  # (B, 1)
+        centre = (state[:, None] + torch.arange(query.shape[1], device=mask.device)).minimum(last)  # (B, T)
+        near = center_offsets(centre[:, None], mask).abs() <= self.window  # (B, 1, T, S)
+        return LocalMask(mask & near, None, state + real.sum(1))
+
+
+class PredictedWindow(GlobalAttention):
+    """p_t = S sigmoid(v.tanh(W q)), for each head its own; what is far from it counts little, as under a Gaussian."""
+
+    def __init__(self, window: int, query: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.window = window
+        self.query = nn.Linear(query, width, bias=False)
+        self.vectors = nn.Parameter(torch.empty(heads, width // heads))
+        nn.init.xavier_uniform_(self.query.weight)
+        nn.init.xavier_uniform_(self.vectors)
+
+    def forward(self, query: Tensor, mask: Tensor, real: Tensor, state: State) -> LocalMask:
+        hidden = torch.tanh(self.query(query)).unflatten(-1, self.vectors.shape)  # (B, T, H, d)
+        part = torch.sigmoid(torch.einsum("bthd,hd->bht", hidden, self.vectors))
+        part = part.to(torch.promote_types(part.dtype, torch.float32))  # bfloat16 has no odd position above 256
+        distance = center_offsets(part * mask.sum(-1), mask)  # (B, H, T, S)
+        fade = torch.exp(-2 * (distance / self.window).square())  # the deviation is window / 2
+        return LocalMask(mask & (distance.abs() <= self.window), fade, state)
+
+
+def center_offsets(centre: Tensor, mask: Tensor) -> Tensor:
+    """How far each position is from each centre: (B, H, T) -> (B, H, T, S)"""
+    return torch.arange(mask.shape[-1], device=mask.device) - centre[..., None]
+
+
+def build_window(local: str, window: int, query: int, width: int, heads: int) -> GlobalAttention:
+    """Where a query `query` wide looks, with a hidden layer `width` wide where that is predicted."""
+    if local == "none":
+        return GlobalAttention()
+    return MonotonicWindow(window) if local == "monotonic" else PredictedWindow(window, query, width, heads)
+
+
+def check_window(local: str, window: int | None, asked: Stream, memories: int) -> None:
+    """Raises BlockError where there is no window, or nothing that it could move with, or over."""
+    if local == "none":
+        if window is not None:
+            raise BlockError(
+                "window",
+                "there is a window, and nothing says where it stands",
+                fix="write `local: monotonic` or `local: predicted`, or remove `window`",
+            )
+        return
+    if asked.length_ratio == 0:
+        raise BlockError(
+            "local",
+            "a local window needs a query for each position, and here is one for all",
+            fix="remove `local`, or read a query that moves",
+        )
+    if memories > 1:
+        raise BlockError(
+            "local",
+            "a window stands in one memory, and `from` names several",
+            fix="remove `local`, or name one memory in `from`",
         )

@@ -87,13 +87,13 @@ Branches = Annotated[dict[str, Any] | list[Any], Kind("branches")]
 class Stream(NamedTuple):
     """What is known of a stream before there is data: a sequence (B, T, D), or a grid (B, T, W, D).
 
-    `pace` is the number of positions per token; 0 means one position for all. Equal pace means equal length.
+    `length_ratio` is the number of positions per token; 0 means one position for all. Equal ratio means equal length.
     `columns` is W; 0 of a sequence.
     """
 
     width: int
     grid: bool = False
-    pace: Fraction = Fraction(1)
+    length_ratio: Fraction = Fraction(1)
     columns: int = 0
 
     @property
@@ -141,8 +141,8 @@ class Site:
     causal: str = ""
     path: Path = ()
     builder: Callable[[Site, Sequence[Any]], Stack] | None = None
-    rehearsal: Callable[[Site, Sequence[Any]], Stack] | None = None
-    shelf: Callable[[Site, str, bool], Stack] | None = None
+    dry_builder: Callable[[Site, Sequence[Any]], Stack] | None = None
+    shared_stacks: Callable[[Site, str, bool], Stack] | None = None
 
     def stack(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
         """The stack written under `setting` of this block, built for this site (with `changes` to it)."""
@@ -150,17 +150,17 @@ class Site:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
         return self.builder(replace(self, path=(*self.path, *setting), **changes), blocks)
 
-    def rehearse(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+    def dry_build(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
         """As `stack`, without memory and whatever is at fault: to learn widths from, and to throw away."""
-        if self.rehearsal is None:
+        if self.dry_builder is None:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
-        return self.rehearsal(replace(self, path=(*self.path, *setting), **changes), blocks)
+        return self.dry_builder(replace(self, path=(*self.path, *setting), **changes), blocks)
 
     def named_stack(self, name: str, copy: bool) -> Stack:
         """The stack called `name` under `stacks:`; its uses share parameters unless `copy`. Raises BlockError."""
-        if self.shelf is None:
+        if self.shared_stacks is None:
             raise BlockError("stack", f"no stack is called `{name}`", code="name")
-        return self.shelf(self, name, copy)
+        return self.shared_stacks(self, name, copy)
 
     def read(self, name: str, setting: str) -> Stream:
         """The stream called `name`: an earlier output here, `input`, or an encoder's output. Raises BlockError."""
@@ -195,7 +195,7 @@ class Site:
 
     def _known_memory(self, name: str, setting: str) -> str:
         if name not in self.memories:
-            raise self.names.unknown(name, setting, self.memories, what="no memory")
+            raise self.names.unknown_name(name, setting, self.memories, what="no memory")
         return name
 
     def sequence(self, block: str) -> Stream:
@@ -205,7 +205,7 @@ class Site:
                 "",
                 f"`{block}` works on a sequence, and a grid arrives",
                 code="kind",
-                fix="put `- column: 0`, `- sum` or `- flatten` before it",
+                fix="put `- select_column: 0`, `- sum_columns` or `- flatten` before it",
             )
         return self.stream
 
@@ -218,7 +218,7 @@ class Site:
             )
         return self.stream
 
-    def look_ahead(self, setting: str, what: str, fix: str) -> None:
+    def require_full_context(self, setting: str, what: str, fix: str) -> None:
         """Raises BlockError on a causal site: `what` names what looks ahead, `fix` says what to write instead."""
         if self.causal:
             raise BlockError(
@@ -250,7 +250,7 @@ Records = dict[Record, list[Tensor]]
 
 
 class Context(NamedTuple):
-    """What flows beside the stream: this chunk's mask, the board of named outputs, the memories.
+    """What flows beside the stream: this chunk's mask, the named outputs so far, the memories.
 
     `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done; `facts` are
     the places in a story of what bears the answer, in order, -1 for none, and are known in training only; `path` is the
@@ -258,7 +258,7 @@ class Context(NamedTuple):
     """
 
     mask: Tensor  # (B, T) bool, True = a real token; of a grid (B, T, W)
-    board: dict[str, Output]
+    named_outputs: dict[str, Output]
     memories: Mapping[str, Output]
     records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
@@ -269,7 +269,7 @@ class Context(NamedTuple):
 
     def read(self, name: str) -> Output:
         """The output or memory called `name`; `Site.read` has made sure that there is one."""
-        return self.memories[name] if name in self.memories else self.board[name]
+        return self.memories[name] if name in self.memories else self.named_outputs[name]
 
     def record(self, name: str, value: Tensor) -> None:
         """Hands a picture's data out, (B, T, ...); costs nothing when nobody asked."""
@@ -300,7 +300,9 @@ class Block(nn.Module):
     path: Path = ()
     state_kind: tuple[Any, ...] = ()
     loops: str = ""  # why a `recurrent` runs it position by position, if it does
-    room: float = 0.0  # how many times as long as the source an answer may be, where the answer's size matters here
+    max_target_ratio: float = (
+        0.0  # how many times as long as the source an answer may be, where the answer's size matters here
+    )
     reads_stream: bool = True  # whether anything depends on the stream that arrives
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -311,13 +313,13 @@ class Block(nn.Module):
         """Any number of positions from a state. x: (B, T, D) -> (B, T, out.width), and the state after them."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
-    def advance(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Told between two training steps how much of the training is done, 0 to 1: the place to change a buffer."""
 
     def mask(self, mask: Tensor) -> Tensor:
         """The mask of the output; only a block that changes the length or the kind of the stream redefines it."""
         return mask
 
-    def before(self, x: Tensor, state: State) -> Tensor:
+    def initial_output(self, x: Tensor, state: State) -> Tensor:
         """What `prev` reads at the first position: zeros, or what the block starts from. -> (B, 1, out.width)"""
         return x.new_zeros(x.shape[0], 1, self.out.width)

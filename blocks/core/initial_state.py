@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from blocks.core.contract import BlockError, Context, Output, Site, State
 
 
-class Initial(nn.Module):
+class StateInitializer(nn.Module):
     """The state before the first position.
 
     `sizes` has the widths of the state's leaves in the state's own form, a tuple of tuples; `kind` is its kind.
@@ -26,7 +27,7 @@ class Initial(nn.Module):
         self.copied = self.memory = ""
         self.learned: nn.Parameter | None = None
         if isinstance(chosen, dict):
-            self.copied = copied(site, chosen, kind)
+            self.copied = resolve_copy(site, chosen, kind)
         elif chosen == "learned":
             self.learned = nn.Parameter(torch.empty(1, total))
             nn.init.normal_(self.learned, std=0.1)
@@ -46,7 +47,7 @@ class Initial(nn.Module):
         if self.learned is not None:
             return self.learned.expand(like.shape[0], -1)
         if self.memory:
-            return torch.tanh(self.project(mean(context.memories[self.memory]))).to(like.dtype)
+            return torch.tanh(self.project(memory_mean(context.memories[self.memory]))).to(like.dtype)
         return like.new_zeros(like.shape[0], sum(sum(each) for each in self.sizes))
 
     def _parts(self, whole: Tensor) -> State:
@@ -54,7 +55,7 @@ class Initial(nn.Module):
         return tuple(tuple(next(leaves) for _ in each) for each in self.sizes)
 
 
-def copied(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected: bool = True) -> str:
+def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected: bool = True) -> str:
     """The name whose last state is copied. Raises BlockError where it has none of this `kind`.
 
     The error speaks of what can be written instead: a projection, or where there is none, zeros.
@@ -64,16 +65,17 @@ def copied(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected:
     name = site.memory(chosen["copy"], "initial_state")
     there = site.memories[name].state_kind
     if there != kind:
+        left, wanted = describe_difference(there, kind), describe_difference(kind, there)
         other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
         raise BlockError(
             "initial_state",
-            f"`{name}` leaves {difference(there, kind)}, and this starts from {difference(kind, there)}",
+            f"`{name}` leaves {left}, and this starts from {wanted}",
             fix=f"copy from a block with the same settings, or write {other}",
         )
     return name
 
 
-def difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
+def describe_difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
     """What a kind of state has and `other` has not, in words. A kind is a block's word and pairs (what, how many)."""
     if not kind:
         return "no state that can be copied"
@@ -82,8 +84,87 @@ def difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
     return f"the state of `{block}`" + (f" with {', '.join(own)}" if own else "")
 
 
-def mean(memory: Output) -> Tensor:
+def memory_mean(memory: Output) -> Tensor:
     """The mean over a memory's real positions, zeros where there is none: (B, D)"""
     states, mask = memory.states.flatten(1, -2), memory.mask.flatten(1)  # (B, S, D), (B, S)
     total = states.masked_fill(~mask[..., None], 0.0).sum(1)
     return total / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+EMPTY_SLOT = 1e-6
+"""What an empty memory is filled with: a slot of zeros would have no direction that could resemble a key."""
+
+MemoryInit = Literal["constant", "learned", "random"]
+
+
+class SlotMemoryInitializer(nn.Module):
+    """The state before the first position: the memory (B, N, M), the heads' places (B, H, N), what they read (B, R M).
+
+    `heads` are how many read and how many write; `kind` is the kind of the state. What is learned, or projected from a
+    memory's mean, begins with every head near slot 0: the logits of its places have 2 log N there.
+    Raises BlockError where the memory is unknown, or what it copies is of another kind.
+    """
+
+    filled: Tensor
+
+    def __init__(
+        self,
+        site: Site,
+        chosen: str | dict[str, str],
+        filling: MemoryInit,
+        size: tuple[int, int],
+        heads: tuple[int, int],
+        kind: tuple[Any, ...],
+    ) -> None:
+        super().__init__()
+        self.reading, self.heads, self.slots = heads[0], sum(heads), size[0]
+        self.copied = self.memory = ""
+        self.learned: nn.Parameter | None = None
+        if isinstance(chosen, dict):
+            self.copied = resolve_copy(site, chosen, kind)
+            return
+        self._fill(filling, size)
+        self.sizes = [self.heads * size[0], self.reading * size[1]]
+        if chosen == "learned":
+            self.learned = nn.Parameter(torch.zeros(1, sum(self.sizes)))
+        elif chosen != "zeros":
+            self.memory = site.memory(chosen, "initial_state")
+            self.project = nn.Linear(site.memories[self.memory].stream.width, sum(self.sizes))
+            nn.init.xavier_uniform_(self.project.weight)
+            nn.init.zeros_(self.project.bias)
+
+    def _fill(self, filling: MemoryInit, size: tuple[int, int]) -> None:
+        if filling == "learned":
+            self.filled = nn.Parameter(initial_memory(filling, *size))
+        else:
+            self.register_buffer("filled", initial_memory(filling, *size))
+
+    def forward(self, like: Tensor, context: Context) -> State:
+        """like: (B, ...), for the batch, the precision and the device."""
+        if self.copied:
+            return context.memories[self.copied].last
+        memory = self.filled.to(like.dtype).expand(like.shape[0], -1, -1)  # (B, N, M)
+        if self.learned is not None:
+            return (memory, *self._placed(self.learned.expand(like.shape[0], -1)))
+        if self.memory:
+            return (memory, *self._placed(self.project(memory_mean(context.memories[self.memory])).to(like.dtype)))
+        places = first_slot(like, self.slots).expand(like.shape[0], self.heads, -1)  # (B, H, N)
+        return memory, places, memory[:, :1].expand(-1, self.reading, -1).flatten(1)
+
+    def _placed(self, whole: Tensor) -> tuple[Tensor, Tensor]:
+        places, reads = whole.split(self.sizes, -1)
+        logits = places.unflatten(-1, (self.heads, -1)) + 2 * math.log(self.slots) * first_slot(whole, self.slots)
+        return logits.softmax(-1).to(whole.dtype), torch.tanh(reads)  # (B, H, N), (B, R M)
+
+
+def first_slot(like: Tensor, slots: int) -> Tensor:
+    """A head's place at slot 0: (N,)"""
+    return (torch.arange(slots, device=like.device) == 0).to(like.dtype)
+
+
+def initial_memory(filling: MemoryInit, slots: int, width: int) -> Tensor:
+    """What a memory holds at first, (N, M)."""
+    if filling == "random":
+        most = (slots + width) ** -0.5
+        return torch.empty(slots, width).uniform_(-most, most)
+    return torch.full((slots, width), EMPTY_SLOT)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context, Site, Stream
 
 
-def names_in(of: str | Sequence[str]) -> tuple[str, ...]:
+def as_tuple(of: str | Sequence[str]) -> tuple[str, ...]:
     """One name, or several."""
     return (of,) if isinstance(of, str) else tuple(of)
 
 
-def read_beside(site: Site, names: Sequence[str], setting: str = "of") -> list[Stream]:
+def resolve_streams(site: Site, names: Sequence[str], setting: str = "of") -> list[Stream]:
     """The streams called `names`. Raises BlockError where one is unknown or has other positions than the stream."""
     if not names:
         raise BlockError(setting, "no name is given", fix="name at least one earlier output")
     streams = [site.read(name, setting) for name in names]
     for name, stream in zip(names, streams, strict=True):
-        _same_positions(site, name, stream, setting)
+        _check_same_positions(site, name, stream, setting)
     return streams
 
 
-def same_width(site: Site, names: Sequence[str], streams: Sequence[Stream], setting: str = "of") -> None:
+def check_same_width(site: Site, names: Sequence[str], streams: Sequence[Stream], setting: str = "of") -> None:
     """Raises BlockError where one of `streams` is not as wide as `site`'s stream."""
     for name, stream in zip(names, streams, strict=True):
         if stream.width != site.stream.width:
@@ -36,25 +38,25 @@ def same_width(site: Site, names: Sequence[str], streams: Sequence[Stream], sett
             )
 
 
-def beside(x: Tensor, names: Sequence[str], context: Context) -> list[Tensor]:
+def read_named(x: Tensor, names: Sequence[str], context: Context) -> list[Tensor]:
     """What `names` stand for at the positions of x (B, T, .): (B, T, .) each; one position for all is seen by all."""
-    return [_at(x, context.read(name).states) for name in names]
+    return [_broadcast_positions(x, context.read(name).states) for name in names]
 
 
-def _at(x: Tensor, states: Tensor) -> Tensor:
+def _broadcast_positions(x: Tensor, states: Tensor) -> Tensor:
     return states if states.shape[1] == x.shape[1] else states.expand(-1, x.shape[1], *states.shape[2:])
 
 
-def _same_positions(site: Site, name: str, stream: Stream, setting: str) -> None:
+def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -> None:
     if (stream.grid, stream.columns) != (site.stream.grid, site.stream.columns):
         raise BlockError(
             setting,
             f"`{name}` is {stream.described}, and the stream here is {site.stream.described}",
             code="kind",
             fix=f"read it where {stream.described} arrives; `grid` makes a grid of a "
-            "sequence, and `column`, `sum` and `flatten` a sequence of a grid",
+            "sequence, and `select_column`, `sum_columns` and `flatten` a sequence of a grid",
         )
-    if stream.pace == 0:
+    if stream.length_ratio == 0:
         return
     if name in site.memories:
         raise BlockError(
@@ -63,11 +65,126 @@ def _same_positions(site: Site, name: str, stream: Stream, setting: str) -> None
             code="pace",
             fix="read it with `cross_attention`, or name a `pool` there",
         )
-    if stream.pace != site.stream.pace:
-        here = site.stream.pace
+    if stream.length_ratio != site.stream.length_ratio:
+        here = site.stream.length_ratio
         raise BlockError(
             setting,
-            f"`{name}` has {stream.pace} positions per token, and the stream here {here}",
+            f"`{name}` has {stream.length_ratio} positions per token, and the stream here {here}",
             code="pace",
             fix="read it where the stream has as many positions",
         )
+
+
+class ProjectionWidths(NamedTuple):
+    """How wide linear maps make a query, a memory as keys and a memory as values; 0: none, it is taken as it is."""
+
+    query: int
+    keys: int
+    values: int
+
+
+class MemorySource(NamedTuple):
+    """A memory `width` wide, and whether it gives keys and values."""
+
+    memory: str
+    width: int
+    keys: bool = True
+    values: bool = True
+
+    def wide(self, made: ProjectionWidths) -> int:
+        """How wide the linear map is that makes both, side by side."""
+        return made.keys * self.keys + made.values * self.values
+
+
+def project_memories(
+    sources: Sequence[MemorySource], projects: Iterable[nn.Module], made: ProjectionWidths, context: Context
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The keys (B, S, .), the values (B, S, .) and their mask (B, S), memory after memory."""
+    keys, values, masks = [], [], []
+    for source, project in zip(sources, projects, strict=True):
+        memory = context.memories[source.memory]
+        mapped = project(memory.states)
+        if source.keys:
+            keys.append(mapped[..., : made.keys] if made.keys else memory.states)
+        if source.values:
+            values.append(mapped[..., -made.values :] if made.values else memory.states)
+            masks.append(memory.mask)
+    return _concat_memories(keys), _concat_memories(values), _concat_memories(masks)
+
+
+def _concat_memories(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), 1)
+
+
+def optional_linear(arriving: int, leaving: int, *, bias: bool) -> nn.Module:
+    """A linear map, or none where nothing is to leave it."""
+    if leaving == 0:
+        return nn.Identity()
+    made = nn.Linear(arriving, leaving, bias=bias)
+    nn.init.xavier_uniform_(made.weight)
+    if bias:
+        nn.init.zeros_(made.bias)
+    return made
+
+
+def resolve_sources(
+    site: Site, from_: str | Sequence[str] | None, keys: str | None, values: str | None
+) -> list[MemorySource]:
+    """The memories to read: those of `from`, or, where `keys` or `values` is said, one that gives each.
+
+    Raises BlockError where what is named does not fit together.
+    """
+    names = [from_] if isinstance(from_, str | None) else list(from_)
+    if not names:
+        raise BlockError("from", "no memory is named", fix="name at least one, or remove `from`")
+    if keys is None and values is None:
+        return [_resolve_source(site, name, "from") for name in names]
+    said = "values" if keys is None else "keys"
+    if len(names) > 1:
+        raise BlockError(
+            said,
+            "there are several memories, and each gives its own keys and values",
+            fix=f"remove `{said}`, or name one memory in `from`",
+        )
+    if keys and values and from_:
+        raise BlockError("from", "`keys` and `values` say all that is read", fix="remove `from`")
+    return _resolve_pair(
+        site, (keys, "keys") if keys else (names[0], "from"), (values, "values") if values else (names[0], "from")
+    )
+
+
+def _resolve_source(site: Site, name: str | None, setting: str) -> MemorySource:
+    memory = site.memory(name, setting)
+    stream = site.memories[memory].stream
+    if stream.grid:
+        raise BlockError(
+            setting,
+            f"`{memory}` is a grid, and attention reads a sequence",
+            code="kind",
+            fix="end the encoder with `select_column`, `sum_columns` or `flatten`",
+        )
+    return MemorySource(memory, stream.width)
+
+
+def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | None, str]) -> list[MemorySource]:
+    """One memory for the keys and one for the values, at the same positions; each as a name and its setting."""
+    one, two = _resolve_source(site, *keys), _resolve_source(site, *values)
+    if one == two:
+        return [one]
+    said = values[1] if values[1] != "from" else keys[1]
+    if one.memory.split(".")[0] != two.memory.split(".")[0]:
+        raise BlockError(
+            said,
+            f"the keys are of `{one.memory}` and the values of `{two.memory}`: two encoders",
+            code="memory",
+            fix="name two outputs of one encoder",
+        )
+    ratios = [site.memories[each.memory].stream.length_ratio for each in (one, two)]
+    if ratios[0] != ratios[1]:
+        raise BlockError(
+            said,
+            f"`{one.memory}` has {ratios[0]} positions per token, and `{two.memory}` {ratios[1]}",
+            code="pace",
+            fix="name two outputs that have the same positions",
+        )
+    return [one._replace(values=False), two._replace(keys=False)]

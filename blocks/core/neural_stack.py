@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Site, State
-from blocks.core.initial_state import copied
+from blocks.core.initial_state import resolve_copy
 
-FIRST_POP = -1.0
+INITIAL_POP_BIAS = -1.0
 """The bias of what is popped, before training: a memory that is emptied at once teaches nothing."""
 
 
@@ -65,7 +65,7 @@ class Ends(NamedTuple):
     read: tuple[Callable[[Tensor], Tensor], ...]
 
 
-class Cells(Block):
+class NeuralStack(Block):
     """The cells of a stack, a queue or a deque: which, `ends` says. `block` is its word in a recipe.
 
     At each position v = tanh(W x + b), d and u = sigmoid(W x + b), of each end; then pop, push and read, in this order.
@@ -79,11 +79,11 @@ class Cells(Block):
         self.ends, self.count, self.width = ends, len(ends.push), width or site.width
         self.out = stream._replace(width=self.count * self.width)
         self.state_kind = (block, ("width", self.width))
-        self.copied = continued(site, initial_state, self.state_kind)
+        self.copied = resolve_continuation(site, initial_state, self.state_kind)
         self.map = nn.Linear(stream.width, self.count * (self.width + 2))
         nn.init.xavier_uniform_(self.map.weight)
         nn.init.zeros_(self.map.bias)
-        nn.init.constant_(self.map.bias.detach()[-self.count :], FIRST_POP)
+        nn.init.constant_(self.map.bias.detach()[-self.count :], INITIAL_POP_BIAS)
 
     def start(self, x: Tensor, context: Context) -> State:
         """No cells, or those of the memory that is continued."""
@@ -107,7 +107,7 @@ class Cells(Block):
             self._show(weights, after, context)
         return self._read(weights, values), (values, heights)
 
-    def before(self, x: Tensor, state: State) -> Tensor:
+    def initial_output(self, x: Tensor, state: State) -> Tensor:
         """What was read last, (B, 1, ends m): it follows from the cells alone."""
         values, heights = state
         return self._read(self._looked(heights)[:, None], values)
@@ -154,10 +154,10 @@ class Cells(Block):
             context.record(name, read)
 
 
-def continued(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]) -> str:
+def resolve_continuation(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]) -> str:
     """The memory whose last state is continued, "" for an empty beginning. Raises BlockError for any other."""
     if isinstance(chosen, dict):
-        return copied(site, chosen, kind, projected=False)
+        return resolve_copy(site, chosen, kind, projected=False)
     if chosen != "zeros":
         raise BlockError(
             "initial_state",

@@ -20,7 +20,7 @@ from blocks.core.contract import State
 Cell = Literal["lstm", "gru", "tanh"]
 """lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990)."""
 
-SATURATES = 1e4
+SATURATED = 1e4
 """sigmoid(-SATURATES) is 0 and sigmoid(SATURATES) is 1 in every precision, and both have the gradient 0."""
 
 
@@ -33,19 +33,19 @@ def reverse(x: Tensor, mask: Tensor) -> Tensor:
     return x.flatten(0, 1).index_select(0, (row + opposite).flatten()).view_as(x)
 
 
-def at_end(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
+def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
     """x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
     count = mask.sum(1)  # (B,)
     row = torch.arange(x.shape[0], device=x.device)
-    return keep(count > 0, x[row, (count - 1).clamp(min=0)], otherwise)
+    return masked_update(count > 0, x[row, (count - 1).clamp(min=0)], otherwise)
 
 
-def keep(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
-    """`after` in the rows that are real (B,), `before` in the others, in the precision of `before`."""
+def masked_update(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
+    """`after` in the rows that are real (B,), `initial_output` in the others, in the precision of `initial_output`."""
     return torch.where(real[:, None], after.to(before.dtype), before)
 
 
-class Recurrence(nn.Module):
+class RecurrentLayer(nn.Module):
     """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of them its output's."""
 
     sizes: tuple[int, ...]
@@ -55,7 +55,7 @@ class Recurrence(nn.Module):
         raise NotImplementedError
 
 
-class Fused(Recurrence):
+class FusedLayer(RecurrentLayer):
     """What the fused kernels share: W and U with the gates' rows one below the other, and a bias for each.
 
     torch's own modules for them are not used, since the compiler refuses to look into those.
@@ -69,8 +69,8 @@ class Fused(Recurrence):
         self.arriving_bias = nn.Parameter(torch.zeros(gates * width))
         self.recurrent_bias = nn.Parameter(torch.zeros(gates * width))
         self.projection = None if projection is None else nn.Parameter(torch.empty(projection, width))
-        each_gate(self.arriving, width, nn.init.xavier_uniform_)
-        each_gate(self.recurrent, width, nn.init.orthogonal_)
+        init_per_gate(self.arriving, width, nn.init.xavier_uniform_)
+        init_per_gate(self.recurrent, width, nn.init.orthogonal_)
         if self.projection is not None:
             nn.init.xavier_uniform_(self.projection)
 
@@ -79,7 +79,7 @@ class Fused(Recurrence):
         return self.arriving, self.recurrent, self.arriving_bias, self.recurrent_bias
 
 
-class Lstm(Fused):
+class LSTMLayer(FusedLayer):
     """LSTM with a forget gate (Gers et al. 2000), with a projection if wanted (Sak et al. 2014)."""
 
     def __init__(self, arriving: int, width: int, projection: int | None) -> None:
@@ -100,7 +100,7 @@ class Lstm(Fused):
             i, f, g, o = (gates + F.linear(h, self.recurrent, self.recurrent_bias)).chunk(4, dim=-1)
             cell = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             y = F.linear(torch.sigmoid(o) * torch.tanh(cell), self.projection)
-        return y[:, None], (keep(mask[:, 0], y, h), keep(mask[:, 0], cell, c))
+        return y[:, None], (masked_update(mask[:, 0], y, h), masked_update(mask[:, 0], cell, c))
 
     def _many(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         h, c = state
@@ -114,20 +114,20 @@ class Lstm(Fused):
             pieces.append(self.projection)
         x = torch.cat((x, padding), 2)
         with quietly(self.projection is not None):
-            y, _, cell = _VF.lstm(x, (h[None], c[None]), one_piece(pieces), True, 1, 0.0, grad, False, False)
+            y, _, cell = _VF.lstm(x, (h[None], c[None]), flatten_weights(pieces), True, 1, 0.0, grad, False, False)
         y = y.transpose(0, 1)
-        return y, (at_end(y, mask, h), cell[0].to(c.dtype))
+        return y, (last_real(y, mask, h), cell[0].to(c.dtype))
 
     def _closed_gates(self) -> Tensor:
         """The weights of the padding: input gate shut, forget gate open, so that c stays exactly as it is. (4 D, 1)"""
         width = self.sizes[1]
         column = self.arriving.new_zeros(4 * width, 1)
-        column[:width] = -SATURATES
-        column[width : 2 * width] = SATURATES
+        column[:width] = -SATURATED
+        column[width : 2 * width] = SATURATED
         return column
 
 
-class Tanh(Fused):
+class TanhLayer(FusedLayer):
     """h' = tanh(W x + U h + b)"""
 
     many: Callable[..., Any] = staticmethod(_VF.rnn_tanh)
@@ -141,13 +141,13 @@ class Tanh(Fused):
         x = x.to(self.arriving.dtype)
         if x.shape[1] == 1:
             after = self.one(x[:, 0], h, *self.weights())
-            return after[:, None], (keep(mask[:, 0], after, h),)
+            return after[:, None], (masked_update(mask[:, 0], after, h),)
         grad = torch.is_grad_enabled()
-        y, _ = self.many(x, h[None], one_piece(self.weights()), True, 1, 0.0, grad, False, True)
-        return y, (at_end(y, mask, h),)
+        y, _ = self.many(x, h[None], flatten_weights(self.weights()), True, 1, 0.0, grad, False, True)
+        return y, (last_real(y, mask, h),)
 
 
-class ResetAfter(Tanh):
+class GRUResetAfter(TanhLayer):
     """A GRU with reset after the matrix product, the form of torch and cuDNN.
 
     r, z = sigmoid(W x + U h + b); n = tanh(W_n x + b_n + r * (U_n h + c_n)); h' = (1 - z) n + z h
@@ -159,7 +159,7 @@ class ResetAfter(Tanh):
         super().__init__(arriving, width, 3)
 
 
-class ResetBefore(Recurrence):
+class GRUResetBefore(RecurrentLayer):
     """A GRU with reset before the matrix product, a loop over the positions (Cho et al. 2014, equations 5-8).
 
     r, z = sigmoid(W x + U h + b); n = tanh(W_n x + b_n + U_n (r * h)); h' = (1 - z) n + z h
@@ -171,8 +171,8 @@ class ResetBefore(Recurrence):
         self.arriving = nn.Linear(arriving, 3 * width)
         self.gates = nn.Linear(width, 2 * width, bias=False)
         self.candidate = nn.Linear(width, width, bias=False)
-        each_gate(self.arriving.weight, width, nn.init.xavier_uniform_)
-        each_gate(self.gates.weight, width, nn.init.orthogonal_)
+        init_per_gate(self.arriving.weight, width, nn.init.xavier_uniform_)
+        init_per_gate(self.gates.weight, width, nn.init.orthogonal_)
         nn.init.orthogonal_(self.candidate.weight)
         nn.init.zeros_(self.arriving.bias)
 
@@ -183,18 +183,18 @@ class ResetBefore(Recurrence):
         for gates, candidate, real in zip(*(each.unbind(1) for each in (*arriving, mask)), strict=True):
             r, z = torch.sigmoid(gates + self.gates(h)).chunk(2, dim=-1)
             n = torch.tanh(candidate + self.candidate(r * h))
-            h = keep(real, n + z * (h - n), h)
+            h = masked_update(real, n + z * (h - n), h)
             outputs.append(h)
         return torch.stack(outputs, 1), (h,)
 
 
-def recurrence(cell: Cell, reset: str, arriving: int, width: int, projection: int | None) -> Recurrence:
+def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: int | None) -> RecurrentLayer:
     """One layer in one direction."""
     if cell == "lstm":
-        return Lstm(arriving, width, projection)
+        return LSTMLayer(arriving, width, projection)
     if cell == "tanh":
-        return Tanh(arriving, width)
-    return ResetAfter(arriving, width) if reset == "after" else ResetBefore(arriving, width)
+        return TanhLayer(arriving, width)
+    return GRUResetAfter(arriving, width) if reset == "after" else GRUResetBefore(arriving, width)
 
 
 def quietly(projected: bool) -> AbstractContextManager[None]:
@@ -210,7 +210,7 @@ def unwarned() -> Iterator[None]:
         yield
 
 
-def one_piece(weights: Sequence[Tensor]) -> list[Tensor]:
+def flatten_weights(weights: Sequence[Tensor]) -> list[Tensor]:
     """The weights side by side in one piece of memory on a GPU, where cuDNN would else copy them and warn."""
     if not weights[0].is_cuda:
         return list(weights)
@@ -218,7 +218,97 @@ def one_piece(weights: Sequence[Tensor]) -> list[Tensor]:
     return [piece.view_as(weight) for piece, weight in zip(pieces, weights, strict=True)]
 
 
-def each_gate(weight: Tensor, rows: int, initialise: Callable[[Tensor], Tensor]) -> None:
+def init_per_gate(weight: Tensor, rows: int, initialise: Callable[[Tensor], Tensor]) -> None:
     """Initialises each gate's rows on their own."""
     for gate in weight.detach().split(rows):
         initialise(gate)
+
+
+class LayerNormLayer(RecurrentLayer):
+    """Layer normalisation of each gate (Ba et al. 2016; Chen et al. 2018, section 3).
+
+    LN_k(a) = g_k (a - mean) / sqrt(var + 1e-5) + b_k, of the sum a of what arrives and what recurs.
+    `gain` and `bias` have a row for each gate; W and U have the gates' rows one below the other.
+    """
+
+    def __init__(self, arriving: int, width: int, gates: int) -> None:
+        super().__init__()
+        self.sizes = (width,)
+        self.arriving = nn.Parameter(torch.empty(gates * width, arriving))
+        self.recurrent = nn.Parameter(torch.empty(gates * width, width))
+        self.gain = nn.Parameter(torch.ones(gates, width))
+        self.bias = nn.Parameter(torch.zeros(gates, width))
+        init_per_gate(self.arriving, width, nn.init.xavier_uniform_)
+        init_per_gate(self.recurrent, width, nn.init.orthogonal_)
+
+    def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        outputs = []
+        arriving = F.linear(x.to(self.arriving.dtype), self.arriving)  # (B, T, gates D)
+        for one, real in zip(arriving.unbind(1), mask.unbind(1), strict=True):
+            after = self.step(one, state)
+            state = tuple(masked_update(real, new, old) for new, old in zip(after, state, strict=True))
+            outputs.append(state[0])
+        return torch.stack(outputs, 1), state
+
+    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
+        """The state after one position. arriving: W x of all gates (B, gates D)"""
+        raise NotImplementedError
+
+    def norm(self, gates: Tensor, first: int = 0) -> tuple[Tensor, ...]:
+        """Each gate normalised on its own, the one of row `first` first. (B, n D) -> n times (B, D)"""
+        width = self.sizes[0]
+        each = F.layer_norm(gates.unflatten(-1, (-1, width)), (width,))  # (B, n, D)
+        rows = slice(first, first + each.shape[-2])
+        return torch.addcmul(self.bias[rows], each, self.gain[rows]).unbind(-2)
+
+
+class LayerNormLSTM(LayerNormLayer):
+    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)); h' = o tanh(c')"""
+
+    def __init__(self, arriving: int, width: int) -> None:
+        super().__init__(arriving, width, 4)
+        self.sizes = (width, width)
+        nn.init.ones_(self.bias.detach()[1])  # to forget little before training
+
+    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
+        h, c = state
+        i, f, g, o = self.norm(arriving + F.linear(h, self.recurrent))
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+class LayerNormGRU(LayerNormLayer):
+    """r, z = sigmoid(LN(W x + U h)); h' = (1 - z) n + z h, with n = tanh(LN_n(W_n x + U_n (r h))) for reset before,
+    n = tanh(LN_n(W_n x + r U_n h)) for reset after.
+    """
+
+    def __init__(self, arriving: int, width: int, reset: str) -> None:
+        super().__init__(arriving, width, 3)
+        self.after = reset == "after"
+
+    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
+        (h,) = state
+        width = self.sizes[0]
+        gates, candidate = arriving.split((2 * width, width), dim=-1)
+        recurrent, inner = self.recurrent.split((2 * width, width))
+        r, z = (torch.sigmoid(each) for each in self.norm(gates + F.linear(h, recurrent)))
+        read = r * F.linear(h, inner) if self.after else F.linear(r * h, inner)
+        n = torch.tanh(self.norm(candidate + read, 2)[0])
+        return (n + z * (h - n),)
+
+
+class LayerNormTanh(LayerNormLayer):
+    """h' = tanh(LN(W x + U h))"""
+
+    def __init__(self, arriving: int, width: int) -> None:
+        super().__init__(arriving, width, 1)
+
+    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
+        return (torch.tanh(self.norm(arriving + F.linear(state[0], self.recurrent))[0]),)
+
+
+def build_layer_norm_layer(cell: Cell, reset: str, arriving: int, width: int) -> RecurrentLayer:
+    """One layer in one direction."""
+    if cell == "lstm":
+        return LayerNormLSTM(arriving, width)
+    return LayerNormTanh(arriving, width) if cell == "tanh" else LayerNormGRU(arriving, width, reset)

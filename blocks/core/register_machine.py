@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LEAST = 1e-6
+LOG_EPSILON = 1e-6
 """What is added inside every logarithm."""
 
 
@@ -37,12 +37,12 @@ Module = Callable[..., Tensor]
 """From the machine and the arguments, each (B, M), to the result (B, M)."""
 
 
-def integer(machine: Machine, value: int) -> Tensor:
+def certain(machine: Machine, value: int) -> Tensor:
     """(B, M), certain of one integer modulo M."""
-    return _unit(machine.tape, value).expand(len(machine.tape), -1)
+    return _one_hot(machine.tape, value).expand(len(machine.tape), -1)
 
 
-def truth(probability: Tensor) -> Tensor:
+def truth_value(probability: Tensor) -> Tensor:
     """A truth is the integer 1 or 0; what rounding leaves above 1 is no probability. (B, M), summed -> (B, M)"""
     true = probability.sum(-1)
     return F.pad(torch.stack(((1.0 - true).clamp(min=0.0), true), -1), (0, probability.shape[-1] - 2))
@@ -52,54 +52,54 @@ def _read(machine: Machine, p: Tensor) -> Tensor:
     return (p[:, None] @ machine.tape)[:, 0]
 
 
-def _added(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
+def _add(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
     return (p[:, None] @ q[:, machine.sums])[:, 0]
 
 
-def _subtracted(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
+def _subtract(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
     return (p[:, None] @ q[:, machine.differences])[:, 0]
 
 
 def _less_than(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return truth(p * (q @ machine.less))
+    return truth_value(p * (q @ machine.less))
 
 
 def _less_or_equal(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return truth(p * (q @ machine.less + q))
+    return truth_value(p * (q @ machine.less + q))
 
 
 def _equal(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return truth(p * q)
+    return truth_value(p * q)
 
 
-def _smaller(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
+def _min(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
     return p * (q @ machine.less + q) + q * (p @ machine.less)
 
 
-def _larger(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
+def _max(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
     return p * (q @ machine.less.T + q) + q * (p @ machine.less.T)
 
 
 MODULES: dict[str, tuple[int, Module]] = {
     "read": (1, _read),
-    "zero": (0, lambda machine: integer(machine, 0)),
-    "one": (0, lambda machine: integer(machine, 1)),
-    "two": (0, lambda machine: integer(machine, 2)),
+    "zero": (0, lambda machine: certain(machine, 0)),
+    "one": (0, lambda machine: certain(machine, 1)),
+    "two": (0, lambda machine: certain(machine, 2)),
     "inc": (1, lambda machine, p: p.roll(1, -1)),
-    "add": (2, _added),
-    "sub": (2, _subtracted),
+    "add": (2, _add),
+    "sub": (2, _subtract),
     "dec": (1, lambda machine, p: p.roll(-1, -1)),
     "less_than": (2, _less_than),
     "less_or_equal": (2, _less_or_equal),
     "equal": (2, _equal),
-    "min": (2, _smaller),
-    "max": (2, _larger),
-    "write": (2, lambda machine, p, q: integer(machine, 0)),
+    "min": (2, _min),
+    "max": (2, _max),
+    "write": (2, lambda machine, p, q: certain(machine, 0)),
 }
 """The modules in the paper's order: how many arguments each has, and what it gives. `write` changes the tape too."""
 
 
-def started(tape: Tensor) -> Machine:
+def initial_machine(tape: Tensor) -> Machine:
     """The machine with this tape, (B, M, M)."""
     count = torch.arange(tape.shape[-1], device=tape.device)
     sums = (count - count[:, None]) % len(count)  # (M, M)
@@ -107,7 +107,7 @@ def started(tape: Tensor) -> Machine:
     return Machine(tape, sums, -sums % len(count), less)
 
 
-def stepped(machine: Machine, registers: Tensor, choices: Choices) -> tuple[Machine, Tensor]:
+def run_step(machine: Machine, registers: Tensor, choices: Choices) -> tuple[Machine, Tensor]:
     """One step: every module once and in order, then the tape, then the registers. registers: (B, R, M)"""
     values = registers  # (B, R + modules so far, M)
     given: Sequence[Tensor] = ()
@@ -116,10 +116,10 @@ def stepped(machine: Machine, registers: Tensor, choices: Choices) -> tuple[Mach
         values = torch.cat((values, module(machine, *given)[:, None]), 1)
     registers = choices.registers @ values  # (B, R, M)
     registers = registers / registers.sum(-1, keepdim=True)  # in low precision they would drift from a sum of 1
-    return machine._replace(tape=written(machine.tape, *given)), registers
+    return machine._replace(tape=write_tape(machine.tape, *given)), registers
 
 
-def written(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
+def write_tape(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
     """(1 - p) 1^T * M + p q^T: the value q in the cell p."""
     return (1.0 - p).clamp(min=0.0)[..., None] * tape + p[..., None] * q[:, None]  # (B, M, M)
 
@@ -127,15 +127,15 @@ def written(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------- what a controller says
 
 
-def sizes(registers: int) -> list[int]:
+def choice_sizes(registers: int) -> list[int]:
     """How many numbers a controller says for each module, and then for the registers."""
     modules = [arguments * (registers + at) for at, (arguments, _) in enumerate(MODULES.values())]
     return [*modules, registers * (registers + len(MODULES))]
 
 
-def chosen(logits: Tensor, registers: int) -> Choices:
+def read_choices(logits: Tensor, registers: int) -> Choices:
     """The choices that a controller's numbers say: a softmax over each argument's and each register's. (B, sum)"""
-    parts = logits.split(sizes(registers), -1)
+    parts = logits.split(choice_sizes(registers), -1)
     arguments = [arguments for arguments, _ in MODULES.values()]
     modules = [
         part.unflatten(-1, (count, registers + at)).softmax(-1)
@@ -144,26 +144,26 @@ def chosen(logits: Tensor, registers: int) -> Choices:
     return Choices(modules, parts[-1].unflatten(-1, (registers, -1)).softmax(-1))
 
 
-def entropy_of(choices: Choices) -> Tensor:
+def choice_entropy(choices: Choices) -> Tensor:
     """The mean entropy of a step's choices in nats, row by row. -> (B,)"""
-    of_each = [-(part * (part + LEAST).log()).sum(-1) for part in (*choices.arguments, choices.registers)]
+    of_each = [-(part * (part + LOG_EPSILON).log()).sum(-1) for part in (*choices.arguments, choices.registers)]
     return torch.cat(of_each, -1).mean(-1)
 
 
-def cleared(tape: Tensor, registers: int) -> Tensor:
+def zero_registers(tape: Tensor, registers: int) -> Tensor:
     """Registers that all hold 0, beside a tape. -> (B, R, M)"""
-    return _unit(tape, 0).expand(len(tape), registers, -1)
+    return _one_hot(tape, 0).expand(len(tape), registers, -1)
 
 
-def _unit(like: Tensor, value: int) -> Tensor:
+def _one_hot(like: Tensor, value: int) -> Tensor:
     """(M,), certain of one integer modulo M."""
     count = like.shape[-1]
     return F.one_hot(torch.tensor(value % count, device=like.device), count).to(like.dtype)
 
 
-def cells_of(x: Tensor, mask: Tensor) -> Tensor:
+def tape_from_stream(x: Tensor, mask: Tensor) -> Tensor:
     """The tape that a stream M wide is: a cell for each position, the integer 0 where there is none. -> (B, M, M)"""
     count = x.shape[-1]
     x = F.pad(x * mask[..., None], (0, 0, 0, count))[:, :count].clamp(min=0.0)  # (B, M, M)
     total = x.sum(-1, keepdim=True)
-    return torch.where(total > 0.0, x / total.masked_fill(total == 0.0, 1.0), _unit(x, 0))
+    return torch.where(total > 0.0, x / total.masked_fill(total == 0.0, 1.0), _one_hot(x, 0))

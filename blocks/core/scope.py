@@ -26,7 +26,7 @@ class Scope:
     def __init__(
         self,
         visible: Mapping[str, Named],
-        given: Iterable[str],
+        taken: Iterable[str],
         declared: frozenset[str],
         reserved: frozenset[str],
         reads: list[str],
@@ -34,16 +34,16 @@ class Scope:
         guess: Named | None = None,
     ) -> None:
         self.visible = dict(visible)
-        self.given = set(given)
+        self.taken = set(taken)
         self.declared, self.reserved, self.reads = declared, reserved, reads
         self.entered, self.guess = entered, guess
 
     @classmethod
-    def of_input(cls, stream: Stream, declared: Iterable[str] = (), reserved: Iterable[str] = ()) -> Scope:
+    def root(cls, stream: Stream, declared: Iterable[str] = (), reserved: Iterable[str] = ()) -> Scope:
         """The names at the top of an encoder or decoder: `input`, the embedded tokens."""
         return cls({"input": Named(stream)}, (), frozenset(declared), RESERVED | frozenset(reserved), [])
 
-    def give(self, name: str, named: Named) -> None:
+    def define(self, name: str, named: Named) -> None:
         """Lets every later block read `named` as `name`; raises BlockError where the name is taken."""
         if name in self.reserved:
             raise BlockError(
@@ -52,11 +52,11 @@ class Scope:
                 code="name",
                 fix="choose another name",
             )
-        if name in self.given:
+        if name in self.taken:
             raise BlockError(
                 "as", f"the name `{name}` is given twice", code="name", fix="give each output a name of its own"
             )
-        self.given.add(name)
+        self.taken.add(name)
         self.visible[name] = named
 
     def read(self, name: str, setting: str, others: Mapping[str, Any] | None = None) -> Named:
@@ -65,12 +65,14 @@ class Scope:
         if name in self.visible:
             return self.visible[name]
         if not name.startswith(PREV):
-            raise self.unknown(name, setting, others or {})
+            raise self.unknown_name(name, setting, others or {})
         if self.guess is None:
             raise self.no_previous(name, setting)
         return self.guess
 
-    def unknown(self, name: str, setting: str, others: Mapping[str, Any], what: str = "nothing here") -> BlockError:
+    def unknown_name(
+        self, name: str, setting: str, others: Mapping[str, Any], what: str = "nothing here"
+    ) -> BlockError:
         """The error for a name that nothing readable has."""
         if name in self.declared and what == "nothing here":
             return BlockError(
@@ -113,36 +115,36 @@ class Scope:
         fix = f"what was one step before: {listed}" if listed else f"name a block in it `as: {of}`"
         return BlockError(setting, f"nothing in this `recurrent` is called `{of}`{meant}", code="name", fix=fix)
 
-    def fork(self) -> Scope:
+    def branch(self) -> Scope:
         """The names as a branch sees them: what is given there is not seen by its siblings."""
-        forked = self.again()
-        forked.given = self.given
+        forked = self.copy()
+        forked.taken = self.taken
         return forked
 
-    def again(self) -> Scope:
+    def copy(self) -> Scope:
         """The names as the next iteration of a repeat sees them: it gives the same names once more."""
-        return Scope(self.visible, self.given, self.declared, self.reserved, self.reads, self.entered, self.guess)
+        return Scope(self.visible, self.taken, self.declared, self.reserved, self.reads, self.entered, self.guess)
 
-    def join(self, branches: Iterable[Scope]) -> None:
+    def merge(self, branches: Iterable[Scope]) -> None:
         """After a merge, what the branches gave can be read."""
         for branch in branches:
             self.visible.update(branch.visible)
-            self.given.update(branch.given)
+            self.taken.update(branch.taken)
 
-    def enter(self, stream: Stream, previous: Mapping[str, Named], guess: Named | None = None) -> Scope:
+    def enter_loop(self, stream: Stream, previous: Mapping[str, Named], guess: Named | None = None) -> Scope:
         """The names inside a `recurrent`: `input` is the stream that enters it, `prev.x` what `previous` has as x."""
         outer = {name: named for name, named in self.visible.items() if not name.startswith(PREV)}
         before = {f"{PREV}{name}": named for name, named in previous.items()}
         visible = {**outer, "input": Named(stream), **before}
-        return Scope(visible, self.given, self.declared, self.reserved, [], frozenset(self.given), guess)
+        return Scope(visible, self.taken, self.declared, self.reserved, [], frozenset(self.taken), guess)
 
-    def made(self) -> dict[str, Named]:
+    def defined_in_loop(self) -> dict[str, Named]:
         """What the `recurrent` around here has given so far; less what a branch gave that came to nothing."""
-        given = self.given - (self.entered or frozenset())
+        given = self.taken - (self.entered or frozenset())
         return {name: self.visible[name] for name in sorted(given) if name in self.visible}
 
-    def leave(self, inner: Scope) -> None:
+    def exit_loop(self, inner: Scope) -> None:
         """After a `recurrent`, what was made in it can be read, and what it has read counts as read here."""
-        self.visible.update(inner.made())
-        self.given.update(inner.given)
+        self.visible.update(inner.defined_in_loop())
+        self.taken.update(inner.taken)
         self.reads += [name for name in inner.reads if name != "input" and not name.startswith(PREV)]

@@ -13,14 +13,14 @@ from blocks.core.contract import BlockError, Bounds, Output, Site, Stream
 
 Encoding = Literal["position", "bag"]
 """What the place of a word in its sentence counts for."""
-Size = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
+NonNegative = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 """A whole number, 0 or more."""
 
-SPREAD = 0.1
+INIT_STD = 0.1
 """The deviation of what every matrix is at first (Sukhbaatar et al. 2015, section 4.2)."""
 
 
-def question_of(site: Site, name: str) -> Stream:
+def question_stream(site: Site, name: str) -> Stream:
     """The stream of the memory whose words are the question. Raises BlockError where it is a grid, or unknown."""
     stream = site.memories[site.memory(name, "query")].stream
     if stream.grid:
@@ -28,7 +28,7 @@ def question_of(site: Site, name: str) -> Stream:
             "query",
             f"`{name}` is a grid, and a question is a sequence of words",
             code="kind",
-            fix="name an encoder that leaves a sequence, or end that one with `sum`",
+            fix="name an encoder that leaves a sequence, or end that one with `sum_columns`",
         )
     return stream
 
@@ -44,12 +44,12 @@ def as_sentence(memory: Output) -> Output:
     return Output(memory.states[:, None], memory.mask[:, None])
 
 
-def matrix(rows: int, columns: int) -> nn.Parameter:
+def normal_matrix(rows: int, columns: int) -> nn.Parameter:
     """A matrix of normal numbers."""
-    return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=SPREAD))
+    return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=INIT_STD))
 
 
-def embedded(story: Output, maps: Tensor, encoding: Encoding, width: int) -> Tensor:
+def embed_sentences(story: Output, maps: Tensor, encoding: Encoding, width: int) -> Tensor:
     """sum_j l_j * M x_j over the words x_j of each sentence, for each map M of `maps` (M d, D): (B, N, M, d)
 
     * multiplies feature by feature; `bag`: l_kj = 1; `position`: l_kj = 1 + a_k b_j, with which the sum is
@@ -59,7 +59,7 @@ def embedded(story: Output, maps: Tensor, encoding: Encoding, width: int) -> Ten
     weights = word_weights(story.mask, encoding, precise).to(story.states.dtype)  # (B, N, P, W)
     summed = weights @ story.states  # (B, N, P, D)
     if encoding == "position":
-        leaning = tilt(width, precise, maps.device).to(maps.dtype)
+        leaning = feature_slope(width, precise, maps.device).to(maps.dtype)
         tilted = maps.unflatten(0, (-1, width)) * leaning[:, None]  # (M, d, D)
         maps = torch.cat([maps, tilted.flatten(0, 1)], 1)  # (M d, 2 D)
     return F.linear(summed.flatten(2), maps).unflatten(-1, (-1, width))
@@ -78,18 +78,18 @@ def word_weights(mask: Tensor, encoding: Encoding, dtype: torch.dtype) -> Tensor
     return torch.stack([real, real * place], 2)
 
 
-def tilt(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def feature_slope(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """a_k = (k - (d + 1) / 2) / d for each feature k of d: (d,)"""
     feature = torch.arange(1, width + 1, device=device, dtype=dtype)
     return (feature - (width + 1) / 2) / width
 
 
-def ages(real: Tensor) -> Tensor:
+def sentence_ages(real: Tensor) -> Tensor:
     """How many real sentences come after each: (B, N) -> (B, N) long, 0 for the last."""
     return (real.sum(1, keepdim=True) - real.cumsum(1)).clamp(min=0)
 
 
-def aged_at_random(age: Tensor, real: Tensor, noise: float) -> Tensor:
+def randomly_aged(age: Tensor, real: Tensor, noise: float) -> Tensor:
     """The ages with empty sentences put in between, from none to noise times as many as there are. (B, N) -> (B, N)
 
     The n ages of a row become n of 0 .. n + blanks - 1 drawn without order, and put in order (section 4.1).

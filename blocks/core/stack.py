@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from blocks.core.contract import Block, BlockError, Context, Output, Site, State, Stream
 
@@ -37,7 +39,7 @@ class Stack(Block):
         for block, name in zip(self.inner(), self.labels, strict=True):
             states.append(block.start(x, context))
             if name is not None:
-                context.board[name] = Output(block.before(x, states[-1]), context.mask)
+                context.named_outputs[name] = Output(block.initial_output(x, states[-1]), context.mask)
         return tuple(states)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -52,7 +54,7 @@ class Stack(Block):
             x, last = block(x, before, context)
             context = context._replace(mask=block.mask(context.mask))
             if name is not None:
-                context.board[name] = Output(x, context.mask, last)
+                context.named_outputs[name] = Output(x, context.mask, last)
             after.append(last)
         return x, tuple(after)
 
@@ -66,9 +68,9 @@ class Stack(Block):
         return cast("list[Block]", list(self.blocks))
 
 
-def keeps_stream(site: Site, stack: Block, why: str) -> None:
+def check_same_stream(site: Site, stack: Block, why: str) -> None:
     """Raises BlockError where `stack` does not hand on the stream that arrives at `site`."""
-    keeps_positions(site, stack, why)
+    check_same_positions(site, stack, why)
     before, after = site.stream, stack.out
     if after.width != before.width:
         raise BlockError(
@@ -79,7 +81,7 @@ def keeps_stream(site: Site, stack: Block, why: str) -> None:
         )
 
 
-def keeps_positions(site: Site, stack: Block, why: str) -> None:
+def check_same_positions(site: Site, stack: Block, why: str) -> None:
     """Raises BlockError where `stack` does not hand on as many positions of the same kind as arrive at `site`."""
     before, after = site.stream, stack.out
     if after.grid != before.grid:
@@ -96,10 +98,35 @@ def keeps_positions(site: Site, stack: Block, why: str) -> None:
             code="kind",
             fix="keep the columns of the grid inside",
         )
-    if after.pace != before.pace:
+    if after.length_ratio != before.length_ratio:
         raise BlockError(
             "stack",
             f"the stack changes the number of positions; {why}",
             code="pace",
             fix="move the block that changes the length out of the stack",
         )
+
+
+StackStep = Callable[[Tensor, State, Context], tuple[Tensor, State]]
+
+
+def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    """What `step` makes, with equal gradients (Chen et al. 2016); only x, the state and the outputs stay in memory.
+
+    What the step puts on the board, and its penalties, leave it as outputs: the second run must leave no trace.
+    """
+    if not torch.is_grad_enabled() or context.records is not None or x.is_meta:
+        return step(x, state, context)
+
+    def run(x: Tensor, state: State) -> tuple[Tensor, State, dict[str, Any], dict[str, list[Tensor]] | None]:
+        board = dict(context.named_outputs)
+        penalties: dict[str, list[Tensor]] | None = None if context.penalties is None else {}
+        y, last = step(x, state, context._replace(named_outputs=board, penalties=penalties))
+        return y, last, board, penalties
+
+    y, last, board, penalties = checkpoint(run, x, state, use_reentrant=False)
+    context.named_outputs.update(board)
+    for name, values in (penalties or {}).items():
+        for value in values:
+            context.penalty(name, value)
+    return y, last

@@ -161,8 +161,8 @@ REPLACE_COST = 150
 """Cost of one block in place of another: less than to delete one and insert the other."""
 REPLACE_KIND_COST = 190
 """The same, of a block that computes and one of PREPARING."""
-PREPARING = frozenset(["add", "blank", "column", "concat", "dropout", "flatten", "identity", "multiply"])
-PREPARING |= {"norm", "positions", "reverse", "scale", "sum"}
+PREPARING = frozenset(["add", "no_input", "select_column", "concat", "dropout", "flatten", "identity", "multiply"])
+PREPARING |= {"norm", "positions", "reverse", "scale", "sum_columns"}
 """Blocks that only prepare what others compute with."""
 SETTING_COST, MAX_SETTINGS_COST = 10, 50
 """Cost of one changed setting, and of all together."""

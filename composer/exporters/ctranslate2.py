@@ -19,7 +19,7 @@ from blocks.cross_attention import CrossAttention
 from blocks.dropout import Dropout
 from blocks.feed_forward import FeedForward
 from blocks.norm import Norm
-from blocks.positions import Positions, sinusoids
+from blocks.positions import Positions, sinusoidal
 from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.self_attention import SelfAttention
@@ -256,7 +256,7 @@ def _fill(part: Part, told: Any, fill: Callable[[Any, Sequence[Residual], str], 
 def encodings(positions: Positions) -> np.ndarray:
     """What is added at each position: (POSITIONS, D)"""
     if positions.table is None:
-        return _array(sinusoids(torch.arange(POSITIONS)[None], positions.width)[0])
+        return _array(sinusoidal(torch.arange(POSITIONS)[None], positions.width)[0])
     rows = torch.arange(POSITIONS).clamp(max=positions.table.num_embeddings - 1)
     return _array(positions.table.weight[rows])
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from composer.exporters.text_edits import Edit, Places, docstring_of, edited
 
 ERRORS = frozenset({"BlockError", "RunError"})
-ASKING = frozenset({"read", "named", "stack", "named_stack", "rehearse", "give", "join", "leave"})
+ASKING = frozenset({"read", "named", "stack", "named_stack", "dry_build", "define", "merge", "exit_loop"})
 """The methods of a site and its names that leave a trace there."""
 IsIdle = Callable[[ast.Call], bool]
 """Whether a call, whose value nobody takes, does nothing."""
@@ -39,7 +39,7 @@ class Pruner:
     """Collects what is to be taken out of one text."""
 
     def __init__(self, text: str, makers: frozenset[str], idle: IsIdle) -> None:
-        # of `site.names.unknown(...)`, whose class stands elsewhere
+        # of `site.names.unknown_name(...)`, whose class stands elsewhere
         self.makers = makers | {"unknown"}
         self.places, self.idle = Places(text), idle
         self.edits: list[Edit] = []

@@ -47,7 +47,7 @@ INITIALIZE = Target("composer.model.weights", "initialize")
 FEATURES = Target(f"{HERE}.standalone", "vectors")
 RESERVED = ("STACKS", "ENCODER", "ENCODERS", "DECODER", "SPEECH", "build", "answer")
 """What this file defines in every script."""
-ASKED = ("encoder", "decoder", "advance")
+ASKED = ("encoder", "decoder", "set_progress")
 """The methods that are called there alone, or by whoever trains the model."""
 RULER = f"# {'-' * 100}\n# the model"
 MAIN, SPEECH, SEARCH, HYPOTHESIS = (

@@ -50,7 +50,7 @@ class Builder:
     ) -> tuple[Site, Stack]:
         arriving = Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
         readable = [encoder.memory for encoder in self.encoders.values()]
-        names = Scope.of_input(arriving)
+        names = Scope.root(arriving)
         site = Site(arriving, self.width, names, dict(self.memories), readable, causal, path)
         return site, self.stack(site, written)
 
@@ -59,26 +59,26 @@ class Builder:
         built: list[Block] = []
         reads: list[frozenset[str]] = []
         gives: list[frozenset[str]] = []
-        site = replace(site, builder=self.stack, rehearsal=self.rehearse, shelf=self.shelf)
+        site = replace(site, builder=self.stack, dry_builder=self.dry_build, shared_stacks=self.shared_stack)
         stream = site.stream
         for index, (kind, settings) in enumerate(written):
             here = replace(site, stream=stream, path=(*site.path, index, kind.__name__))
-            read, taken = len(site.names.reads), frozenset(site.names.given)
+            read, taken = len(site.names.reads), frozenset(site.names.taken)
             block = kind(here, **{key: value for key, value in settings.items() if key != "as"})
             block.path, stream = here.path, block.out
             if "as" in settings:
-                site.names.give(settings["as"], Named(block.out, block.state_kind))
+                site.names.define(settings["as"], Named(block.out, block.state_kind))
             built.append(block)
             reads.append(frozenset(site.names.reads[read:]))
-            gives.append(frozenset(site.names.given - taken))
+            gives.append(frozenset(site.names.taken - taken))
         return Stack(site.stream, built, [settings.get("as") for _, settings in written], reads, gives)
 
-    def rehearse(self, site: Site, written: Written) -> Stack:
+    def dry_build(self, site: Site, written: Written) -> Stack:
         """The same stack without memory, to learn widths from and to throw away."""
         with torch.device("meta"):
             return replace(self, shelved=dict(self.shelved)).stack(site, written)
 
-    def shelf(self, site: Site, name: str, copy: bool) -> Stack:
+    def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
         """The stack called `name`; all its uses but copies share their parameters."""
         stack = self.stack(replace(site, path=("stacks", name)), self.stacks[name])
         if not copy:

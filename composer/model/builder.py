@@ -262,7 +262,7 @@ class Builder:
                 "kind",
                 ("model", "decoder"),
                 "the decoder ends with a grid, and the output reads a sequence",
-                "end it with `- column: 0`",
+                "end it with `- select_column: 0`",
             )
         kind = self.recipe.model["output"]["kind"]
         if kind == "sigmoid":
@@ -291,7 +291,7 @@ class Builder:
         readable = [encoder.memory for encoder in encoders.values()]
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
         self.given.clear()
-        names = Scope.of_input(arriving, declared=set(output_names(stack)), reserved=reserved)
+        names = Scope.root(arriving, declared=set(output_names(stack)), reserved=reserved)
         site = Site(arriving, self.recipe.model["width"], names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
@@ -323,12 +323,12 @@ class Builder:
         names: list[str | None] = []
         reads: list[frozenset[str]] = []
         gives: list[frozenset[str]] = []
-        site = replace(site, builder=self.stack, rehearsal=self.rehearse, shelf=self.shelf)
+        site = replace(site, builder=self.stack, dry_builder=self.dry_build, shared_stacks=self.shared_stack)
         stream = site.stream
         for index, entry in enumerate(written):
             ((word, settings),) = entry.items()
             here = replace(site, stream=stream, path=(*site.path, index, word))
-            read, taken = len(site.names.reads), frozenset(site.names.given)
+            read, taken = len(site.names.reads), frozenset(site.names.taken)
             block = self.block(here, word, settings)
             name = settings.get("as")
             if name is not None:
@@ -336,13 +336,13 @@ class Builder:
             built.append(block)
             names.append(name)
             reads.append(frozenset(site.names.reads[read:]))
-            gives.append(frozenset(site.names.given - taken))
+            gives.append(frozenset(site.names.taken - taken))
             if block.out.width != stream.width:
                 self.widened[site.path] = here.path
             stream = block.out
         return Stack(site.stream, built, names, reads, gives)
 
-    def rehearse(self, site: Site, written: Sequence[Any]) -> Stack:
+    def dry_build(self, site: Site, written: Sequence[Any]) -> Stack:
         """The same stack on the meta device, its faults passed over; nothing of it stays here."""
         scratch = DryBuilder(self.recipe, shelved=dict(self.shelved), opened=list(self.opened), size=self.size)
         with torch.device("meta"):
@@ -389,16 +389,16 @@ class Builder:
     def give(self, site: Site, name: str, block: Block) -> None:
         """Lets later blocks read `block` as `name`."""
         try:
-            site.names.give(name, Named(block.out, block.state_kind))
+            site.names.define(name, Named(block.out, block.state_kind))
             self.given[name] = site.path
         except BlockError as error:
             self.fault(error.code, (*site.path, "as"), error.message, error.fix)
 
-    def shelf(self, site: Site, name: str, copy: bool) -> Stack:
+    def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
         """The stack called `name` under `stacks:`, built for this site; all its uses but copies share parameters."""
         stacks = self.recipe.model["stacks"]
         if name not in stacks:
-            raise site.names.unknown(name, "stack", stacks, what="no stack")
+            raise site.names.unknown_name(name, "stack", stacks, what="no stack")
         if name in self.opened:
             raise BlockError(
                 "stack",

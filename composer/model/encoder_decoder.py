@@ -158,7 +158,7 @@ class Encoder(nn.Module):
             x, mask = pad_with_blanks(x, context.mask, room)
             context = context._replace(mask=mask)
         board = {"input": Output(x, context.mask)}
-        context = context._replace(board=board, memories=memories)
+        context = context._replace(named_outputs=board, memories=memories)
         states, last = self.stack(x, self.stack.start(x[:, :1], context), context)
         whole = Output(states, self.stack.mask(context.mask), last)
         return {self.memory: whole} | {f"{self.memory}.{name}": output for name, output in board.items()}
@@ -166,7 +166,7 @@ class Encoder(nn.Module):
 
 def max_target_ratio(stack: nn.Module) -> float:
     """How many times as long as the source an answer may be; 0 where the stack makes no room for one."""
-    return max((each.room for each in stack.modules() if isinstance(each, Block)), default=0.0)
+    return max((each.max_target_ratio for each in stack.modules() if isinstance(each, Block)), default=0.0)
 
 
 def pad_with_blanks(x: Tensor, mask: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,7 +254,7 @@ class EncoderDecoder(nn.Module):
 
     def _written(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         x = self._embedded(ids)  # (B, T, D)
-        context.board["input"] = Output(x, context.mask)
+        context.named_outputs["input"] = Output(x, context.mask)
         x, state = self.decoder(x, state, context)
         return self.output(x), state  # (B, T, V)
 

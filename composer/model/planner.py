@@ -207,7 +207,7 @@ def failure_hint(block: Block, x: Tensor) -> str:
     if x.dim() != 4:
         return AUTHOR
     return (
-        f"put `- column: 0`, `- sum` or `- flatten` before it; its author refuses a grid with "
+        f"put `- select_column: 0`, `- sum_columns` or `- flatten` before it; its author refuses a grid with "
         f'`self.out = site.sequence("{block.path[-1]}")`'
     )
 

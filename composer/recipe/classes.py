@@ -59,7 +59,7 @@ class Initialization(RecipeObject):
     """One of the initializations: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["aligned", "blank", "cgru", "column", "condense", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "norm", "nram", "ntm", "pool", "positions", "queue_memory", "reverse", "rnn", "scale", "self_attention", "stack_memory", "sum", "supporting_facts"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -154,29 +154,6 @@ class Add(Block, word="add"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Aligned(Block, word="aligned"):
-    """A memory's states in place of the stream, one for each position (as Kaiser & Bengio 2016 read the Neural GPU's).
-
-    from_: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
-        there is one; with two it must be given.
-    as_: The name of the output, for later blocks.
-    """
-    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Blank(Block, word="blank"):
-    """Zeros in place of the stream: y_t = 0.
-
-    width: The width that comes out, `model.width` unless given.
-    as_: The name of the output, for later blocks.
-    """
-    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Cgru(Block, word="cgru"):
     """A convolutional gated recurrent unit (Kaiser & Sutskever 2016, section 2), one step from a grid to the next.
 
@@ -209,17 +186,6 @@ class Cgru(Block, word="cgru"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Column(Block, word="column"):
-    """One column of a grid: y_t = s[t, index] (what the Neural GPU's outputs are read from), 0 where no cell is real.
-
-    index: Which column, from 0; default 0.
-    as_: The name of the output, for later blocks.
-    """
-    index: int | Var | Unset = field(default=UNSET, kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Concat(Block, word="concat"):
     """The stream, then named outputs, side by side: y_t = [x_t; a_t; b_t ...].
 
@@ -227,19 +193,6 @@ class Concat(Block, word="concat"):
     as_: The name of the output, for later blocks.
     """
     of: str | Sequence[str | Var] | Var = field(kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Condense(Block, word="condense"):
-    """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each feature on its own.
-
-    max_length: Tokens of the longest row for which each layer has a kernel of its own, 1 or more; default 256.
-    activation: What is applied after each convolution; default 'tanh'.
-    as_: The name of the output, for later blocks.
-    """
-    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -399,11 +352,12 @@ class Grid(Block, word="grid"):
     """The Neural GPU's mental image: the stream in column 0, zeros in all others (Kaiser & Sutskever 2016, section 2).
 
     columns: Columns W of the grid, 1 or more; default 4.
-    room: How many times as long as the question the answer may be, 1 or more; 1 is no longer than it; default 2.0.
+    max_length_ratio: How many times as long as the question the answer may be, 1 or more; 1 is no longer than it;
+        default 2.0.
     as_: The name of the output, for later blocks.
     """
     columns: int | Var | Unset = field(default=UNSET, kw_only=False)
-    room: float | Var | Unset = UNSET
+    max_length_ratio: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -507,6 +461,17 @@ class Multiply(Block, word="multiply"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class NoInput(Block, word="no_input"):
+    """Zeros in place of the stream: y_t = 0.
+
+    width: The width that comes out, `model.width` unless given.
+    as_: The name of the output, for later blocks.
+    """
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Norm(Block, word="norm"):
     """Layer normalisation (Ba et al. 2016) or root-mean-square normalisation (Zhang & Sennrich 2019).
 
@@ -586,6 +551,19 @@ class Pool(Block, word="pool"):
     as_: The name of the output, for later blocks.
     """
     how: Literal["last", "mean", "max", "attention"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PoolHierarchical(Block, word="pool_hierarchical"):
+    """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each feature on its own.
+
+    max_length: Tokens of the longest row for which each layer has a kernel of its own, 1 or more; default 256.
+    activation: What is applied after each convolution; default 'tanh'.
+    as_: The name of the output, for later blocks.
+    """
+    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -727,6 +705,17 @@ class Scale(Block, word="scale"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class SelectColumn(Block, word="select_column"):
+    """One column of a grid: y_t = s[t, index] (what the Neural GPU's outputs are read from), 0 where no cell is real.
+
+    index: Which column, from 0; default 0.
+    as_: The name of the output, for later blocks.
+    """
+    index: int | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SelfAttention(Block, word="self_attention"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
 
@@ -747,6 +736,18 @@ class SelfAttention(Block, word="self_attention"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class SourceState(Block, word="source_state"):
+    """A memory's states in place of the stream, one for each position (as Kaiser & Bengio 2016 read the Neural GPU's).
+
+    from_: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
+        there is one; with two it must be given.
+    as_: The name of the output, for later blocks.
+    """
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StackMemory(Block, word="stack_memory"):
     """A continuous stack (Grefenstette et al. 2015, section 3.1, equations 1 to 3).
 
@@ -760,7 +761,7 @@ class StackMemory(Block, word="stack_memory"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Sum(Block, word="sum"):
+class SumColumns(Block, word="sum_columns"):
     """The columns of a grid, summed: y_t = sum_w s[t, w] over the cells that are real.
 
     as_: The name of the output, for later blocks.
@@ -922,18 +923,6 @@ class AddDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AlignedDefaults(RecipeObject):
-    """The defaults of every `aligned`."""
-    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class BlankDefaults(RecipeObject):
-    """The defaults of every `blank`."""
-    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class CgruDefaults(RecipeObject):
     """The defaults of every `cgru`."""
     kernel: Sequence[int | Var] | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -945,19 +934,6 @@ class CgruDefaults(RecipeObject):
     dropout_by: Literal["rate", "length", "sqrt_length"] | Var | Unset | None = UNSET
     saturation: float | Var | Unset | None = UNSET
     with_: str | Var | Unset | None = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ColumnDefaults(RecipeObject):
-    """The defaults of every `column`."""
-    index: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class CondenseDefaults(RecipeObject):
-    """The defaults of every `condense`."""
-    max_length: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1027,7 +1003,7 @@ class FeedForwardDefaults(RecipeObject):
 class GridDefaults(RecipeObject):
     """The defaults of every `grid`."""
     columns: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    room: float | Var | Unset | None = UNSET
+    max_length_ratio: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1060,6 +1036,12 @@ class MemoryNetworkDefaults(RecipeObject):
     linear_start: float | Var | Unset | None = UNSET
     slots: int | Var | Unset | None = UNSET
     answer: Literal["state", "words"] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NoInputDefaults(RecipeObject):
+    """The defaults of every `no_input`."""
+    width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1100,6 +1082,13 @@ class ParallelDefaults(RecipeObject):
 class PoolDefaults(RecipeObject):
     """The defaults of every `pool`."""
     how: Literal["last", "mean", "max", "attention"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PoolHierarchicalDefaults(RecipeObject):
+    """The defaults of every `pool_hierarchical`."""
+    max_length: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1157,6 +1146,12 @@ class ScaleDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class SelectColumnDefaults(RecipeObject):
+    """The defaults of every `select_column`."""
+    index: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SelfAttentionDefaults(RecipeObject):
     """The defaults of every `self_attention`."""
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1164,6 +1159,12 @@ class SelfAttentionDefaults(RecipeObject):
     window: int | Var | Unset | None = UNSET
     positions: Literal["none", "relative", "rotary"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SourceStateDefaults(RecipeObject):
+    """The defaults of every `source_state`."""
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1289,11 +1290,7 @@ class Model(RecipeObject):
     stacks: Named stacks for the block `use`; a second use shares the parameters.
     active_memory: active_memory.
     add: add.
-    aligned: aligned.
-    blank: blank.
     cgru: cgru.
-    column: column.
-    condense: condense.
     conv: conv.
     conv2d: conv2d.
     cross_attention: cross_attention.
@@ -1304,18 +1301,22 @@ class Model(RecipeObject):
     linear: linear.
     maxout: maxout.
     memory_network: memory_network.
+    no_input: no_input.
     norm: norm.
     nram: nram.
     ntm: ntm.
     parallel: parallel.
     pool: pool.
+    pool_hierarchical: pool_hierarchical.
     positions: positions.
     queue_memory: queue_memory.
     repeat: repeat.
     residual: residual.
     rnn: rnn.
     scale: scale.
+    select_column: select_column.
     self_attention: self_attention.
+    source_state: source_state.
     stack_memory: stack_memory.
     supporting_facts: supporting_facts.
     use: use.
@@ -1330,11 +1331,7 @@ class Model(RecipeObject):
     stacks: Mapping[str, Stack] | Unset | None = UNSET
     active_memory: ActiveMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     add: AddDefaults | Mapping[str, Any] | Unset | None = UNSET
-    aligned: AlignedDefaults | Mapping[str, Any] | Unset | None = UNSET
-    blank: BlankDefaults | Mapping[str, Any] | Unset | None = UNSET
     cgru: CgruDefaults | Mapping[str, Any] | Unset | None = UNSET
-    column: ColumnDefaults | Mapping[str, Any] | Unset | None = UNSET
-    condense: CondenseDefaults | Mapping[str, Any] | Unset | None = UNSET
     conv: ConvDefaults | Mapping[str, Any] | Unset | None = UNSET
     conv2d: Conv2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     cross_attention: CrossAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -1345,18 +1342,22 @@ class Model(RecipeObject):
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
+    no_input: NoInputDefaults | Mapping[str, Any] | Unset | None = UNSET
     norm: NormDefaults | Mapping[str, Any] | Unset | None = UNSET
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
     ntm: NtmDefaults | Mapping[str, Any] | Unset | None = UNSET
     parallel: ParallelDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool: PoolDefaults | Mapping[str, Any] | Unset | None = UNSET
+    pool_hierarchical: PoolHierarchicalDefaults | Mapping[str, Any] | Unset | None = UNSET
     positions: PositionsDefaults | Mapping[str, Any] | Unset | None = UNSET
     queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn: RnnDefaults | Mapping[str, Any] | Unset | None = UNSET
     scale: ScaleDefaults | Mapping[str, Any] | Unset | None = UNSET
+    select_column: SelectColumnDefaults | Mapping[str, Any] | Unset | None = UNSET
     self_attention: SelfAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    source_state: SourceStateDefaults | Mapping[str, Any] | Unset | None = UNSET
     stack_memory: StackMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     supporting_facts: SupportingFactsDefaults | Mapping[str, Any] | Unset | None = UNSET
     use: UseDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2291,10 +2292,9 @@ def read(path: str | Path) -> Recipe:
 
 
 __all__ = [
-    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "Add", "AddDefaults", "Aligned",
-    "AlignedDefaults", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
-    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Blank", "BlankDefaults", "Block", "Cgru",
-    "CgruDefaults", "CharTokenizer", "Column", "ColumnDefaults", "Concat", "Condense", "CondenseDefaults",
+    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "Add", "AddDefaults",
+    "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask",
+    "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer", "Concat",
     "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
     "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
@@ -2302,14 +2302,16 @@ __all__ = [
     "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData",
     "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
     "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "MemoryNetwork", "MemoryNetworkDefaults",
-    "Model", "Multiply", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
-    "Optimizer", "OrthogonalInitialization", "Output", "Parallel", "ParallelData", "ParallelDefaults",
-    "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "Positions", "PositionsDefaults", "PrioritySortTask",
-    "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Recipe",
-    "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask",
-    "Rnn", "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelfAttention",
-    "SelfAttentionDefaults", "SortTask", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "Sum",
-    "SupportingFacts", "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET",
-    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Var", "VectorCopyTask",
-    "Viterbi", "WandB", "WordTokenizer", "read",
+    "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm",
+    "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output", "Parallel", "ParallelData",
+    "ParallelDefaults", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
+    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
+    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Recipe", "Recurrent",
+    "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
+    "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask", "SourceState", "SourceStateDefaults",
+    "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
+    "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization",
+    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Var", "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer",
+    "read",
 ]

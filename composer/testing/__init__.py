@@ -2,7 +2,7 @@
 
 The laws stand in `LAWS`, one small function each; `check_model` has those of a whole model. What they cannot see, a
 block's own test must: whether it computes the equation that it promises, and what it makes of its first position
-(`start`, `before`), unless that is copied.
+(`start`, `initial_output`), unless that is copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from blocks.core.contract import Block, BlockError
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.testing import block_laws, checkpoint_laws, loop_laws, model_laws
+from composer.testing import block_laws, model_laws, module_laws
 from composer.testing.harness import COLUMNS, Case, LawError, Place
 from composer.testing.settings_laws import check_settings
 
@@ -26,11 +26,11 @@ Law = Callable[[Case], None]
 LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
-        checkpoint_laws.kinds,
-        checkpoint_laws.shapes,
-        block_laws.no_trace,
-        block_laws.starting,
-        block_laws.beginning,
+        module_laws.grid_or_refusal,
+        module_laws.shapes,
+        block_laws.no_side_effects,
+        block_laws.start_ignores_values,
+        block_laws.initial_output,
         block_laws.reordering,
         block_laws.causality,
         block_laws.chunks,
@@ -38,15 +38,15 @@ LAWS: Mapping[str, Law] = {
         block_laws.last_state,
         block_laws.padding,
         block_laws.independent_rows,
-        block_laws.handing_on,
-        loop_laws.lifting,
-        checkpoint_laws.recording,
-        checkpoint_laws.gradients,
-        checkpoint_laws.gradcheck,
-        checkpoint_laws.bfloat16,
-        checkpoint_laws.saving,
-        checkpoint_laws.meta,
-        checkpoint_laws.compiling,
+        block_laws.unchanged_leaves,
+        module_laws.lifting,
+        module_laws.recording,
+        module_laws.gradients,
+        module_laws.gradcheck,
+        module_laws.bfloat16,
+        module_laws.saving,
+        module_laws.meta,
+        module_laws.compiling,
     )
 }
 """Every law by its name, but `settings`, which looks at all variants together."""
@@ -113,7 +113,7 @@ def _expect_help(case: Case, refusal: BlockError, accepted: Sequence[Case]) -> N
 
 def check_model(model: EncoderDecoder) -> None:
     """Checks every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
-    from composer.testing.decoding_laws import searching
+    from composer.testing.model_laws import searching
 
     for law in (model_laws.training, model_laws.bfloat16, model_laws.saving, searching):
         law(copy.deepcopy(model).eval())
@@ -125,6 +125,6 @@ def check_model(model: EncoderDecoder) -> None:
             model_laws.causality,
             model_laws.padding,
             model_laws.reordering,
-            loop_laws.model_lifting,
+            module_laws.model_lifting,
         ):
             law(exact)

@@ -11,25 +11,28 @@ from torch import Tensor
 from blocks.core.contract import Block, Output
 from composer.testing.harness import (
     LENGTHS,
+    Batch,
     Case,
-    Given,
-    alone,
     context_of,
-    copied,
     cut_memories,
-    distance,
-    draw,
-    each_output,
+    detached_copy,
+    expand_as,
+    expect_continues,
+    expect_equal,
+    expect_same_state,
     gather,
     leaves,
-    over_cells,
+    map_outputs,
+    max_difference,
+    next_positions,
     positions,
+    random_batch,
     reorder,
     rows,
     run,
+    single_row,
     start,
 )
-from composer.testing.tensor_compare import expect_continues, expect_equal, expect_same_state, following
 
 Result = TypeVar("Result")
 CUTS = ((1,) * 7, (3, 4), (2, 1, 4), (6, 1))
@@ -42,7 +45,7 @@ RAGGED = ((3, 0, 1, 1, 0), (0, 2, 1, 0, 0), (1, 1, 3, 0, 0), (3, 0, 0, 0, 0))
 
 def chunks(case: Case) -> None:
     """On a causal site, cutting the positions into any chunks gives the same outputs and the same last state."""
-    block, given = case.exact(), draw(case, (7,) * 5)
+    block, given = case.exact(), random_batch(case, (7,) * 5)
     whole = run(block, given)
     for cut in CUTS:
         outputs, state, at = [], start(block, given), 0
@@ -57,7 +60,7 @@ def chunks(case: Case) -> None:
 
 def ragged_chunks(case: Case) -> None:
     """Chunks in which each row is padded differently, some rows empty, give what each row gives alone."""
-    block, given = case.exact(), draw(case)
+    block, given = case.exact(), random_batch(case)
     state, pieces = start(block, given), []
     done = torch.zeros(len(LENGTHS), dtype=torch.long)
     for sizes in map(torch.tensor, RAGGED):
@@ -67,7 +70,7 @@ def ragged_chunks(case: Case) -> None:
         pieces.append((made.real, real))
         state, done = made.state, done + sizes
     for row, length in enumerate(LENGTHS):
-        single = run(block, alone(given, row)) if length else None
+        single = run(block, single_row(given, row)) if length else None
         y = torch.cat([part[row][real[row]] for part, real in pieces])
         if single is not None:
             expect_equal(case, "ragged_chunks", y, single.real[0], f"row {row} of {length} positions, cut raggedly")
@@ -76,12 +79,12 @@ def ragged_chunks(case: Case) -> None:
 
 def last_state(case: Case) -> None:
     """The last state of a padded row is that of the row cut to its length."""
-    block, given = case.exact(), draw(case, longest=9)
+    block, given = case.exact(), random_batch(case, longest=9)
     made = run(block, given)
     for row, length in enumerate(LENGTHS):
         if not length:
             continue
-        single = run(block, alone(given, row))
+        single = run(block, single_row(given, row))
         if case.causal:
             expect_continues(case, "last_state", block, given, row, made.state, single)
         for mine, cut in zip(leaves(made.state), leaves(single.state), strict=True):
@@ -95,8 +98,8 @@ def last_state(case: Case) -> None:
 
 def causality(case: Case) -> None:
     """On a causal site no output depends on a later position: the gradient is zero, and a change changes nothing."""
-    block, given = case.exact(), draw(case, (7,) * 5)
-    followed = each_output(given, lambda output: output._replace(states=output.states.detach().requires_grad_()))
+    block, given = case.exact(), random_batch(case, (7,) * 5)
+    followed = map_outputs(given, lambda output: output._replace(states=output.states.detach().requires_grad_()))
     followed = followed._replace(board={**followed.board, "input": Output(followed.x, followed.mask)})
     read = [followed.x, *(output.states for name, output in followed.board.items() if name != "input")]
     y = run(block, followed).y
@@ -110,22 +113,22 @@ def causality(case: Case) -> None:
                     f"output {t} depends on position {later}: the gradient is "
                     f"{gradient[:, later].abs().max().item():.3g}",
                 )
-    other = draw(case, (7,) * 5, seed=5)
-    changed = positions_from(given, other, 4)
+    other = random_batch(case, (7,) * 5, seed=5)
+    changed = replace_tail(given, other, 4)
     expect_equal(case, "causality", run(block, changed).y[:, :4], y[:, :4], "after a change of the positions from 4 on")
 
 
 def padding(case: Case) -> None:
     """Padding is seen by nobody: neither its values nor its length change a real output, and all stays finite."""
-    block, given = case.exact(), draw(case, longest=9)
+    block, given = case.exact(), random_batch(case, longest=9)
     made = run(block, given)
-    filled = each_output(given, fill_padding, memories=True)
+    filled = map_outputs(given, fill_padding, memories=True)
     filled = filled._replace(board={**filled.board, "input": Output(filled.x, filled.mask)})
     other = run(block, filled)
     expect_equal(case, "padding", other.y[made.mask], made.y[made.mask], "after a change of what stands in the padding")
     for row, length in enumerate(LENGTHS):
         if length:
-            single = run(block, cut_memories(alone(given, row)))
+            single = run(block, cut_memories(single_row(given, row)))
             expect_equal(
                 case,
                 "padding",
@@ -141,11 +144,11 @@ def fill_padding(output: Output) -> Output:
     return output._replace(states=torch.where(output.mask[..., None], output.states, 100.0 - output.states))
 
 
-def expect_finite(case: Case, block: Block, given: Given) -> None:
+def expect_finite(case: Case, block: Block, given: Batch) -> None:
     """Outputs and gradients are finite, in padding too, and where a row of a memory is empty."""
     kept = torch.arange(len(LENGTHS)) != 2
     empty = {
-        name: output._replace(mask=output.mask & over_cells(kept, output.mask))
+        name: output._replace(mask=output.mask & expand_as(kept, output.mask))
         for name, output in given.memories.items()
     }
     x = given.x.detach().requires_grad_()
@@ -166,18 +169,18 @@ def expect_finite(case: Case, block: Block, given: Given) -> None:
 
 def independent_rows(case: Case) -> None:
     """No row depends on another, in training neither."""
-    block, given, other = case.exact(), draw(case), draw(case, seed=6)
+    block, given, other = case.exact(), random_batch(case), random_batch(case, seed=6)
     row = torch.arange(len(LENGTHS)) == 0
 
     def mixed(mine: Output, theirs: Output) -> Output:
-        return mine._replace(states=torch.where(over_cells(row, mine.states), theirs.states, mine.states))
+        return mine._replace(states=torch.where(expand_as(row, mine.states), theirs.states, mine.states))
 
     board = {name: mixed(given.board[name], other.board[name]) for name in given.board}
     memories = {name: mixed(given.memories[name], other.memories[name]) for name in given.memories}
-    changed = Given(board["input"].states, given.mask, board, memories)
+    changed = Batch(board["input"].states, given.mask, board, memories)
     for mode in (False, True):
         block.train(mode)
-        before, after = (seeded(lambda: run(block, each)).y for each in (given, changed))  # noqa: B023
+        before, after = (with_fixed_seed(lambda: run(block, each)).y for each in (given, changed))  # noqa: B023
         expect_equal(
             case,
             "independent_rows",
@@ -189,7 +192,7 @@ def independent_rows(case: Case) -> None:
 
 def reordering(case: Case) -> None:
     """Every leaf of a state is a tensor with the batch first, and the state survives any reordering of the rows."""
-    block, given = case.exact(), draw(case)
+    block, given = case.exact(), random_batch(case)
     made, index = run(block, given), torch.tensor([3, 0, 0, 4, 1])
     for each in (start(block, given), made.state):
         for leaf in leaves(each):
@@ -198,27 +201,27 @@ def reordering(case: Case) -> None:
                 case.broken("reordering", f"a leaf of the state has {told}, and the batch is {len(LENGTHS)}")
     if not case.causal:
         return
-    future = following(case, given)
+    future = next_positions(case, given)
     reordered, straight = reorder(made.state, index), run(block, future, made.state)
     mine = run(block, rows(future, index), reordered).y
     expect_equal(case, "reordering", mine, straight.y[index], "after a reordering of the rows")
 
 
-def handing_on(case: Case) -> None:
+def unchanged_leaves(case: Case) -> None:
     """A leaf that a step does not change is handed on as the same tensor, so that a search need not reorder it."""
-    block, given = case.exact(), draw(case, (7,) * 5)
+    block, given = case.exact(), random_batch(case, (7,) * 5)
     state = run(block, positions(given, 0, 6)).state
     after = run(block, positions(given, 6, 7), state).state
     for old, new in zip(leaves(state), leaves(after), strict=True):
-        unchanged = old.numel() > 0 and old.is_floating_point() and distance(old, new) == 0.0
+        unchanged = old.numel() > 0 and old.is_floating_point() and max_difference(old, new) == 0.0
         if unchanged and old is not new:
             case.broken("handing_on", f"a leaf of shape {tuple(old.shape)} is equal after a step, but another tensor")
 
 
-def starting(case: Case) -> None:
+def start_ignores_values(case: Case) -> None:
     """`start` looks at nothing of x but its batch, type and device: it is called before there is any position."""
-    block, given = case.exact(), draw(case)
-    context = context_of(given)._replace(mask=given.mask.new_ones(len(LENGTHS), 1), board={})
+    block, given = case.exact(), random_batch(case)
+    context = context_of(given)._replace(mask=given.mask.new_ones(len(LENGTHS), 1), named_outputs={})
     first = given.x.flatten(1, -2)[:, :1]  # (B, 1, D)
     states = [block.start(x, context) for x in (first, first + 1.0, torch.cat([first] * 2, -1))]
     for other in states[1:]:
@@ -226,35 +229,35 @@ def starting(case: Case) -> None:
             expect_equal(case, "starting", two, one, "the state of `start` for another x")
 
 
-def beginning(case: Case) -> None:
-    """What continues another block begins where that ended: `before` is what the other gave last, where it is said."""
-    block, given = case.exact(), draw(case)
+def initial_output(case: Case) -> None:
+    """Check that a block that copies a state has as `initial_output` the last output of the block it copies from."""
+    block, given = case.exact(), random_batch(case)
     copied_from = given.memories.get("encoder.same")
-    if not case.causal or copied_from is None or case.kind.before is Block.before:
+    if not case.causal or copied_from is None or case.kind.initial_output is Block.initial_output:
         return
     last = copied_from.mask.sum(1) - 1  # (B,)
     expected = copied_from.states[torch.arange(len(last)), last][:, None]  # (B, 1, D)
-    mine = block.before(given.x[:, :1], start(block, given))
-    expect_equal(case, "beginning", mine, expected, "`before`, against what the copied block gave last")
+    mine = block.initial_output(given.x[:, :1], start(block, given))
+    expect_equal(case, "beginning", mine, expected, "`initial_output`, against what the copied block gave last")
 
 
-def no_trace(case: Case) -> None:
+def no_side_effects(case: Case) -> None:
     """Nothing is kept on `self`, and neither a state nor what a block reads is changed in place."""
-    block, given = case.exact(), draw(case)
+    block, given = case.exact(), random_batch(case)
     for mode in (False, True):
         block.train(mode)
         state = start(block, given) if not case.causal else run(block, given).state
         read = [given.x, *(output.states for output in (*given.board.values(), *given.memories.values()))]
         watched = [*leaves(state), *read, given.mask]
-        versions, values, kept = [each._version for each in watched], copied(tuple(watched)), traces(block)
+        versions, values, kept = [each._version for each in watched], detached_copy(tuple(watched)), snapshot(block)
         run(block, given, state)
         for leaf, version, value in zip(watched, versions, values, strict=True):
             if leaf._version != version or not torch.equal(leaf, value):
                 case.broken("no_trace", f"forward changed a tensor of shape {tuple(leaf.shape)} in place")
-        expect_no_traces(case, kept, traces(block))
+        expect_unchanged(case, kept, snapshot(block))
 
 
-def traces(block: Block) -> dict[str, object]:
+def snapshot(block: Block) -> dict[str, object]:
     """All that a block and its inner modules keep, in a form that can be compared later."""
     kept: dict[str, object] = {}
     for name, module in block.named_modules():
@@ -267,7 +270,7 @@ def traces(block: Block) -> dict[str, object]:
     return kept
 
 
-def expect_no_traces(case: Case, before: dict[str, object], after: dict[str, object]) -> None:
+def expect_unchanged(case: Case, before: dict[str, object], after: dict[str, object]) -> None:
     """Raises LawError where something was added, removed or changed."""
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
@@ -277,7 +280,7 @@ def expect_no_traces(case: Case, before: dict[str, object], after: dict[str, obj
 # ------------------------------------------------------------------------------------------- changed batches
 
 
-def positions_from(given: Given, other: Given, where: int) -> Given:
+def replace_tail(given: Batch, other: Batch, where: int) -> Batch:
     """`given` with the positions from `where` on taken from `other`."""
     x = torch.cat((given.x[:, :where], other.x[:, where:]), 1)
     board = {
@@ -287,7 +290,7 @@ def positions_from(given: Given, other: Given, where: int) -> Given:
     return given._replace(x=x, board={**board, "input": Output(x, given.mask)})
 
 
-def seeded(call: Callable[[], Result]) -> Result:
+def with_fixed_seed(call: Callable[[], Result]) -> Result:
     """A call with dropout's random numbers always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)

@@ -6,6 +6,7 @@ Every size differs from every other one, so that an axis taken for another is fo
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -47,7 +48,7 @@ class LawError(AssertionError):
         super().__init__(f"law `{law}`: {block}({told}){where}: {detail}")
 
 
-class Given(NamedTuple):
+class Batch(NamedTuple):
     """What a block reads: one batch. The board and the memories as in `Context`."""
 
     x: Tensor  # (B, T, D), of a grid (B, T, W, D)
@@ -56,7 +57,7 @@ class Given(NamedTuple):
     memories: dict[str, Output]
 
 
-class Made(NamedTuple):
+class BlockOutput(NamedTuple):
     """What a block makes of it."""
 
     y: Tensor  # (B, T', D'), of a grid (B, T', W', D')
@@ -130,7 +131,7 @@ class Case:
 # ------------------------------------------------------------------------------------------- where the block stands
 
 
-class BenchBuilder(Builder):
+class HarnessBuilder(Builder):
     """The builder of the stacks inside the block; the first fault is raised, since there is no recipe to point into."""
 
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
@@ -142,24 +143,33 @@ class BenchBuilder(Builder):
 
 def site(case: Case) -> Site:
     """Where the block stands: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
-    stream, same = case.stream, like_itself(case)
-    names = Scope.of_input(stream, declared=set(output_names(list(case.settings.values()))))
-    names.give("earlier", Named(stream))
-    names.give("narrow", Named(stream._replace(width=NARROW)))
+    stream, same = case.stream, copied_block(case)
+    names = Scope.root(stream, declared=set(output_names(list(case.settings.values()))))
+    names.define("earlier", Named(stream))
+    names.define("narrow", Named(stream._replace(width=NARROW)))
     memories = {name: Named(Stream(READ)) for name in MEMORIES}
-    memories["encoder.summary"] = Named(Stream(case.arriving, pace=Fraction(0)))
+    memories["encoder.summary"] = Named(Stream(case.arriving, length_ratio=Fraction(0)))
     memories |= {name: Named(Stream(READ, grid=True, columns=COLUMNS)) for name in GRIDS}
     if same is not None:
         memories["encoder.same"] = Named(same.out, same.state_kind)
     recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, joint=False)
-    builder = BenchBuilder(cast(Recipe, recipe))
+    builder = HarnessBuilder(cast(Recipe, recipe))
     causal = "a decoder" if case.causal else ""
     return Site(
-        stream, WIDTH, names, memories, ["encoder"], causal, ("block",), builder.stack, builder.rehearse, builder.shelf
+        stream,
+        WIDTH,
+        names,
+        memories,
+        ["encoder"],
+        causal,
+        ("block",),
+        builder.stack,
+        builder.dry_build,
+        builder.shared_stack,
     )
 
 
-def like_itself(case: Case) -> Block | None:
+def copied_block(case: Case) -> Block | None:
     """The block as it may stand in an encoder for `{copy: encoder.same}` to continue it, if the case says so."""
     copied = {key: value for key, value in case.settings.items() if value == {"copy": "encoder.same"}}
     if not copied:
@@ -171,14 +181,14 @@ def like_itself(case: Case) -> Block | None:
 # ------------------------------------------------------------------------------------------- what it reads
 
 
-def draw(
+def random_batch(
     case: Case,
     lengths: Sequence[int] = LENGTHS,
     *,
     longest: int | None = None,
     seed: int = 2,
     dtype: torch.dtype = torch.float64,
-) -> Given:
+) -> Batch:
     """A random batch with the given number of real positions in each row, padded to `longest`."""
     made = torch.Generator().manual_seed(seed)
     total = max(lengths) if longest is None else longest
@@ -186,28 +196,28 @@ def draw(
     def random(*size: int) -> Tensor:
         return torch.randn(len(lengths), *size, generator=made, dtype=torch.float64).to(dtype)
 
-    mask, cells = real_positions(lengths, total), (total, case.columns) if case.columns else (total,)
+    mask, cells = length_mask(lengths, total), (total, case.columns) if case.columns else (total,)
     if case.columns:
-        mask = real_cells(mask, case.columns)
+        mask = cell_mask(mask, case.columns)
     x = random(*cells, case.arriving)
     board = {
         name: Output(random(*cells, width), mask) for name, width in (("earlier", case.arriving), ("narrow", NARROW))
     }
-    there = real_positions([SOURCES[row % len(SOURCES)] for row in range(len(lengths))], max(SOURCES))
+    there = length_mask([SOURCES[row % len(SOURCES)] for row in range(len(lengths))], max(SOURCES))
     memories = {name: Output(random(max(SOURCES), READ), there) for name in MEMORIES}
     memories["encoder.summary"] = Output(random(1, case.arriving), there[:, :1])
-    cells_there = real_cells(there, COLUMNS)
+    cells_there = cell_mask(there, COLUMNS)
     memories |= {name: Output(random(max(SOURCES), COLUMNS, READ), cells_there) for name in GRIDS}
-    given = Given(x, mask, {"input": Output(x, mask), **board}, memories)
-    return given if (same := like_itself(case)) is None else _with_itself(given, case, same.to(dtype))
+    given = Batch(x, mask, {"input": Output(x, mask), **board}, memories)
+    return given if (same := copied_block(case)) is None else _add_copied_memory(given, case, same.to(dtype))
 
 
-def real_positions(lengths: Sequence[int], total: int) -> Tensor:
+def length_mask(lengths: Sequence[int], total: int) -> Tensor:
     """The mask of rows of these lengths: (B, total)"""
     return torch.arange(total) < torch.tensor(lengths)[:, None]
 
 
-def real_cells(mask: Tensor, columns: int) -> Tensor:
+def cell_mask(mask: Tensor, columns: int) -> Tensor:
     """The mask of a grid with these positions, less the holes: (B, T) -> (B, T, W)"""
     there = torch.ones(mask.shape[1], columns, dtype=torch.bool)
     for position, column in HOLES:
@@ -215,17 +225,17 @@ def real_cells(mask: Tensor, columns: int) -> Tensor:
     return mask[..., None] & there
 
 
-def reached(mask: Tensor) -> Tensor:
+def real_rows(mask: Tensor) -> Tensor:
     """The positions of which anything is real: (B, T) or (B, T, W) -> (B, T)"""
     return mask.flatten(2).any(-1) if mask.ndim > 2 else mask
 
 
-def over_cells(which: Tensor, states: Tensor) -> Tensor:
+def expand_as(which: Tensor, states: Tensor) -> Tensor:
     """What is said of rows (B,) or positions (B, T), in the shape of their states, for `where` and products."""
     return which.view(*which.shape, *[1] * (states.ndim - which.ndim))
 
 
-def _with_itself(given: Given, case: Case, same: Block) -> Given:
+def _add_copied_memory(given: Batch, case: Case, same: Block) -> Batch:
     """Adds what the same block has left in the encoder, with its last state."""
     there = given.memories["encoder"]
     x = torch.cat([there.states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
@@ -234,76 +244,76 @@ def _with_itself(given: Given, case: Case, same: Block) -> Given:
     return given._replace(memories={**given.memories, "encoder.same": Output(made.y, made.mask, made.state)})
 
 
-def each_output(given: Given, change: Callable[[Output], Output], memories: bool = False) -> Given:
+def map_outputs(given: Batch, change: Callable[[Output], Output], memories: bool = False) -> Batch:
     """The batch with every named output (and every memory) changed, `input` together with x."""
     x, mask, _ = change(Output(given.x, given.mask))
     board = {name: change(output) for name, output in given.board.items()}
     board["input"] = Output(x, mask)
     read = {name: change(output) for name, output in given.memories.items()} if memories else given.memories
-    return Given(x, mask, board, read)
+    return Batch(x, mask, board, read)
 
 
-def positions(given: Given, start: int, stop: int | None = None) -> Given:
+def positions(given: Batch, start: int, stop: int | None = None) -> Batch:
     """The positions from `start` to before `stop`, of the stream and of all that runs beside it."""
-    return each_output(given, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
+    return map_outputs(given, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
 
 
-def rows(given: Given, index: Sequence[int] | Tensor) -> Given:
+def rows(given: Batch, index: Sequence[int] | Tensor) -> Batch:
     """The rows of `index`, in its order, of everything."""
     where = torch.as_tensor(index)
-    return each_output(given, lambda o: Output(o.states[where], o.mask[where], reorder(o.last, where)), memories=True)
+    return map_outputs(given, lambda o: Output(o.states[where], o.mask[where], reorder(o.last, where)), memories=True)
 
 
-def gather(given: Given, where: Tensor, mask: Tensor) -> Given:
+def gather(given: Batch, where: Tensor, mask: Tensor) -> Batch:
     """In each row the positions of `where` (B, T), of which those of `mask` are real."""
     each = torch.arange(len(where))[:, None]
 
     def taken(output: Output) -> Output:
         there = output.mask[each, where]  # (B, T), of a grid (B, T, W)
-        return Output(output.states[each, where], there & over_cells(mask, there))
+        return Output(output.states[each, where], there & expand_as(mask, there))
 
-    return each_output(given, taken)
+    return map_outputs(given, taken)
 
 
-def alone(given: Given, row: int) -> Given:
+def single_row(given: Batch, row: int) -> Batch:
     """One row cut to its length."""
-    return positions(rows(given, [row]), 0, max(int(reached(given.mask)[row].sum()), 1))
+    return positions(rows(given, [row]), 0, max(int(real_rows(given.mask)[row].sum()), 1))
 
 
-def cut_memories(given: Given) -> Given:
+def cut_memories(given: Batch) -> Batch:
     """A batch of one row, its memories cut to their lengths."""
     return given._replace(memories={name: _cut(output) for name, output in given.memories.items()})
 
 
 def _cut(output: Output) -> Output:
-    length = int(reached(output.mask).sum())
+    length = int(real_rows(output.mask).sum())
     return Output(output.states[:, :length], output.mask[:, :length], output.last)
 
 
-def cast_all(given: Given, dtype: torch.dtype) -> Given:
+def cast_batch(given: Batch, dtype: torch.dtype) -> Batch:
     """The batch in another precision."""
-    return each_output(given, lambda o: Output(o.states.to(dtype), o.mask, as_dtype(o.last, dtype)), memories=True)
+    return map_outputs(given, lambda o: Output(o.states.to(dtype), o.mask, cast_state(o.last, dtype)), memories=True)
 
 
 # ------------------------------------------------------------------------------------------- what it makes of it
 
 
-def context_of(given: Given) -> Context:
+def context_of(given: Batch) -> Context:
     """The context of a batch; a board of its own, since a stack writes on it."""
     return Context(given.mask, dict(given.board), given.memories)
 
 
-def start(block: Block, given: Given) -> State:
+def start(block: Block, given: Batch) -> State:
     """The state before the first position, made as the model makes it: of nothing but the memories and the batch."""
     x = given.x.new_zeros(given.x.shape[0], 1, given.x.shape[-1])
     return block.start(x, Context(given.mask.new_ones(x.shape[:2]), {}, given.memories))
 
 
-def run(block: Block, given: Given, state: State = None) -> Made:
+def run(block: Block, given: Batch, state: State = None) -> BlockOutput:
     """What the block makes of a batch, from `state` or from its start."""
     state = start(block, given) if state is None else state
     y, after = block(given.x, state, context_of(given))
-    return Made(y, block.mask(given.mask), after)
+    return BlockOutput(y, block.mask(given.mask), after)
 
 
 # ------------------------------------------------------------------------------------------- states
@@ -318,22 +328,22 @@ def leaves(state: State) -> Iterator[Any]:
         yield state
 
 
-def each_leaf(state: State, change: Callable[[Tensor], Tensor]) -> State:
+def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """The state with every leaf changed."""
-    return tuple(each_leaf(part, change) for part in state) if isinstance(state, tuple) else change(state)
+    return tuple(map_leaves(part, change) for part in state) if isinstance(state, tuple) else change(state)
 
 
 def reorder(state: State, index: Tensor) -> State:
     """The rows of `index` of every leaf: what a beam search does to a state."""
-    return each_leaf(state, lambda leaf: leaf.index_select(0, index))
+    return map_leaves(state, lambda leaf: leaf.index_select(0, index))
 
 
-def as_dtype(state: State, dtype: torch.dtype) -> State:
+def cast_state(state: State, dtype: torch.dtype) -> State:
     """The state with its floating leaves in another precision."""
-    return each_leaf(state, lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
+    return map_leaves(state, lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
 
 
-def distance(one: Tensor, other: Tensor) -> float:
+def max_difference(one: Tensor, other: Tensor) -> float:
     """The largest difference of two tensors of one shape; infinite where either is not finite, or shapes differ."""
     if one.shape != other.shape:
         return float("inf")
@@ -343,6 +353,56 @@ def distance(one: Tensor, other: Tensor) -> float:
     return gap if gap == gap else float("inf")
 
 
-def copied(thing: Any) -> Any:
+def detached_copy(thing: Any) -> Any:
     """A deep copy that is not part of any graph."""
-    return copy.deepcopy(each_leaf(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)
+    return copy.deepcopy(map_leaves(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)
+
+
+TOLERANCE = 1e-8
+
+
+def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, told: str) -> None:
+    """Raises LawError where two tensors differ, with the numbers."""
+    if mine.shape != theirs.shape:
+        case.broken(law, f"{told}: the shape is {tuple(mine.shape)}, and should be {tuple(theirs.shape)}")
+    if mine.numel() == 0 or (gap := max_difference(mine, theirs)) <= TOLERANCE:
+        return
+    if not math.isfinite(gap):
+        case.broken(law, f"{told}: not finite")
+    where = unravel_index(int((mine.double() - theirs.double()).abs().argmax()), mine.shape)
+    case.broken(law, f"{told}: differs by {gap:.3g} at {list(where)}")
+
+
+def unravel_index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The index of the element number `flat`."""
+    index: list[int] = []
+    for size in reversed(shape):
+        flat, inner = divmod(flat, size)
+        index.insert(0, inner)
+    return tuple(index)
+
+
+def next_positions(case: Case, given: Batch) -> Batch:
+    """Three more positions after a batch, over the same memories."""
+    return random_batch(case, (3,) * len(given.x), seed=9)._replace(memories=given.memories)
+
+
+def expect_same_state(case: Case, law: str, block: Block, given: Batch, mine: State, theirs: State, told: str) -> None:
+    """Two states are the same where all that follows is; leaf by leaf too, where they have the same shapes."""
+    future = next_positions(case, given)
+    after, expected = run(block, future, mine).y, run(block, future, theirs).y
+    expect_equal(case, law, after, expected, f"{told}, what follows the last state")
+    pairs = list(zip(leaves(mine), leaves(theirs), strict=True))
+    if all(one.shape == other.shape for one, other in pairs):
+        for one, other in pairs:
+            expect_equal(case, law, one, other, f"{told}, a leaf of the last state")
+
+
+def expect_continues(
+    case: Case, law: str, block: Block, given: Batch, row: int, state: State, single: BlockOutput | None
+) -> None:
+    """What follows the state of a row in a batch is what follows the row alone (from `start` for no `single`)."""
+    future = next_positions(case, given)
+    mine = run(block, future, state).y[row]
+    theirs = run(block, rows(future, [row]), None if single is None else single.state).y[0]
+    expect_equal(case, law, mine, theirs, f"what follows row {row} of {LENGTHS[row]} positions, against the row alone")

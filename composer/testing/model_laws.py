@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import safetensors.torch
 import torch
@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blocks.core.contract import Output, State
+from composer.inference.decode import Hypothesis, decode
 from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs
 from composer.model.vocabulary import BOS, EOS, PAD, UNK
-from composer.testing.harness import LawError, distance, each_leaf, reorder
+from composer.testing.harness import LawError, map_leaves, max_difference, reorder
 
-TOLERANCE = 1e-7
+MODEL_TOLERANCE = 1e-7
 FACTS = 4
 SOURCES = (4, 6, 1, 5)
 """Tokens of each row of a source, its eos counted."""
@@ -27,16 +28,16 @@ RAGGED = ((2, 0, 1, 3), (0, 1, 3, 1), (4, 1, 0, 1))
 """How many real positions each row has in each chunk; they add up to TARGETS."""
 
 
-class Pairs(NamedTuple):
+class RandomPairs(NamedTuple):
     """A batch of random sentences, for every encoder and for the target."""
 
     sources: dict[str, Tensor]  # ids (B, S) by the encoders' keys in the data, of a story (B, N, W)
     target: Tensor  # ids (B, T), bos first
 
 
-def sentences(
+def random_pairs(
     model: EncoderDecoder, seed: int = 1, sources: Sequence[int] = SOURCES, targets: Sequence[int] = TARGETS
-) -> Pairs:
+) -> RandomPairs:
     """Random sentences of the given lengths: each source ends with eos, each target begins with bos.
 
     A story has as many sentences as a source has tokens, each of one word or more.
@@ -59,7 +60,7 @@ def sentences(
     made_of = {key: source(encoder) for key, encoder in model.readers().items()}
     target = random(targets, model.vocabulary)
     target[:, 0] = BOS
-    return Pairs(made_of, target)
+    return RandomPairs(made_of, target)
 
 
 # ------------------------------------------------------------------------------------------- the laws
@@ -67,8 +68,8 @@ def sentences(
 
 def chunks(model: EncoderDecoder) -> None:
     """Decoding in any chunks, single positions included, gives the logits of training."""
-    pairs = sentences(model, targets=(6,) * len(SOURCES))
-    whole, memories = model(pairs.sources, pairs.target), read(model, pairs)
+    pairs = random_pairs(model, targets=(6,) * len(SOURCES))
+    whole, memories = model(pairs.sources, pairs.target), encode_sources(model, pairs)
     for cut in CUTS:
         state, outputs, at = model.start(memories, len(SOURCES)), [], 0
         for size in cut:
@@ -76,13 +77,13 @@ def chunks(model: EncoderDecoder) -> None:
             outputs.append(logits)
             at += size
         told = "chunks of " + " + ".join(map(str, cut))
-        expect_equal("chunks", torch.cat(outputs, 1), whole, f"{told}, against all positions at once")
+        expect_equal_logits("chunks", torch.cat(outputs, 1), whole, f"{told}, against all positions at once")
 
 
 def ragged_chunks(model: EncoderDecoder) -> None:
     """Chunks in which each row is padded differently, some rows empty, give what each row gives alone."""
-    pairs = sentences(model)
-    memories = read(model, pairs)
+    pairs = random_pairs(model)
+    memories = encode_sources(model, pairs)
     state, done = model.start(memories, len(TARGETS)), torch.zeros(len(TARGETS), dtype=torch.long)
     pieces: list[tuple[Tensor, Tensor]] = []
     for sizes in map(torch.tensor, RAGGED):
@@ -95,79 +96,81 @@ def ragged_chunks(model: EncoderDecoder) -> None:
     for row, length in enumerate(TARGETS):
         single = model(*rows(pairs, row))
         mine = torch.cat([logits[row][real[row]] for logits, real in pieces])
-        expect_equal("ragged_chunks", mine, single[0], f"row {row} of {length} positions, cut raggedly")
+        expect_equal_logits("ragged_chunks", mine, single[0], f"row {row} of {length} positions, cut raggedly")
 
 
 def causality(model: EncoderDecoder) -> None:
     """No logits depend on a later token of the target."""
     full = (6,) * len(SOURCES)
-    pairs, other = sentences(model, targets=full), sentences(model, seed=2, targets=full)
+    pairs, other = random_pairs(model, targets=full), random_pairs(model, seed=2, targets=full)
     logits = model(pairs.sources, pairs.target)
     for t in (1, 3, 5):
         changed = torch.cat((pairs.target[:, :t], other.target[:, t:]), 1)
         mine = model(pairs.sources, changed)[:, :t]
-        expect_equal("causality", mine, logits[:, :t], f"after a change of the tokens from {t} on")
+        expect_equal_logits("causality", mine, logits[:, :t], f"after a change of the tokens from {t} on")
 
 
 def padding(model: EncoderDecoder) -> None:
     """Each row alone, without padding, gives what it gives in a padded batch."""
-    pairs = sentences(model)
-    wider = Pairs({key: longer(ids, 2) for key, ids in pairs.sources.items()}, longer(pairs.target, 3))
+    pairs = random_pairs(model)
+    wider = RandomPairs({key: pad_right(ids, 2) for key, ids in pairs.sources.items()}, pad_right(pairs.target, 3))
     logits = model(wider.sources, wider.target)
     for row, length in enumerate(TARGETS):
         single = model(*rows(pairs, row))
-        expect_equal("padding", logits[row, :length], single[0], f"row {row} of {length} positions, against it alone")
+        expect_equal_logits(
+            "padding", logits[row, :length], single[0], f"row {row} of {length} positions, against it alone"
+        )
 
 
 def reordering(model: EncoderDecoder) -> None:
     """The state of a decoder survives the reordering of a beam search."""
-    pairs, index = sentences(model), torch.tensor([1, 0, 0, 3])
-    memories = read(model, pairs)
+    pairs, index = random_pairs(model), torch.tensor([1, 0, 0, 3])
+    memories = encode_sources(model, pairs)
     _, state = model.step(pairs.target, model.start(memories, len(TARGETS)), memories)
-    after = sentences(model, seed=3).target.clamp(min=UNK)
+    after = random_pairs(model, seed=3).target.clamp(min=UNK)
     straight, _ = model.step(after, state, memories)
-    mine, _ = model.step(after[index], reorder(state, index), reordered(memories, index))
-    expect_equal("reordering", mine, straight[index], "after a reordering of the rows")
+    mine, _ = model.step(after[index], reorder(state, index), reorder_memories(memories, index))
+    expect_equal_logits("reordering", mine, straight[index], "after a reordering of the rows")
 
 
 def training(model: EncoderDecoder) -> None:
     """A step of training has a finite loss, reaches every parameter and leaves a finite loss."""
-    pairs = sentences(model)
+    pairs = random_pairs(model)
     optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-3)
     for _ in range(2):
         loss = training_loss(model, pairs)
         if not math.isfinite(loss.item()):
-            broken("training", f"the loss is {loss.item()}")
+            fail("training", f"the loss is {loss.item()}")
         optimizer.zero_grad()
         loss.backward()
         for name, parameter in model.named_parameters():
             if parameter.grad is None:
-                broken("training", f"`{name}` gets no gradient")
+                fail("training", f"`{name}` gets no gradient")
             if not parameter.grad.isfinite().all():
-                broken("training", f"the gradient of `{name}` is not finite")
+                fail("training", f"the gradient of `{name}` is not finite")
         optimizer.step()
 
 
 def bfloat16(model: EncoderDecoder) -> None:
     """In bfloat16 and under autocast the logits are finite, position by position too."""
-    pairs = sentences(model)
+    pairs = random_pairs(model)
     with torch.autocast("cpu", torch.bfloat16):
         _expect_finite(model, pairs, "under autocast")
     _expect_finite(model.bfloat16(), pairs, "in bfloat16")
 
 
-def _expect_finite(model: EncoderDecoder, pairs: Pairs, told: str) -> None:
+def _expect_finite(model: EncoderDecoder, pairs: RandomPairs, told: str) -> None:
     logits = model(pairs.sources, pairs.target)
-    memories = read(model, pairs)
+    memories = encode_sources(model, pairs)
     first, state = model.step(pairs.target[:, :1], model.start(memories, len(TARGETS)), memories)
     second, _ = model.step(pairs.target[:, 1:2], state, memories)
     if not all(each.isfinite().all() for each in (logits, first, second)):
-        broken("bfloat16", f"{told} the logits are not finite")
+        fail("bfloat16", f"{told} the logits are not finite")
 
 
 def saving(model: EncoderDecoder) -> None:
     """A model that is saved, spoilt and loaded gives the same logits."""
-    pairs = sentences(model)
+    pairs = random_pairs(model)
     with torch.no_grad():
         logits = model(pairs.sources, pairs.target)
         saved = safetensors.torch.save({key: value.clone().contiguous() for key, value in model.state_dict().items()})
@@ -176,19 +179,19 @@ def saving(model: EncoderDecoder) -> None:
         try:
             model.load_state_dict(safetensors.torch.load(saved))
         except RuntimeError as error:
-            broken("saving", " ".join(str(error).split())[:300])
-        expect_equal("saving", model(pairs.sources, pairs.target), logits, "after saving and loading")
+            fail("saving", " ".join(str(error).split())[:300])
+        expect_equal_logits("saving", model(pairs.sources, pairs.target), logits, "after saving and loading")
 
 
 # ------------------------------------------------------------------------------------------- parts
 
 
-def read(model: EncoderDecoder, pairs: Pairs) -> dict[str, Output]:
+def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Output]:
     """What the encoders leave of the sources, with room for the targets where they make it."""
     return model.encode(pairs.sources, room=pairs.target != PAD)
 
 
-def training_loss(model: EncoderDecoder, pairs: Pairs) -> Tensor:
+def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     """Nats per token of the target, eos counted, and what blocks add in training; of a story a sentence is the fact."""
     following = torch.cat((pairs.target[:, 1:], torch.full_like(pairs.target[:, :1], PAD)), 1)
     last = (pairs.target != PAD) & (following == PAD)
@@ -201,41 +204,116 @@ def training_loss(model: EncoderDecoder, pairs: Pairs) -> Tensor:
     return torch.stack([nats, *(each.float() for name in penalties for each in penalties[name])]).sum()
 
 
-def rows(pairs: Pairs, row: int) -> Pairs:
+def rows(pairs: RandomPairs, row: int) -> RandomPairs:
     """One row without its padding."""
-    sources = {key: without_padding(ids[row : row + 1]) for key, ids in pairs.sources.items()}
-    return Pairs(sources, without_padding(pairs.target[row : row + 1]))
+    sources = {key: strip_padding(ids[row : row + 1]) for key, ids in pairs.sources.items()}
+    return RandomPairs(sources, strip_padding(pairs.target[row : row + 1]))
 
 
-def without_padding(ids: Tensor) -> Tensor:
+def strip_padding(ids: Tensor) -> Tensor:
     """One row of ids cut to its length."""
     real = ids != PAD
     return ids[:, : int(real.any(-1).sum() if ids.dim() == 3 else real.sum())]
 
 
-def longer(ids: Tensor, count: int) -> Tensor:
+def pad_right(ids: Tensor, count: int) -> Tensor:
     """Ids with so many positions of padding after them."""
     return torch.cat((ids, ids.new_full((ids.shape[0], count, *ids.shape[2:]), PAD)), 1)
 
 
-def reordered(memories: Mapping[str, Output], index: Tensor) -> dict[str, Output]:
+def reorder_memories(memories: Mapping[str, Output], index: Tensor) -> dict[str, Output]:
     """The rows of `index` of all that the encoders left."""
 
     def take(part: State) -> State:
-        return each_leaf(part, lambda leaf: leaf.index_select(0, index))
+        return map_leaves(part, lambda leaf: leaf.index_select(0, index))
 
     return {
         name: Output(take(output.states), take(output.mask), take(output.last)) for name, output in memories.items()
     }
 
 
-def expect_equal(law: str, mine: Tensor, theirs: Tensor, told: str) -> None:
+def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, told: str) -> None:
     """Raises LawError where two tensors differ."""
-    gap = distance(mine, theirs)
-    if gap > TOLERANCE:
-        broken(law, f"{told}: the logits differ by {gap:.3g}")
+    gap = max_difference(mine, theirs)
+    if gap > MODEL_TOLERANCE:
+        fail(law, f"{told}: the logits differ by {gap:.3g}")
 
 
-def broken(law: str, detail: str) -> NoReturn:
+def fail(law: str, detail: str) -> NoReturn:
     """Raises LawError about a model."""
     raise LawError(law, "the model", "", {}, detail)
+
+
+SEARCH_TOLERANCE = 1e-3
+"""Decoders add up single precision."""
+PREFIXES: tuple[tuple[int, ...], ...] = ((), (4, 3), (5,), ())
+MAX_DECODED = 7
+DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
+    {"greedy": {"max_length": MAX_DECODED}},
+    {"beam": {"size": 1, "length_penalty": 0.0, "max_length": MAX_DECODED}},
+    {"beam": {"size": 3, "max_length": MAX_DECODED}},
+)
+
+
+def searching(model: EncoderDecoder) -> None:
+    """Greedy search writes the most probable tokens of `forward`, a beam of 1 the same, and scores are `forward`'s."""
+    model.eval()
+    for prefixes in (((),) * len(PREFIXES), PREFIXES):
+        greedy, narrow, wide = (best_hypotheses(model, decoding, prefixes) for decoding in DECODERS)
+        for row, prefix in enumerate(prefixes):
+            expect_argmax(model, row, greedy[row], len(prefix))
+            if narrow[row].ids != greedy[row].ids:
+                fail("searching", f"a beam of 1 writes {narrow[row].ids}, and greedy search {greedy[row].ids}")
+            for found in (greedy[row], narrow[row], wide[row]):
+                expect_prefix_and_score(model, row, found, prefix)
+
+
+def best_hypotheses(
+    model: EncoderDecoder, decoding: Mapping[str, Mapping[str, Any]], prefixes: Sequence[Sequence[int]]
+) -> list[Hypothesis]:
+    """The best hypothesis of each row."""
+    return [best[0] for best in decode([model], random_pairs(model).sources, decoding, prefixes)]
+
+
+def expect_argmax(model: EncoderDecoder, row: int, found: Hypothesis, known: int) -> None:
+    """Raises LawError where a token after the `known` ones is not the most probable one of those that it can be."""
+    tokens = [*found.ids, *([EOS] if found.ended else [])]
+    logits = forward_logits(model, row, found)[: len(tokens)]
+    logits[:, [PAD, BOS]] = float("-inf")
+    if model.room:
+        logits = constrain_length(logits, SOURCES[row])
+    for at, token in enumerate(tokens[known:], known):
+        if logits[at, token] < logits[at].max() - SEARCH_TOLERANCE:
+            fail(
+                "searching",
+                f"greedy search writes {token} at position {at} of row {row}, and `forward` thinks "
+                f"{int(logits[at].argmax())} more probable",
+            )
+
+
+def constrain_length(logits: Tensor, own: int) -> Tensor:
+    """What the tokens can be where an answer has a size: of a source's `own` size it ends there at the latest.
+
+    A longer one is of its own size: it ends there, and not before. logits: (T, V), one for each token of the answer.
+    """
+    size = max(len(logits), own)
+    end, last = torch.arange(logits.shape[1]) == EOS, torch.arange(len(logits)) == size - 1
+    early = ~last & (size > own)
+    return logits.masked_fill((last[:, None] & ~end) | (early[:, None] & end), float("-inf"))
+
+
+def expect_prefix_and_score(model: EncoderDecoder, row: int, found: Hypothesis, prefix: Sequence[int]) -> None:
+    """Raises LawError where the forced prefix is missing, or where the score is not what `forward` says."""
+    if found.ids[: len(prefix)] != list(prefix):
+        fail("searching", f"row {row} must begin with {list(prefix)}, and is {found.ids}")
+    tokens = torch.tensor([*found.ids, *([EOS] if found.ended else [])], dtype=torch.long)
+    scores = forward_logits(model, row, found)[: len(tokens)].log_softmax(-1)
+    score = scores.gather(1, tokens[:, None]).sum().item()
+    if abs(score - found.score) > SEARCH_TOLERANCE * max(1.0, abs(score)):
+        fail("searching", f"the score of {found.ids} in row {row} is {found.score:.5g}, and by `forward` {score:.5g}")
+
+
+def forward_logits(model: EncoderDecoder, row: int, found: Hypothesis) -> Tensor:
+    """The logits of a training pass over an answer: (T + 1, V)"""
+    with torch.no_grad():
+        return model(rows(random_pairs(model), row).sources, torch.tensor([[BOS, *found.ids]]))[0].float()

@@ -13,10 +13,10 @@ import torch
 
 from blocks.core.contract import Block, BlockError, Bounds, Kind
 from composer.model.builder import python_name
-from composer.testing.block_laws import seeded
-from composer.testing.harness import Case, Given, context_of, distance, draw, positions, run, start
+from composer.testing.block_laws import with_fixed_seed
+from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
 
-NOTICED = 1e-9
+MIN_DIFFERENCE = 1e-9
 KINDS: Mapping[str, tuple[Any, ...]] = {
     "stack": ([{"linear": {"activation": "tanh"}}], [{"norm": {}}]),
     "branches": ([[{"linear": {}}], [{"norm": {}}]], [[{"norm": {}}], [{"linear": {"activation": "tanh"}}]]),
@@ -37,17 +37,17 @@ def check_settings(kind: type[Block], cases: Sequence[Case], exceptions: Mapping
     for setting, hint in settings_of(kind):
         if setting in exceptions:
             continue
-        words, others = words_of(hint), others_of(hint)
+        words, others = literal_values(hint), candidate_values(hint)
         given = [case.settings[setting] for case in cases if setting in case.settings]
         if len(words) == 1 and len(others) == 1:
             continue
         for one, two in itertools.combinations(words, 2):
-            if not any(noticed(case.changed(**{setting: one}), case.changed(**{setting: two})) for case in cases):
+            if not any(differs(case.changed(**{setting: one}), case.changed(**{setting: two})) for case in cases):
                 cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
-        pairs = ((case, other) for case in cases for other in changes(case, setting, [*others, *given]))
+        pairs = ((case, other) for case in cases for other in accepted_changes(case, setting, [*others, *given]))
         if (first := next(pairs, None)) is None:
             cases[0].broken("settings", f"no other value of `{setting}` could be tried: give a variant with one")
-        if not any(noticed(case, case.changed(**{setting: other})) for case, other in itertools.chain([first], pairs)):
+        if not any(differs(case, case.changed(**{setting: other})) for case, other in itertools.chain([first], pairs)):
             cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
 
 
@@ -59,38 +59,38 @@ def settings_of(kind: type[Block]) -> Iterator[tuple[str, Any]]:
             yield parameter.name.rstrip("_"), hints[parameter.name]
 
 
-def value(case: Case, setting: str) -> Any:
+def setting_value(case: Case, setting: str) -> Any:
     """The value of a setting in a case: as given, or the default."""
     default = inspect.signature(case.kind).parameters[python_name(setting)].default
     return case.settings.get(setting, default)
 
 
-def changes(case: Case, setting: str, candidates: Sequence[Any]) -> Iterator[Any]:
+def accepted_changes(case: Case, setting: str, candidates: Sequence[Any]) -> Iterator[Any]:
     """The candidates that differ from the value in the case and are accepted there."""
     for other in candidates:
-        if other != value(case, setting) and case.changed(**{setting: other}).refusal() is None:
+        if other != setting_value(case, setting) and case.changed(**{setting: other}).refusal() is None:
             yield other
 
 
 # ------------------------------------------------------------------------------------------- other values
 
 
-def words_of(hint: Any) -> list[Any]:
+def literal_values(hint: Any) -> list[Any]:
     """The words of a Literal; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return list(typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [word for part in typing.get_args(hint) for word in words_of(part)]
+        return [word for part in typing.get_args(hint) for word in literal_values(part)]
     return []
 
 
-def others_of(hint: Any) -> list[Any]:
+def candidate_values(hint: Any) -> list[Any]:
     """Values that a setting of this type may have."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return list(arguments)
     if origin in (typing.Union, types.UnionType):
-        return [other for part in arguments for other in others_of(part)]
+        return [other for part in arguments for other in candidate_values(part)]
     if origin is typing.Annotated:
         kinds = [note.name for note in arguments[1:] if isinstance(note, Kind)]
         bounds = [note for note in arguments[1:] if isinstance(note, Bounds)]
@@ -118,17 +118,20 @@ def _within(number: float, bounds: Bounds) -> bool:
 # ------------------------------------------------------------------------------------------- what counts as a change
 
 
-def noticed(case: Case, other: Case) -> bool:
+def differs(case: Case, other: Case) -> bool:
     """Whether two settings of one block can be told apart."""
     try:
         one, two = case.exact(), other.exact()
     except BlockError:
         return False
-    if (one.out, one.room) != (two.out, two.room) or _parameters(one) != _parameters(two):
+    if (one.out, one.max_target_ratio) != (two.out, two.max_target_ratio) or _parameters(one) != _parameters(two):
         return True
-    if any(distance(mine, theirs) > NOTICED for mine, theirs in zip(one.parameters(), two.parameters(), strict=True)):
+    if any(
+        max_difference(mine, theirs) > MIN_DIFFERENCE
+        for mine, theirs in zip(one.parameters(), two.parameters(), strict=True)
+    ):
         return True
-    given, unlike = draw(case), draw(other)
+    given, unlike = random_batch(case), random_batch(other)
     return any(_gap(call, one, two, given, unlike) for call in (_whole, _continued, _training))
 
 
@@ -136,24 +139,24 @@ def _parameters(block: Block) -> list[torch.Size]:
     return [parameter.shape for parameter in block.parameters()]
 
 
-def _gap(call: Callable[[Block, Given], torch.Tensor], one: Block, two: Block, given: Given, unlike: Given) -> bool:
-    return distance(call(one, given), call(two, unlike)) > NOTICED
+def _gap(call: Callable[[Block, Batch], torch.Tensor], one: Block, two: Block, given: Batch, unlike: Batch) -> bool:
+    return max_difference(call(one, given), call(two, unlike)) > MIN_DIFFERENCE
 
 
-def _whole(block: Block, given: Given) -> torch.Tensor:
+def _whole(block: Block, given: Batch) -> torch.Tensor:
     made = run(block, given)
     return made.y[made.mask]
 
 
-def _continued(block: Block, given: Given) -> torch.Tensor:
+def _continued(block: Block, given: Batch) -> torch.Tensor:
     return run(block, positions(given, 0, 1), run(block, given).state).y
 
 
-def _training(block: Block, given: Given) -> torch.Tensor:
+def _training(block: Block, given: Batch) -> torch.Tensor:
     penalties: dict[str, list[torch.Tensor]] = {}
     context = context_of(given)._replace(penalties=penalties, progress=torch.tensor(0.25))
     block.train()
-    y, _ = seeded(lambda: block(given.x, start(block, given), context))
+    y, _ = with_fixed_seed(lambda: block(given.x, start(block, given), context))
     block.eval()
     added = torch.tensor([sum(each.item() for each in values) for values in penalties.values()], dtype=y.dtype)
     return torch.cat((y[block.mask(given.mask)].flatten(), added))

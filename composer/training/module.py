@@ -141,7 +141,7 @@ class Seq2SeqModule(LightningModule):
         """Tells the blocks how much of the training is done."""
         self.spent.fill_(spent)
         for block in self.advancing:
-            block.advance(spent)
+            block.set_progress(spent)
 
     def configure_optimizers(self) -> Optimizer:
         ((name, settings),) = self.recipe.training["optimizer"].items()
@@ -196,7 +196,7 @@ def compile_error(error: Exception) -> RunFailed:
 
 def advances(block: Block) -> bool:
     """Whether a block wants to know how much of the training is done."""
-    return type(block).advance is not Block.advance
+    return type(block).set_progress is not Block.set_progress
 
 
 def read_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:

@@ -23,7 +23,7 @@ from blocks.core.stack import Stack
 from blocks.repeat import Repeat
 from composer.model.encoder_decoder import EncoderDecoder
 
-BESIDE_FORWARD = ("start", "before")
+BESIDE_FORWARD = ("start", "initial_output")
 """What else of a block may read its parameters."""
 
 

@@ -26,7 +26,7 @@ MAKES = "grid"
 """The block that makes a grid; where nothing changes it, there is nothing to be seen."""
 FRAMES, CELLS = 24, 8000
 """Frames of a strip at most, and cells: a page stays small."""
-IN_PLACE = "aligned"
+IN_PLACE = "source_state"
 """The block with which an answer's token t is read off position t."""
 
 

@@ -22,11 +22,11 @@ MANY = 6
 ROOM = 16
 """Lines of an example."""
 OWN = {
-    "conv2d": "- grid: {columns: 4}\n- conv2d: {kernel: [3, 3], activation: relu}\n- sum\n",
+    "conv2d": "- grid: {columns: 4}\n- conv2d: {kernel: [3, 3], activation: relu}\n- sum_columns\n",
     "flatten": "- grid: {columns: 4}\n- flatten\n",
     "highway": "- highway:\n    stack:\n      - linear: {activation: tanh}\n",
     "multiply": "- linear: {activation: sigmoid, as: gate}\n- conv: {kernel: 5}\n- multiply: [gate]\n",
-    "sum": "- grid: {columns: 4}\n- cgru\n- sum\n",
+    "sum_columns": "- grid: {columns: 4}\n- cgru\n- sum_columns\n",
 }
 """An example for each block that no recipe of the repository uses, as an encoder's stack; a test checks them."""
 MODELS = {

@@ -22,7 +22,7 @@ data:
 model:
   width: 4
   encoder: [rnn]
-  decoder: [aligned]
+  decoder: [source_state]
 training: {max_steps: 2, tokens_per_batch: 100}
 logging: {wandb: false}
 decoding: greedy

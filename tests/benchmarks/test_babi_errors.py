@@ -22,7 +22,7 @@ data:
   tokenizer: {word: {split: spaces}}
 model:
   width: 4
-  encoders: {question: [rnn], story: [sum]}
+  encoders: {question: [rnn], story: [sum_columns]}
   decoder: [{rnn: {initial_state: question}}, {cross_attention: {from: story, heads: 1}}]
 training: {max_steps: 2, tokens_per_batch: 16}
 logging: {wandb: false}

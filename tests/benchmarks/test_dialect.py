@@ -28,8 +28,8 @@ logging: {{wandb: false}}
 decoding: greedy
 """
 DECODERS = {
-    "nothing": "[aligned]",
-    "last": "[aligned, {concat: input}]",
+    "nothing": "[source_state]",
+    "last": "[source_state, {concat: input}]",
     "all": "[{rnn: {initial_state: encoder}}]",
 }
 

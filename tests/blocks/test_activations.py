@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import torch
 
-from blocks.core.activations import Activation, activate, gate_factor
+from blocks.core.functional import Activation, activate, gate_factor
 
 
 @pytest.mark.parametrize("name", get_args(Activation))

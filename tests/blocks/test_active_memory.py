@@ -14,7 +14,7 @@ from blocks.cgru import Cgru
 from blocks.core.contract import BlockError, Context, Named, Output, Stream
 from blocks.grid import Grid
 from blocks.linear import Linear
-from tests.blocks.alone import close, context_of, mask_of, site_of
+from tests.blocks.single_block import close, context_of, mask_of, site_of
 
 WIDTH, MAPS, COLUMNS, LENGTH = 3, 4, 2, 5
 SIZES = (5, 3, 4)

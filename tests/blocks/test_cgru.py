@@ -13,7 +13,7 @@ from blocks.cgru import Cgru
 from blocks.core.contract import BlockError, Stream
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
-from tests.blocks.alone import cells_of, close, context_of, grid_site, site_of
+from tests.blocks.single_block import cells_of, close, context_of, grid_site, site_of
 
 
 def still(width: int = 1, columns: int = 1, *, gate: float = 0.0, new: float = 0.0, **settings: Any) -> Cgru:

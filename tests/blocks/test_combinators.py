@@ -15,7 +15,7 @@ from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.rnn import Rnn
 from blocks.use import Use
-from tests.blocks.alone import close, run, site_of, stack_of
+from tests.blocks.single_block import close, run, site_of, stack_of
 
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 
@@ -74,11 +74,11 @@ def test_a_shared_repeat_has_one_stack_and_as_many_states() -> None:
 def test_use_is_the_stack_of_that_name() -> None:
     asked: list[tuple[str, bool]] = []
 
-    def shelf(site: Site, name: str, copy: bool) -> Stack:
+    def shared_stack(site: Site, name: str, copy: bool) -> Stack:
         asked.append((name, copy))
         return stack_of(site, [{"block": Linear, "width": 5}])
 
-    block = Use(replace(site_of(3), shelf=shelf), stack="x", copy=True)
+    block = Use(replace(site_of(3), shared_stacks=shared_stack), stack="x", copy=True)
     assert asked == [("x", True)]
     assert block.out.width == 5
     close(run(block, X)[0], run(block.stack, X)[0])

@@ -9,7 +9,7 @@ import torch
 
 from blocks.conv import Conv
 from blocks.core.contract import BlockError
-from tests.blocks.alone import close, keeps_chunks, mask_of, run, site_of
+from tests.blocks.single_block import close, keeps_chunks, mask_of, run, site_of
 
 
 def summing(block: Conv, *taps: float) -> Conv:
@@ -52,7 +52,7 @@ def test_a_row_does_not_see_its_padding(stride: int) -> None:
     mask = mask_of(*lengths)
     y, kept = run(block, x, mask)[0], block.mask(mask)
     assert kept.sum(1).tolist() == [-(-length // stride) for length in lengths]
-    assert block.out.pace == Fraction(1, stride)
+    assert block.out.length_ratio == Fraction(1, stride)
     for row, length in enumerate(lengths):
         close(y[row, kept[row]], run(block, x[row : row + 1, :length])[0][0])
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from blocks.conv2d import Conv2d
 from blocks.core.contract import BlockError, Stream
-from tests.blocks.alone import cells_of, close, context_of, grid_site, site_of
+from tests.blocks.single_block import cells_of, close, context_of, grid_site, site_of
 
 
 def by_the_sum(made: Conv2d, s: Tensor) -> Tensor:

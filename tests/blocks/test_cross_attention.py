@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core import attention
-from blocks.core.attention import attend
+from blocks.core import attention as kernels
+from blocks.core.attention import attention
 from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.cross_attention import CrossAttention
-from tests.blocks.alone import close, context_of, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -26,8 +26,8 @@ SEEN = {
     "encoder": Named(Stream(6)),
     "encoder.low": Named(Stream(6)),
     "encoder.same": Named(Stream(4)),
-    "encoder.short": Named(Stream(6, pace=Fraction(1, 2))),
-    "encoder.summary": Named(Stream(4, pace=Fraction(0))),
+    "encoder.short": Named(Stream(6, length_ratio=Fraction(1, 2))),
+    "encoder.summary": Named(Stream(4, length_ratio=Fraction(0))),
     "encoder.image": Named(Stream(6, grid=True)),
     "other.low": Named(Stream(6)),
 }
@@ -311,11 +311,11 @@ def test_products_go_through_the_fused_kernel_and_make_no_weights(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
-    kernel = attention.F.scaled_dot_product_attention
+    kernel = kernels.F.scaled_dot_product_attention
     monkeypatch.setattr(
-        attention.F, "scaled_dot_product_attention", lambda *a, **k: counted.append("fused") or kernel(*a, **k)
+        kernels.F, "scaled_dot_product_attention", lambda *a, **k: counted.append("fused") or kernel(*a, **k)
     )
-    monkeypatch.setattr(attention, "weights", lambda *a, **k: counted.append("weights"))
+    monkeypatch.setattr(kernels, "attention_weights", lambda *a, **k: counted.append("weights"))
     monkeypatch.setattr(CrossAttention, "_record", lambda *a: counted.append("record"))
     reads(made(**settings))
     assert counted == (["fused"] if settings["score"] in ("scaled_dot", "dot", "general") else [])
@@ -327,7 +327,7 @@ def test_the_door_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> Non
     query, keys, values = torch.randn(3, 2, 1, 4, 3).unbind(0)
     bias, mask = torch.randn(2, 1, 4, 4), None if causal else mask_of(4, 2)[:, None, None]
     context = context_of(mask_of(4, 4))._replace(records={} if recording else None)
-    y = attend(query, keys, values, mask, context, causal=causal, bias=bias, scale=0.3)
+    y = attention(query, keys, values, mask, context, causal=causal, bias=bias, scale=0.3)
     scores = 0.3 * query @ keys.transpose(2, 3) + bias
     seen = torch.ones(4, 4, dtype=torch.bool).tril() if mask is None else mask
     expected = scores.masked_fill(~seen, -math.inf).softmax(-1)
@@ -379,6 +379,6 @@ def test_refuses(setting: str, message: str, settings: dict[str, Any]) -> None:
 
 def test_refuses_a_window_where_one_position_for_all_arrives() -> None:
     site = site_of(4, memories=SEEN)
-    still = site.__class__(Stream(4, pace=Fraction(0)), 4, site.names, SEEN, ["encoder"])
+    still = site.__class__(Stream(4, length_ratio=Fraction(0)), 4, site.names, SEEN, ["encoder"])
     with pytest.raises(BlockError, match="a query for each position"):
         CrossAttention(still, local="monotonic")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.discrete_stacks import DiscreteStacks
-from tests.blocks.alone import close, context_of, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 PUSH, POP, STAY = 0, 1, 2
 
@@ -110,7 +110,7 @@ def test_a_decoder_begins_with_what_the_encoder_left() -> None:
     context = context_of(mask_of(1), {"encoder.tops": Output(read, mask_of(5), last)})
     begun = here.double().start(x[:, :1], context)
     close(begun, last)
-    close(here.before(x[:, :1], begun), read[:, -1:])
+    close(here.initial_output(x[:, :1], begun), read[:, -1:])
     with pytest.raises(BlockError, match="cells 4"):
         DiscreteStacks(site_of(3, memories=memories), stacks=2, cells=5, initial_state=copying)
 

@@ -1,4 +1,4 @@
-"""`grid`, and what makes a sequence of one again: `column`, `sum` and `flatten`."""
+"""`grid`, and what makes a sequence of one again: `select_column`, `sum_columns` and `flatten`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from blocks.column import Column
 from blocks.core.contract import Block, BlockError, Output, Stream
-from blocks.core.initial_state import mean
+from blocks.core.initial_state import memory_mean
 from blocks.flatten import Flatten
 from blocks.grid import Grid
-from blocks.sum import Sum
-from tests.blocks.alone import cells_of, close, context_of, grid_site, mask_of, site_of
+from blocks.select_column import SelectColumn
+from blocks.sum_columns import SumColumns
+from tests.blocks.single_block import cells_of, close, context_of, grid_site, mask_of, site_of
 
 CELLS = torch.arange(1.0, 19.0).view(3, 3, 2, 1).double()
 THERE = cells_of(2, 3, 2, 1) & torch.tensor([[True, True], [False, True], [True, True]])
@@ -34,19 +34,19 @@ def test_the_stream_is_the_first_column_and_the_others_are_zero() -> None:
 
 
 def test_room_is_what_an_encoder_asks_for() -> None:
-    assert Grid(site_of(2), room=1.5).room == 1.5
+    assert Grid(site_of(2), max_length_ratio=1.5).max_target_ratio == 1.5
 
 
 def test_a_column_is_zero_where_its_cell_is_not_real() -> None:
     for index, expected in ((0, [[1, 0, 5], [7, 0, 0], [13, 0, 0]]), (1, [[2, 4, 6], [8, 10, 0], [14, 0, 0]])):
-        made = Column(grid_site(1, 2), index=index)
+        made = SelectColumn(grid_site(1, 2), index=index)
         assert made(CELLS, (), CONTEXT)[0][..., 0].tolist() == expected
         assert torch.equal(made.mask(THERE), mask_of(3, 2, 1))
         assert made.out == Stream(1)
 
 
 def test_a_sum_is_over_real_cells() -> None:
-    made = Sum(grid_site(1, 2))
+    made = SumColumns(grid_site(1, 2))
     assert made(CELLS, (), CONTEXT)[0][..., 0].tolist() == [[3, 4, 11], [15, 10, 0], [27, 0, 0]]
     assert torch.equal(made.mask(THERE), mask_of(3, 2, 1))
     assert made.out == Stream(1)
@@ -58,7 +58,7 @@ def test_flattened_cells_close_up_and_keep_their_order() -> None:
     assert torch.equal(mask, mask_of(5, 3, 2, 6)[:3])
     rows = [row[there, 0].tolist() for row, there in zip(y, mask, strict=True)]
     assert rows == [[1, 2, 4, 5, 6], [7, 8, 10], [13, 14]]
-    assert made.out == Stream(1, pace=Fraction(2))
+    assert made.out == Stream(1, length_ratio=Fraction(2))
 
 
 def test_where_all_is_real_a_grid_is_flattened_as_it_lies() -> None:
@@ -68,15 +68,15 @@ def test_where_all_is_real_a_grid_is_flattened_as_it_lies() -> None:
 
 def test_the_mean_of_a_grid_is_over_real_cells() -> None:
     """What a recurrent state that starts from a grid is made of."""
-    close(mean(Output(CELLS, THERE))[:, 0], torch.tensor([18 / 5, 25 / 3, 27 / 2]))
+    close(memory_mean(Output(CELLS, THERE))[:, 0], torch.tensor([18 / 5, 25 / 3, 27 / 2]))
 
 
 @pytest.mark.parametrize(
     ("block", "settings", "place", "setting", "code"),
     [
-        (Column, {"index": 2}, "grid", "index", "setting"),
-        (Column, {}, "sequence", "", "kind"),
-        (Sum, {}, "sequence", "", "kind"),
+        (SelectColumn, {"index": 2}, "grid", "index", "setting"),
+        (SelectColumn, {}, "sequence", "", "kind"),
+        (SumColumns, {}, "sequence", "", "kind"),
         (Flatten, {}, "sequence", "", "kind"),
         (Flatten, {}, "decoder", "", "pace"),
         (Flatten, {}, "shortened", "", "pace"),
@@ -91,7 +91,7 @@ def test_what_cannot_be_is_refused(
         "grid": here,
         "decoder": grid_site(3, 2, causal="a decoder"),
         "sequence": site_of(3),
-        "shortened": replace(here, stream=here.stream._replace(pace=Fraction(1, 2))),
+        "shortened": replace(here, stream=here.stream._replace(length_ratio=Fraction(1, 2))),
     }
     with pytest.raises(BlockError) as refused:
         block(sites[place], **settings)

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Stream
-from blocks.core.sentence_encoding import aged_at_random, ages, embedded
+from blocks.core.sentence_encoding import embed_sentences, randomly_aged, sentence_ages
 from blocks.memory_network import MemoryNetwork
-from tests.blocks.alone import close, mask_of, site_of
+from tests.blocks.single_block import close, mask_of, site_of
 
 WORDS, WIDTH = 7, 4
 COUNTS = ((3, 1, 2), (4, 2, 0))
@@ -111,8 +111,10 @@ def test_a_bag_does_not_hear_the_order_of_words() -> None:
     words = torch.randn(1, 1, 4, WORDS, dtype=torch.float64)
     there = torch.ones(1, 1, 4, dtype=torch.bool)
     turned = Output(words.flip(2), there)
-    close(embedded(Output(words, there), maps, "bag", WIDTH), embedded(turned, maps, "bag", WIDTH))
-    apart = embedded(Output(words, there), maps, "position", WIDTH) - embedded(turned, maps, "position", WIDTH)
+    close(embed_sentences(Output(words, there), maps, "bag", WIDTH), embed_sentences(turned, maps, "bag", WIDTH))
+    apart = embed_sentences(Output(words, there), maps, "position", WIDTH) - embed_sentences(
+        turned, maps, "position", WIDTH
+    )
     assert apart.abs().max() > 0.01
 
 
@@ -142,15 +144,15 @@ def test_no_softmax_in_the_linear_start() -> None:
     after = made(from_="narrow", query=None, hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(WIDTH, -1)
     asked = X @ block.asked.T
-    block.advance(0.2)
+    block.set_progress(0.2)
     close(answers(block), asked + asked @ (keys.transpose(1, 2) @ values))
-    block.advance(0.25)
+    block.set_progress(0.25)
     close(answers(block), answers(after))
 
 
 def test_the_linear_start_is_kept_with_the_weights() -> None:
     block, other = made(linear_start=0.5), made(linear_start=0.5)
-    block.advance(0.7)
+    block.set_progress(0.7)
     other.load_state_dict(block.state_dict())
     close(answers(other), answers(block))
 
@@ -171,16 +173,16 @@ def test_another_width_of_question_has_a_map_of_its_own() -> None:
 
 
 def test_the_last_sentence_is_of_age_0() -> None:
-    assert ages(mask_of(4, 2)).tolist() == [[3, 2, 1, 0], [1, 0, 0, 0]]
+    assert sentence_ages(mask_of(4, 2)).tolist() == [[3, 2, 1, 0], [1, 0, 0, 0]]
 
 
 def test_noise_leaves_the_order_and_adds_empty_sentences() -> None:
     torch.manual_seed(1)
     real = mask_of(*[5] * 400, 2)
-    drawn = aged_at_random(ages(real), real, 0.4)
+    drawn = randomly_aged(sentence_ages(real), real, 0.4)
     assert (drawn[:400, :-1] > drawn[:400, 1:]).all()
     assert drawn[:400].max() == 6  # of 5 sentences, 2 blanks at most
-    kept = (drawn[:400] == ages(real)[:400]).all(1).float().mean()
+    kept = (drawn[:400] == sentence_ages(real)[:400]).all(1).float().mean()
     # no blank: all; one of three times each: the blank is the oldest of 6 with 1/6, both of 7 with 1/21
     assert abs(kept - (1 + 1 / 6 + 1 / 21) / 3) < 0.1
     assert drawn[400, :2].max() <= 2

@@ -12,18 +12,18 @@ from blocks.add import Add
 from blocks.concat import Concat
 from blocks.core.contract import Block, BlockError, Named, Output, Site, Stream
 from blocks.multiply import Multiply
-from tests.blocks.alone import close, context_of, mask_of, site_of
+from tests.blocks.single_block import close, context_of, mask_of, site_of
 
 READERS = [Concat, Add, Multiply]
 A, B = torch.randn(2, 3, 2), torch.randn(2, 3, 2)
 
 
 def site_with_names() -> Site:
-    memories = {"encoder": Named(Stream(2)), "encoder.gist": Named(Stream(2, pace=Fraction(0)))}
+    memories = {"encoder": Named(Stream(2)), "encoder.gist": Named(Stream(2, length_ratio=Fraction(0)))}
     site = site_of(2, causal="a decoder", memories=memories)
-    site.names.give("a", Named(Stream(2)))
-    site.names.give("slow", Named(Stream(2, pace=Fraction(1, 2))))
-    site.names.give("wide", Named(Stream(3)))
+    site.names.define("a", Named(Stream(2)))
+    site.names.define("slow", Named(Stream(2, length_ratio=Fraction(1, 2))))
+    site.names.define("wide", Named(Stream(3)))
     return site
 
 
@@ -70,6 +70,6 @@ def test_refuses_another_width(reader: type[Block]) -> None:
 
 def test_reads_at_the_pace_of_the_stream() -> None:
     site = site_with_names()
-    assert Concat(replace(site, stream=Stream(5, pace=Fraction(1, 2))), of="slow").out == Stream(
+    assert Concat(replace(site, stream=Stream(5, length_ratio=Fraction(1, 2))), of="slow").out == Stream(
         7, False, Fraction(1, 2)
     )

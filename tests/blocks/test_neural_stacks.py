@@ -15,7 +15,7 @@ from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.deque_memory import DequeMemory
 from blocks.queue_memory import QueueMemory
 from blocks.stack_memory import StackMemory
-from tests.blocks.alone import close, context_of, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 Memory = StackMemory | QueueMemory | DequeMemory
 ENDS: dict[type[Memory], int] = {StackMemory: 1, QueueMemory: 1, DequeMemory: 2}
@@ -167,9 +167,9 @@ def test_a_decoder_begins_with_what_the_encoder_read_last(kind: type[Memory]) ->
     context = context_of(mask[:, :1], {"encoder.cells": Output(read, mask, last)})
     begun = here.double().start(x[:, :1], context)
     close(begun, last)
-    close(here.before(x[:, :1], begun)[:, 0], torch.stack((read[0, 4], read[1, 2])))
+    close(here.initial_output(x[:, :1], begun)[:, 0], torch.stack((read[0, 4], read[1, 2])))
     empty = there.start(x[:, :1], context)
-    close(there.before(x[:, :1], empty), torch.zeros(2, 1, 2 * ENDS[kind]).double())
+    close(there.initial_output(x[:, :1], empty), torch.zeros(2, 1, 2 * ENDS[kind]).double())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,19 +12,19 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Record
 from blocks.core.register_machine import (
-    LEAST,
+    LOG_EPSILON,
     MODULES,
     Choices,
-    cells_of,
-    chosen,
-    cleared,
-    entropy_of,
-    sizes,
-    started,
-    stepped,
+    choice_entropy,
+    choice_sizes,
+    initial_machine,
+    read_choices,
+    run_step,
+    tape_from_stream,
+    zero_registers,
 )
 from blocks.nram import Nram
-from tests.blocks.alone import close, context_of, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 ORDER = list(MODULES)
 Wiring = tuple[list[list[int]], list[int]]
@@ -89,11 +89,11 @@ def test_on_certain_integers_it_is_an_integer_machine(seed: int) -> None:
     draw = random.Random(seed)
     m, count = draw.randint(3, 9), draw.randint(1, 4)
     tape, registers = draw.choices(range(m), k=m), draw.choices(range(m), k=count)
-    machine, held = started(one_hot(tape, m)[None]), one_hot(registers, m)[None]
+    machine, held = initial_machine(one_hot(tape, m)[None]), one_hot(registers, m)[None]
     for _ in range(12):
         wiring = any_wiring(draw, count)
         tape, registers = plain_step(tape, registers, wiring, m)
-        machine, held = stepped(machine, held, certain(wiring, count))
+        machine, held = run_step(machine, held, certain(wiring, count))
         assert machine.tape[0].tolist() == one_hot(tape, m).tolist()
         assert held[0].tolist() == one_hot(registers, m).tolist()
 
@@ -109,7 +109,7 @@ def test_a_module_gives_the_distribution_of_its_result(name: str) -> None:
     for places in torch.cartesian_prod(*[torch.arange(m)] * 2).tolist():
         weight = math.prod(float(p[at]) for p, at in zip(given, places, strict=False)) / m ** (2 - count)
         expected[plain(name, tape, places[:count], m)] += weight
-    close(module(started(one_hot(tape, m)[None]), *given[:, None])[0], torch.tensor(expected).double())
+    close(module(initial_machine(one_hot(tape, m)[None]), *given[:, None])[0], torch.tensor(expected).double())
 
 
 def test_half_a_write_leaves_half_of_what_was() -> None:
@@ -120,7 +120,7 @@ def test_half_a_write_leaves_half_of_what_was() -> None:
     )
     wiring.arguments[-1][0, 0, 0] = wiring.arguments[-1][0, 1, 1] = 1.0
     double = Choices([each.double() for each in wiring.arguments], wiring.registers.double())
-    machine, _ = stepped(started(tape), torch.stack((p, q), 1).double(), double)
+    machine, _ = run_step(initial_machine(tape), torch.stack((p, q), 1).double(), double)
     assert machine.tape[0].tolist() == [[0.0, 0.0, 1.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
 
 
@@ -169,7 +169,7 @@ FORWARD = {"read": ["r0"], "inc": ["read"], "add": ["r0", "one"], "write": ["r0"
 def test_a_program_set_by_hand() -> None:
     block = wired(Nram(site_of(6), steps=4, registers=2, hidden=2), FORWARD)
     y, _ = run(block, one_hot([1, 4, 5, 0, 3, 2], 6)[None])
-    close(y, (one_hot([2, 5, 0, 1, 3, 2], 6)[None] + LEAST).log())
+    close(y, (one_hot([2, 5, 0, 1, 3, 2], 6)[None] + LOG_EPSILON).log())
 
 
 @pytest.mark.parametrize(("array", "m"), [([3], 5), ([1, 3, 3], 5), ([7, 1, 2, 8, 5, 5], 10), ([1, 2, 20, 4] * 5, 31)])
@@ -189,7 +189,7 @@ def test_an_array_of_any_length_is_incremented_up_to_its_end(array: list[int], m
     wired(block, active, idle, stop=(-30.0, -60.0, 60.0))  # where r1 is 0 and r0 is not
     padding = [0] * (m - len(array))
     y, _ = run(block, one_hot(array + padding, m)[None])
-    close(y, (one_hot([each + 1 for each in array] + padding, m)[None] + LEAST).log())
+    close(y, (one_hot([each + 1 for each in array] + padding, m)[None] + LOG_EPSILON).log())
     Nram(site_of(7), registers=2, hidden=2).load_state_dict(block.state_dict())
 
 
@@ -201,7 +201,7 @@ def test_what_leaves_is_weighted_by_when_it_stops(stop: float) -> None:
     f, tapes = 1 / (1 + math.exp(-stop)), [[1, 3, 1, 2, 2], [1, 4, 1, 2, 2], [1, 4, 2, 2, 2], [1, 4, 2, 3, 2]]
     weights = [f, f * (1 - f), f * (1 - f) ** 2, (1 - f) ** 3]
     assert sum(weights) == pytest.approx(1.0)
-    logs = [weight * (one_hot(tape, m) + LEAST).log() for weight, tape in zip(weights, tapes, strict=True)]
+    logs = [weight * (one_hot(tape, m) + LOG_EPSILON).log() for weight, tape in zip(weights, tapes, strict=True)]
     context = context_of(mask_of(m), input=x[None])._replace(records={}, path=("here",))
     y, _ = block(x[None], (), context)
     close(y[0], torch.stack(logs).sum(0))
@@ -213,7 +213,7 @@ def test_what_leaves_is_weighted_by_when_it_stops(stop: float) -> None:
 
 def test_cells_beyond_the_row_hold_zero_and_positions_beyond_the_cells_pass() -> None:
     x = torch.tensor([[[0.0, 2.0, 2.0], [-1.0, 0.0, 0.0], [9.0, 9.0, 9.0]]]).double()
-    cells = cells_of(x, mask_of(2, 3)[:1])
+    cells = tape_from_stream(x, mask_of(2, 3)[:1])
     assert cells.tolist() == [[[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]]
     longer = torch.cat((x, torch.full((1, 2, 3), 7.0).double()), 1)
     y, _ = run(Nram(site_of(3)).double(), longer)
@@ -235,9 +235,9 @@ def test_the_bonus_is_the_entropy_of_the_choices_and_ends_with_the_training() ->
         block(x, (), context)
         found = torch.stack(context.penalties["entropy"]).detach()
         torch.testing.assert_close(found, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0)
-    choices = chosen(torch.zeros(2, sum(sizes(3))), 3)
-    assert entropy_of(choices).tolist() == pytest.approx([even] * 2, abs=1e-3)
-    assert cleared(torch.zeros(2, 4, 4), 3)[..., 0].tolist() == [[1.0] * 3] * 2
+    choices = read_choices(torch.zeros(2, sum(choice_sizes(3))), 3)
+    assert choice_entropy(choices).tolist() == pytest.approx([even] * 2, abs=1e-3)
+    assert zero_registers(torch.zeros(2, 4, 4), 3)[..., 0].tolist() == [[1.0] * 3] * 2
 
 
 def test_a_long_run_in_low_precision_stays_a_distribution() -> None:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.addressing import sharpened, shifted
+from blocks.core.addressing import sharpen, shift_weights
 from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.ntm import Ntm
-from tests.blocks.alone import close, context_of, leaves, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, leaves, mask_of, run, site_of
 
 WIDTH, SLOTS, CELL = 4, 5, 3
 SURE = 60.0
@@ -94,14 +94,14 @@ def test_is_the_papers_equations(reading: int, writing: int, shift: int, memory:
 def test_a_head_moves_as_equation_8_says() -> None:
     at = torch.eye(SLOTS, dtype=torch.float64)[None]  # a head at each slot
     forwards = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(1, SLOTS, 1, 3)
-    close(shifted(at, forwards), at.roll(1, -1))
-    close(shifted(at, forwards.flip(-1)), at.roll(-1, -1))
+    close(shift_weights(at, forwards), at.roll(1, -1))
+    close(shift_weights(at, forwards.flip(-1)), at.roll(-1, -1))
 
 
 def test_sharpening_keeps_what_is_certain_and_has_gradients_at_zero() -> None:
     certain = torch.eye(SLOTS)[None].requires_grad_()
     for gamma in (1.0, 3.0, 200.0):
-        sharp = sharpened(certain, torch.full((1, SLOTS, 1), gamma))
+        sharp = sharpen(certain, torch.full((1, SLOTS, 1), gamma))
         torch.testing.assert_close(sharp, certain, rtol=0, atol=1e-29)
         assert torch.autograd.grad(sharp[0, 0, 0], certain)[0].isfinite().all()
 
@@ -162,7 +162,7 @@ def test_heads_begin_at_the_first_slot_and_have_read_it() -> None:
     assert places.tolist() == [[[1, 0, 0, 0, 0]] * 3] * 3
     close(memory[1], made.initial.filled)
     close(read, memory[:, 0].repeat(1, 2))
-    close(made.before(drawn(3, 1, WIDTH), (memory, places, read)), read[:, None])
+    close(made.initial_output(drawn(3, 1, WIDTH), (memory, places, read)), read[:, None])
 
 
 def test_what_is_learned_begins_near_the_first_slot() -> None:

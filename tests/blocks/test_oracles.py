@@ -22,7 +22,7 @@ from blocks.self_attention import SelfAttention
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load
-from tests.blocks.alone import close, mask_of, run, site_of, stack_of
+from tests.blocks.single_block import close, mask_of, run, site_of, stack_of
 
 # ------------------------------------------------------------------------------------------- torch's Transformer
 

@@ -14,7 +14,7 @@ from blocks.identity import Identity
 from blocks.maxout import Maxout
 from blocks.parallel import Parallel
 from blocks.rnn import Rnn
-from tests.blocks.alone import close, context_of, keeps_chunks, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, keeps_chunks, mask_of, run, site_of
 
 X = torch.randn(2, 5, 3, dtype=torch.float64)
 TWO = {"read": [{"block": Rnn, "as": "top"}], "near": [{"block": Conv}]}

@@ -7,7 +7,7 @@ import torch
 
 from blocks.core.contract import BlockError
 from blocks.pool import Pool
-from tests.blocks.alone import close, mask_of, run, site_of
+from tests.blocks.single_block import close, mask_of, run, site_of
 
 X = torch.tensor([[1.0, -5, 3], [2, 4, 100], [7, 8, 9]], dtype=torch.float64)[..., None]  # (3, 3, 1)
 MASK = mask_of(3, 2, 0)
@@ -19,7 +19,7 @@ def test_pools_real_positions(how: str, expected: list[float]) -> None:
     y, _ = run(block, X, MASK)
     close(y, torch.tensor(expected, dtype=torch.float64)[:, None, None])
     assert block.mask(MASK).tolist() == [[True], [True], [False]]
-    assert block.out.pace == 0
+    assert block.out.length_ratio == 0
 
 
 def test_attention_is_a_softmax_of_scores() -> None:

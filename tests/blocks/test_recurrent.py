@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from blocks.core.contract import BlockError
 from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
-from composer.testing.harness import Case, Given, draw, run
-from tests.blocks.alone import close
+from composer.testing.harness import Batch, Case, random_batch, run
+from tests.blocks.single_block import close
 
 FEEDBACK = [{"add": {"of": ["prev.total"]}}, {"identity": {"as": "total"}}]
 BAHDANAU = [
@@ -26,9 +26,9 @@ BAHDANAU = [
 ]
 
 
-def built(stack: list[Any], arriving: int = 12) -> tuple[Any, Given]:
+def built(stack: list[Any], arriving: int = 12) -> tuple[Any, Batch]:
     case = Case(Recurrent, {"stack": stack}, arriving=arriving)
-    return case.exact(), draw(case)
+    return case.exact(), random_batch(case)
 
 
 def test_feedback_is_a_running_sum() -> None:
@@ -97,7 +97,7 @@ def gru_by_hand(layer: Any, x: Tensor, h: Tensor) -> Tensor:
     return (1 - z) * torch.tanh(n_x + F.linear(r * h, layer.candidate.weight)) + z * h
 
 
-def context(given: Given, query: Tensor | None = None) -> Any:
+def context(given: Batch, query: Tensor | None = None) -> Any:
     """A context of one position; `prev.state` is the query."""
     from blocks.core.contract import Context, Output
 
@@ -144,13 +144,13 @@ def test_a_loop_alone_in_a_loop_is_the_loop() -> None:
     close(run(block, given).y[given.mask], shifted(inner.stack.inner(), given)[given.mask])
 
 
-def shifted(blocks: Any, given: Given) -> Tensor:
+def shifted(blocks: Any, given: Batch) -> Tensor:
     """`PASSED_BY` over all positions at once."""
     a = through(blocks[0], given.x, given)
     return through(blocks[2], torch.cat((a, F.pad(a, (0, 0, 1, -1))), -1), given)
 
 
-def through(block: Any, x: Tensor, given: Given) -> Tensor:
+def through(block: Any, x: Tensor, given: Batch) -> Tensor:
     """What a block without a state makes of x."""
     return block(x, (), context(given))[0]  # type: ignore[no-any-return]
 
@@ -193,7 +193,7 @@ def test_a_loop_repeated_at_other_lengths_reads_nothing_of_the_repetition_before
     sum_of_both = [*FEEDBACK, {"add": {"of": ["total"]}}]
     stack = [{"conv": {"stride": 2, "kernel": 1}}, {"recurrent": {"stack": sum_of_both}}]
     case = Case(Repeat, {"times": 2, "stack": stack}, "encoder")
-    block, given = case.exact(), draw(case)
+    block, given = case.exact(), random_batch(case)
     x, mask = given.x, given.mask
     for each in block.stacks:
         conv = each.inner()[0]

@@ -11,7 +11,7 @@ from blocks.core.contract import BlockError
 from blocks.linear import Linear
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
-from tests.blocks.alone import close, context_of, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 TANH = [{"block": Linear, "activation": "tanh"}]
 X = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -43,7 +43,7 @@ def test_names_and_states_stand_still_with_their_row() -> None:
     alone = context_of(MASK[2:, :2])
     expected, last = made(X[2:, :2], made.start(X[2:, :1], alone), alone)
     close(y[2:, :2], expected)
-    close(context.board["inside"].states[2:, :2], expected)
+    close(context.named_outputs["inside"].states[2:, :2], expected)
     close(tuple(leaf[2:] for leaf in flat(state)), flat(last))
 
 
@@ -61,9 +61,9 @@ def test_iterations_take_the_sets_in_turn_until_they_are_one() -> None:
             y = torch.tanh(y @ weight.T + bias)
         return y
 
-    made.advance(0.49)
+    made.set_progress(0.49)
     close(run(made, X)[0], by_hand(first, second, first))
-    made.advance(0.5)
+    made.set_progress(0.5)
     mean = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
     close(run(made, X)[0], by_hand(mean, mean, mean))
 
@@ -90,7 +90,7 @@ def test_recomputing_gives_equal_values_and_gradients(times: Any) -> None:
         made = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times=times, share=True, recompute=recompute)
         context = context_of(MASK)
         y, _ = made(X, made.start(X[:, :1], context), context)
-        loss = y.square().sum() + context.board["inside"].states.sum()
+        loss = y.square().sum() + context.named_outputs["inside"].states.sum()
         found.append((loss.detach(), *torch.autograd.grad(loss, list(made.parameters()))))
     close(*found)
 

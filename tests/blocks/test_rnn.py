@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.core.recurrence import reverse
 from blocks.rnn import Rnn
-from tests.blocks.alone import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
 
 KINDS: list[dict[str, Any]] = [
     {"cell": "lstm"},
@@ -152,7 +152,7 @@ def test_the_memory_that_it_starts_from_is_a_mean_over_real_positions() -> None:
     whole = torch.tanh(block.initial.project(torch.stack([states[0].mean(0), states[1, :2].mean(0)])))
     start = block.start(x[:, :1], context_of(mask_of(3, 3), {"encoder": memory}))
     close(start, (tuple(whole[:, :3].split(3, -1)), tuple(whole[:, 3:].split(3, -1))))
-    close(block.before(x, start), whole[:, None, 3:])
+    close(block.initial_output(x, start), whole[:, None, 3:])
 
 
 def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
@@ -191,7 +191,7 @@ def test_refuses(settings: dict[str, Any], setting: str, said: str) -> None:
 
 
 def test_each_direction_has_half_of_the_width() -> None:
-    assert Rnn(site_of(3), width=6, bidirectional=True).out == Stream(6, pace=Fraction(1))
+    assert Rnn(site_of(3), width=6, bidirectional=True).out == Stream(6, length_ratio=Fraction(1))
     with pytest.raises(BlockError, match="5 is odd"):
         Rnn(site_of(3), width=5, bidirectional=True)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from blocks.scale import Scale
-from tests.blocks.alone import run, site_of
+from tests.blocks.single_block import run, site_of
 
 
 @pytest.mark.parametrize(("factor", "gradient", "expected"), [(0.5, None, 0.5), (1.0, 0.25, 0.25), (0.5, 3.0, 3.0)])

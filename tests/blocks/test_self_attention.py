@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from blocks.core.attention import apply_rotary
 from blocks.core.contract import BlockError
-from blocks.core.relative import rotate
 from blocks.self_attention import SelfAttention
-from tests.blocks.alone import close, context_of, keeps_chunks, mask_of, run, site_of
+from tests.blocks.single_block import close, context_of, keeps_chunks, mask_of, run, site_of
 
 LENGTHS = (6, 4)
 X = torch.randn(2, 6, 8, dtype=torch.float64)
@@ -80,7 +80,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
     query, key = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
 
     def score(at: int, other: int) -> Tensor:
-        return (rotate(query, torch.tensor([[at]])) * rotate(key, torch.tensor([[other]]))).sum()
+        return (apply_rotary(query, torch.tensor([[at]])) * apply_rotary(key, torch.tensor([[other]]))).sum()
 
     close(score(5, 2), score(105, 102))
     close(score(7, 7), (query * key).sum())

@@ -12,7 +12,7 @@ from blocks.identity import Identity
 from blocks.maxout import Maxout
 from blocks.reverse import Reverse
 from blocks.rnn import Rnn
-from tests.blocks.alone import close, mask_of, run, site_of
+from tests.blocks.single_block import close, mask_of, run, site_of
 
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 

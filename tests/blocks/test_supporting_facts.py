@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import BlockError, Context, Named, Output, Stream
-from blocks.supporting_facts import SupportingFacts, winner
-from tests.blocks.alone import close, mask_of, site_of
+from blocks.supporting_facts import SupportingFacts, tournament_winner
+from tests.blocks.single_block import close, mask_of, site_of
 
 WORDS, WIDTH, LENGTHS = 6, 3, (5, 3)
 SEEN = {"story": Named(Stream(WORDS)), "question": Named(Stream(WORDS))}
@@ -115,9 +115,9 @@ def test_the_answer_does_not_teach_what_chooses() -> None:
 
 def test_who_wins() -> None:
     better = torch.tensor([[[0.0, -1, 1], [1, 0, -1], [9, 1, 0]]])
-    assert winner(better, mask_of(3)).tolist() == [2]  # 0 loses to 1, and 1 to 2
-    assert winner(better, torch.tensor([[True, True, False]])).tolist() == [1]
-    assert winner(better, torch.tensor([[True, False, False]])).tolist() == [0]
+    assert tournament_winner(better, mask_of(3)).tolist() == [2]  # 0 loses to 1, and 1 to 2
+    assert tournament_winner(better, torch.tensor([[True, True, False]])).tolist() == [1]
+    assert tournament_winner(better, torch.tensor([[True, False, False]])).tolist() == [0]
 
 
 def test_refusals() -> None:

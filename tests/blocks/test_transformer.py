@@ -16,7 +16,7 @@ from blocks.linear import Linear
 from blocks.norm import Norm
 from blocks.positions import Positions
 from blocks.self_attention import SelfAttention
-from tests.blocks.alone import close, mask_of, run, site_of
+from tests.blocks.single_block import close, mask_of, run, site_of
 
 X = torch.randn(2, 5, 4, dtype=torch.float64)
 LENGTHS = (5, 3)

@@ -13,7 +13,7 @@ from blocks.conv import Conv
 from blocks.core.contract import BlockError
 from blocks.linear import Linear
 from blocks.rnn import Rnn
-from tests.blocks.alone import close, keeps_chunks, mask_of, run, site_of
+from tests.blocks.single_block import close, keeps_chunks, mask_of, run, site_of
 
 
 @pytest.mark.parametrize("settings", [{}, {"activation": "glu"}, {"width": 2, "bias": False}])

@@ -193,7 +193,7 @@ GRIDS_REFUSED = {
         {"@": "rnn"},
         "8:7:kind",
         "`rnn` works on a sequence, and a grid arrives",
-        "put `- column: 0`, `- sum` or `- flatten` before it",
+        "put `- select_column: 0`, `- sum_columns` or `- flatten` before it",
     ),
     "a cgru after an rnn": (
         {"@": "column: 0", "!": "repeat: {times: 2, stack: [rnn, cgru]}"},
@@ -221,7 +221,7 @@ GRIDS_REFUSED = {
         "`flatten` a sequence of a grid",
     ),
     "branches of two kinds": (
-        {"@": "parallel: [[cgru], [column]]"},
+        {"@": "parallel: [[cgru], [select_column]]"},
         "8:7:kind",
         "end with a grid of 4 columns and a sequence",
         "end all alike",
@@ -247,20 +247,20 @@ GRIDS_REFUSED = {
     "a column of a decoder's tokens": (
         {"?": "column"},
         "11:7:kind",
-        "`column` works on a grid, and a sequence arrives",
+        "`select_column` works on a grid, and a sequence arrives",
         "put `active_memory` before",
     ),
     "attention to a grid": (
         {"?": "cross_attention: {from: encoder.image}"},
         "11:31:kind",
         "`encoder.image` is a grid, and attention reads a sequence",
-        "end the encoder with `column`, `sum` or `flatten`",
+        "end the encoder with `select_column`, `sum_columns` or `flatten`",
     ),
     "alignment with a grid": (
         {"?": "aligned: {from: encoder.image}"},
         "11:23:kind",
-        "`encoder.image` is a grid, and `aligned` reads a sequence",
-        "end the encoder with `column`, `sum` or `flatten`",
+        "`encoder.image` is a grid, and `source_state` reads a sequence",
+        "end the encoder with `select_column`, `sum_columns` or `flatten`",
     ),
     "a memory beside the tokens that is a grid": (
         {"?": "add: encoder.image"},
@@ -278,16 +278,16 @@ GRIDS_REFUSED = {
         {"?": "repeat: {times: 1, stack: [{active_memory: {from: encoder.image, stack: [cgru]}}, flatten]}"},
         "11:89:pace",
         "a decoder has one position for each token, and `flatten` makes 4 of it",
-        "write `- sum`",
+        "write `- sum_columns`",
     ),
     "a grid as what was one step before": (
         {
             "?": "recurrent: [{active_memory: {from: encoder.image, stack: [cgru], as: g}}, {repeat: {times: 1, stack: "
-            "[{add: prev.g}]}}, column]"
+            "[{add: prev.g}]}}, select_column]"
         },
         "11:7:kind",
         "`prev.g` is one step of a grid",
-        "name what `column`",
+        "name what `select_column`",
     ),
 }
 
@@ -322,8 +322,8 @@ def test_a_decoder_does_not_end_with_a_grid(tmp_path: Path) -> None:
     (fault,) = raised.value.faults
     assert places([fault]) == ["10:3:kind"]
     assert fault.message == "the decoder ends with a grid, and the output reads a sequence"
-    assert fault.hint == "end it with `- column: 0`"
-    assert loaded(tmp_path, text + "    - column: 0\n").plan().parameters > 0
+    assert fault.hint == "end it with `- select_column: 0`"
+    assert loaded(tmp_path, text + "    - select_column: 0\n").plan().parameters > 0
 
 
 MEMORIES = """recipe: 1
@@ -335,7 +335,7 @@ model:
     - stack_memory: {width: 4, as: pile}
     - discrete_stacks: {stacks: 2, cells: 4, as: cells}
     - grid: {columns: 2, as: picture}
-    - column
+    - select_column
   decoder:
     - @
     - cross_attention
@@ -434,7 +434,12 @@ MEMORIES_REFUSED = {
         "a decoder may not read the future, and `nram` does",
         "move it to the encoder",
     ),
-    "a machine in a loop": ("recurrent: [{nram: {steps: 3}}]", "12:20:causality", "and `nram` does", "`- aligned`"),
+    "a machine in a loop": (
+        "recurrent: [{nram: {steps: 3}}]",
+        "12:20:causality",
+        "and `nram` does",
+        "`- source_state`",
+    ),
     "facts without a question": (
         "supporting_facts: {hops: 2}",
         "12:7:memory",
@@ -445,13 +450,13 @@ MEMORIES_REFUSED = {
         "supporting_facts: {query: encoder.picture}",
         "12:33:kind",
         "a question is a sequence of words",
-        "with `sum`",
+        "with `sum_columns`",
     ),
     "hops with a question that is a grid": (
         "memory_network: {query: encoder.picture}",
         "12:31:kind",
         "`encoder.picture` is a grid",
-        "with `sum`",
+        "with `sum_columns`",
     ),
     "a question that is the decoder's": (
         "memory_network: {query: input}",
@@ -497,14 +502,14 @@ model:
   embedding: one_hot
   width: 6
   encoder: [nram]
-  decoder: [aligned]
+  decoder: [source_state]
   output: {kind: identity, length: 6}
 """
 
 ANSWERS_REFUSED = [
     (
-        "[aligned]",
-        "[aligned, {linear: 5}]",
+        "[source_state]",
+        "[source_state, {linear: 5}]",
         "8:18:width",
         "the decoder ends 5 wide, and there are 6 tokens to choose from",
     ),

@@ -25,13 +25,13 @@ DECODERS = {
     "mixed": [PLACES, SELF, LSTM, CROSS, CONV, {"norm": {}}],
 }
 
-CHAIN: list[Any] = [{"aligned": {}}, {"concat": {"of": "input"}}]
+CHAIN: list[Any] = [{"source_state": {}}, {"concat": {"of": "input"}}]
 TAPE: dict[str, Any] = {"active_memory": {"stack": [{"cgru": {"with": "tape"}}]}}
 SIZED: dict[str, tuple[list[Any], list[Any]]] = {
-    "plain": ([{"column": {}}], [{"aligned": {}}]),
-    "markov": ([{"column": {}}], CHAIN),
-    "extended": ([], [TAPE, {"column": {}}]),
-    "recurrent": ([{"sum": {}}], [{"rnn": {}}, CROSS]),
+    "plain": ([{"select_column": {}}], [{"source_state": {}}]),
+    "markov": ([{"select_column": {}}], CHAIN),
+    "extended": ([], [TAPE, {"select_column": {}}]),
+    "recurrent": ([{"sum_columns": {}}], [{"rnn": {}}, CROSS]),
 }
 """Models to which the size of an answer matters: how the encoder ends that begins with a grid, and the decoder."""
 
@@ -49,7 +49,7 @@ def sized(kind: str, seed: int = 0, target: int = TARGET, room: float = 2.0, sha
     """A Neural GPU with random weights, one of `SIZED`; ends are rare enough for answers of several sizes."""
     end, decoder = SIZED[kind]
     steps = {"repeat": {"times": "length", "share": True, "stack": [{"cgru": {}}]}}
-    model = built([{"grid": {"columns": 2, "room": room}}, steps, *end], decoder, seed, target, sharp)
+    model = built([{"grid": {"columns": 2, "max_length_ratio": room}}, steps, *end], decoder, seed, target, sharp)
     with torch.no_grad():
         model.output.bias[2] = -3.0
     return model

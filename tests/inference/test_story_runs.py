@@ -28,7 +28,7 @@ data:
   tokenizer: {word: {split: spaces, joint: true}}
 model:
   width: 16
-  encoders: {question: [rnn], story: [sum]}
+  encoders: {question: [rnn], story: [sum_columns]}
   decoder: [{rnn: {initial_state: question}}, {cross_attention: {from: story, heads: 1}}]
   output: {length: 1}
 training: {tokens_per_batch: 16, max_steps: 3}

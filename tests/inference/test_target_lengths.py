@@ -13,7 +13,7 @@ from composer.inference.decode import Hypothesis, Search, decode, decode_all, le
 from composer.inference.target_lengths import LengthConstraint, LengthQuery, candidate_lengths, sizes_of, token_limit
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
-from composer.testing.decoding_laws import searching
+from composer.testing.model_laws import searching
 from composer.training.validation_decoding import MAX_QUERIES, MAX_SENTENCES, num_sentences
 from tests.inference.small_models import SIZED, TARGET, forward_score, model_of, sized
 

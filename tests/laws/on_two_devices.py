@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from composer.data.tokenizer import Tokenizers
 from composer.model.vocabulary import EOS, PAD
-from composer.testing.model_laws import FACTS, SOURCES, TARGETS, Pairs, sentences
+from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
 from composer.training.module import Seq2SeqModule
 from composer.training.sharding import fsdp_units, full_tensor, shard
 from tests.laws.test_recipes import RECIPES, name, small, vocabularies
@@ -62,13 +62,13 @@ def module_of(path: Path) -> Seq2SeqModule:
     return module
 
 
-def pairs_of(module: Seq2SeqModule) -> Pairs:
+def pairs_of(module: Seq2SeqModule) -> RandomPairs:
     """Sentences; where every answer has the same length, such answers."""
     length = module.model.length
-    return sentences(module.model, targets=TARGETS if length is None else [length + 1] * len(SOURCES))
+    return random_pairs(module.model, targets=TARGETS if length is None else [length + 1] * len(SOURCES))
 
 
-def share_of(pairs: Pairs, rows: Sequence[int], rank: int, world: int) -> dict[str, Any]:
+def share_of(pairs: RandomPairs, rows: Sequence[int], rank: int, world: int) -> dict[str, Any]:
     """What one of `world` devices gets of a global batch of these rows."""
     mine = list(rows[rank::world])
     own = mine or list(rows[:1])
@@ -101,18 +101,18 @@ def answers(target: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------- the three ways
 
 
-def alone(module: Seq2SeqModule, pairs: Pairs) -> list[Result]:
+def alone(module: Seq2SeqModule, pairs: RandomPairs) -> list[Result]:
     """One process with the whole of every batch."""
     return results(module, Step(module), [share_of(pairs, rows, 0, 1) for rows in BATCHES], 1)
 
 
-def copies(module: Seq2SeqModule, pairs: Pairs, rank: int) -> list[Result]:
+def copies(module: Seq2SeqModule, pairs: RandomPairs, rank: int) -> list[Result]:
     """Each process with its share, and with all weights."""
     step = DistributedDataParallel(Step(module))
     return results(module, step, [share_of(pairs, rows, rank, WORLD) for rows in BATCHES], WORLD)
 
 
-def parts(module: Seq2SeqModule, pairs: Pairs, rank: int) -> list[Result]:
+def parts(module: Seq2SeqModule, pairs: RandomPairs, rank: int) -> list[Result]:
     """Each process with its share, and with a part of the weights."""
     shard(module.model, init_device_mesh("cpu", (WORLD,)))
     return results(module, Step(module), [share_of(pairs, rows, rank, WORLD) for rows in BATCHES], WORLD)

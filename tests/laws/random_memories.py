@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.laws.scenes import WIDTH, Scene, a_name, without
+from tests.laws.law_cases import WIDTH, Scene, a_name, without
 
 
 def ntm(scene: Scene) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, a_name, fresh, inside, without
 from tests.laws.random_memories import MEMORIES, MEMORIES_KEPT, memory
-from tests.laws.scenes import ACTIVATIONS, WIDTH, Draw, Scene, a_name, fresh, inside, without
 
 
 @st.composite
@@ -66,7 +66,7 @@ def stack(scene: Scene) -> list[Any]:
 def target_stack(scene: Scene) -> list[Any]:
     """A decoder's; now and then it begins with what the encoders left in place of the tokens."""
     if scene.memories and not scene.draw(st.integers(0, 9)):
-        return [{"aligned": {"from": scene.draw(st.sampled_from(scene.memories))}}, *stack(scene)]
+        return [{"source_state": {"from": scene.draw(st.sampled_from(scene.memories))}}, *stack(scene)]
     return stack(scene) + (active_memory(scene) if scene.grids and scene.draw(st.booleans()) else [])
 
 
@@ -85,11 +85,11 @@ def block(scene: Scene) -> Any:
 
 def unfit_words(scene: Scene) -> set[str]:
     """The blocks that would be refused here."""
-    unfit = {"pool", "reverse", "condense", "nram"} if scene.causal else set()
+    unfit = {"pool", "reverse", "pool_hierarchical", "nram"} if scene.causal else set()
     unfit |= OF_GRIDS
-    unfit |= {"pool", "concat", "condense"} if scene.keeps else set()
+    unfit |= {"pool", "concat", "pool_hierarchical"} if scene.keeps else set()
     unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts"}
-    unfit |= set() if scene.memories and scene.keeps else {"aligned"}  # beside a stream that is not lost
+    unfit |= set() if scene.memories and scene.keeps else {"source_state"}  # beside a stream that is not lost
     return unfit | (set() if scene.stacks else {"use"})
 
 
@@ -268,7 +268,7 @@ def image(scene: Scene) -> list[Any]:
                 )
             }
         ]
-    word = scene.one_of("column", "sum", *([] if scene.keeps else ["flatten"]))
+    word = scene.one_of("select_column", "sum_columns", *([] if scene.keeps else ["flatten"]))
     end = [] if scene.rarely() else [{word: LEAVES[word](scene)}]
     return [{"grid": {**without(grid(scene)), "as": name}}, *steps, *end]
 
@@ -293,11 +293,11 @@ def active_memory(scene: Scene) -> list[Any]:
         "write": scene.one_of(None, "all"),
         "recompute": scene.one_of(None, True),
     }
-    return [{"active_memory": without(settings)}, scene.one_of({"column": {}}, {"sum": {}})]
+    return [{"active_memory": without(settings)}, scene.one_of({"select_column": {}}, {"sum_columns": {}})]
 
 
 def grid(scene: Scene) -> dict[str, Any]:
-    return {"columns": scene.one_of(1, 2, 3), "room": scene.one_of(None, 1, 1.5)}
+    return {"columns": scene.one_of(1, 2, 3), "max_length_ratio": scene.one_of(None, 1, 1.5)}
 
 
 def column(scene: Scene) -> dict[str, Any]:
@@ -395,20 +395,20 @@ LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "rnn": rnn,
     "conv": conv,
     "pool": pool,
-    "condense": condense,
-    "aligned": aligned,
+    "pool_hierarchical": condense,
+    "source_state": aligned,
     "self_attention": self_attention,
     "cross_attention": cross_attention,
     "use": use,
     "grid": grid,
-    "column": column,
-    "sum": identity,
+    "select_column": column,
+    "sum_columns": identity,
     "flatten": identity,
     "cgru": cgru,
     "conv2d": conv2d,
     **MEMORIES,
 }
-OF_GRIDS = {"grid", "column", "sum", "flatten", "cgru", "conv2d"}
+OF_GRIDS = {"grid", "select_column", "sum_columns", "flatten", "cgru", "conv2d"}
 """Blocks that take a grid, or end with one: what `image` is made of, and refused elsewhere."""
 COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "residual": residual,

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.laws.law_cases import WIDTH, Draw, Scene, fresh, without
 from tests.laws.random_memories import begun, memory, memory_network, supporting_facts
 from tests.laws.random_stacks import block, cell, stack
-from tests.laws.scenes import WIDTH, Draw, Scene, fresh, without
 
 TASK = {"generate": {"copy": {"symbols": 6}}, "tokenizer": {"integers": {"below": WIDTH}}}
 BABI = {"babi": {"folder": "babi", "tasks": [1], "words": 3}, "tokenizer": {"word": {"split": "spaces", "size": 10}}}
@@ -34,7 +34,10 @@ def continued(draw: Draw) -> dict[str, Any]:
     )
     own, goes_on = (word, without(after(writes, word))) if not writes.rarely() else memory(writes)
     first = {"initial_state": writes.one_of({"copy": f"encoder.{rnn}"}, "encoder", "zeros")}
-    decoder = [*writes.one_of([], ["blank"]), controlled(fresh(writes), first, {own: {**goes_on, "as": fresh(writes)}})]
+    decoder = [
+        *writes.one_of([], ["no_input"]),
+        controlled(fresh(writes), first, {own: {**goes_on, "as": fresh(writes)}}),
+    ]
     decoder += [block(writes)] if writes.sometimes() else []
     return recipe(TASK, encoder=encoder, decoder=decoder)
 
@@ -58,7 +61,9 @@ def stories(draw: Draw) -> dict[str, Any]:
     asks = Scene(draw, causal=False, given=given, depth=1)
     question = ["identity"] if draw(st.booleans()) else stack(asks)
     tells = Scene(draw, causal=False, given=given, depth=0, keeps=True)
-    story = [cell(tells) for _ in range(tells.one_of(0, 1, 2))] + tells.one_of(["identity"], ["identity"], ["sum"])
+    story = [cell(tells) for _ in range(tells.one_of(0, 1, 2))] + tells.one_of(
+        ["identity"], ["identity"], ["sum_columns"]
+    )
     writes = Scene(draw, causal=True, given=given, depth=1, memories=("story", "question"))
     reads = {"from": "story", "query": writes.one_of("question", "question", None)}
     finds = {"supporting_facts": without({**supporting_facts(writes), **reads})}

@@ -9,8 +9,8 @@ import pytest
 
 from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case, LawError, check_block
-from composer.testing.checkpoint_laws import compiling
 from composer.testing.harness import COLUMNS
+from composer.testing.module_laws import compiling
 
 RNN = [{"rnn": {"cell": "tanh"}}]
 ATTENTION = [{"self_attention": {"heads": 2}}]
@@ -30,8 +30,8 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         },
     ),
     "add": ({"of": ["earlier"]}, {"of": ["earlier", "encoder.summary"], "scale": 0.7}),
-    "aligned": ({}, {"from": "encoder.earlier"}),
-    "blank": ({}, {"width": 5}),
+    "source_state": ({}, {"from": "encoder.earlier"}),
+    "no_input": ({}, {"width": 5}),
     "cgru": (
         {},
         {"kernel": [1, 1], "gates": "plain", "diagonal": True, "with": "narrow"},
@@ -39,9 +39,9 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"dropout": 0.3, "saturation": 0.1, "with": "earlier"},
         {"dropout": 0.1, "dropout_by": "length"},
     ),
-    "column": ({}, {"index": 2}),
+    "select_column": ({}, {"index": 2}),
     "concat": ({"of": ["narrow"]}, {"of": ["input", "narrow", "encoder.summary"]}),
-    "condense": ({}, {"max_length": 3, "activation": "none"}, {"max_length": 6, "activation": "sigmoid"}),
+    "pool_hierarchical": ({}, {"max_length": 3, "activation": "none"}, {"max_length": 6, "activation": "sigmoid"}),
     "conv": (
         {},
         {"kernel": 4, "dilation": 2, "activation": "glu", "width": 5},
@@ -73,7 +73,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "dropout": ({}, {"rate": 0.3}),
     "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}),
     "flatten": ({},),
-    "grid": ({}, {"columns": 2, "room": 1.0}),
+    "grid": ({}, {"columns": 2, "max_length_ratio": 1.0}),
     "highway": ({"stack": RNN}, {"stack": ATTENTION}, {"stack": TANH}),
     "identity": ({},),
     "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
@@ -113,7 +113,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"branches": [CGRU, [{"conv2d": {}}], TANH], "merge": "gate"},
         {"branches": {"one": [{"grid": {}}], "two": [*TANH, {"grid": {}}]}, "merge": "mean"},
         {"branches": [CGRU, TANH], "merge": "attention"},
-        {"branches": [[{"column": {}}], [{"sum": {}}]], "merge": "max"},
+        {"branches": [[{"select_column": {}}], [{"sum_columns": {}}]], "merge": "max"},
         {"branches": [NARROWER, [*NARROWER, {"cross_attention": {"score": "dot", "heads": 2}}]]},
     ),
     "pool": ({"how": "last"}, {"how": "mean"}, {"how": "max"}, {"how": "attention"}),
@@ -224,7 +224,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"heads": 3, "positions": "rotary", "window": 3},
     ),
     "stack_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
-    "sum": ({},),
+    "sum_columns": ({},),
     "supporting_facts": (
         {"from": "encoder.grid", "query": "encoder", "hops": 2},
         {"from": "encoder.earlier_grid", "query": "encoder.summary", "encoding": "position", "width": 5},

@@ -64,7 +64,7 @@ class LooksAheadUnseenByAutograd(Sum):
 class LooksAheadByName(Sum):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         y, state = super().forward(x, state, context)
-        return y + context.board["earlier"].states.flip(1), state
+        return y + context.named_outputs["earlier"].states.flip(1), state
 
 
 class CountsWhatComes(Sum):
@@ -78,7 +78,7 @@ class SeesPadding(Block):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        site.look_ahead("", "a mean", "move it to the encoder")
+        site.require_full_context("", "a mean", "move it to the encoder")
         self.out = site.sequence("seespadding")
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -90,7 +90,7 @@ class RemembersPadding(Block):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        site.look_ahead("", "a sum", "move it to the encoder")
+        site.require_full_context("", "a sum", "move it to the encoder")
         self.out = site.sequence("rememberspadding")
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -102,7 +102,7 @@ class EmptyRowIsNaN(Block):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        site.look_ahead("", "a mean", "move it to the encoder")
+        site.require_full_context("", "a mean", "move it to the encoder")
         self.out = site.sequence("emptyrowisnan")
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -196,7 +196,7 @@ class LeavesGaps(Block):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self.out = site.sequence("leaves_gaps")._replace(pace=Fraction(1, 2))
+        self.out = site.sequence("leaves_gaps")._replace(length_ratio=Fraction(1, 2))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return x[:, : (x.shape[1] + 1) // 2], state

@@ -13,7 +13,7 @@ from torch import Tensor
 from blocks.core.contract import State
 from composer.recipe.registry import blocks
 from composer.testing import Case
-from composer.testing.harness import Given, Made, cast_all, draw, leaves, run
+from composer.testing.harness import Batch, BlockOutput, cast_batch, leaves, random_batch, run
 
 LONG = (500, 437, 1)
 """Real positions of each row."""
@@ -58,7 +58,7 @@ def test_a_long_row_stays_finite(
 ) -> None:
     case = Case(blocks()[word], settings)
     block = case.build(noise=noise).to(torch.float32 if automatic else HALF)
-    given = cast_all(draw(case, LONG), torch.float32 if automatic else HALF)
+    given = cast_batch(random_batch(case, LONG), torch.float32 if automatic else HALF)
     x = given.x.requires_grad_()
     with torch.autocast("cpu", HALF) if automatic else nullcontext():
         made = run(block, given)
@@ -67,7 +67,7 @@ def test_a_long_row_stays_finite(
     holds(made.state)
 
 
-def expect_finite(made: Made, given: Given, learned: list[Tensor]) -> None:
+def expect_finite(made: BlockOutput, given: Batch, learned: list[Tensor]) -> None:
     """Outputs, what is kept, and gradients."""
     assert made.y.shape[:2] == given.mask.shape
     assert all(each.isfinite().all() for each in (made.y, *leaves(made.state)))
@@ -80,7 +80,7 @@ def expect_finite(made: Made, given: Given, learned: list[Tensor]) -> None:
 def test_a_machine_of_many_steps_stays_finite(automatic: bool) -> None:
     case = Case(blocks()["nram"], {"steps": 60, "registers": 3}, "encoder")
     block = case.build(noise=2.0).to(torch.float32 if automatic else HALF)
-    given = cast_all(draw(case), torch.float32 if automatic else HALF)
+    given = cast_batch(random_batch(case), torch.float32 if automatic else HALF)
     with torch.autocast("cpu", HALF) if automatic else nullcontext():
         made = run(block, given)
     made.y.float().square().mean().backward()

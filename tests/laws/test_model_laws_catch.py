@@ -16,7 +16,7 @@ from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs
 from composer.model.vocabulary import PAD, UNK
 from composer.recipe.recipe import load
 from composer.testing import LawError, check_model, model_laws
-from composer.testing.decoding_laws import searching
+from composer.testing.model_laws import searching
 
 RECIPE = """\
 recipe: 1
@@ -31,8 +31,11 @@ recipe: 1
 data: {generate: copy}
 model:
   width: 6
-  encoder: [{grid: {columns: 2, room: 2}}, {repeat: {times: length, share: true, stack: [cgru]}}, column]
-  decoder: [aligned]
+  encoder:
+    - grid: {columns: 2, max_length_ratio: 2}
+    - repeat: {times: length, share: true, stack: [cgru]}
+    - select_column
+  decoder: [source_state]
 """
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from blocks.cgru import Cgru
-from blocks.column import Column
 from blocks.conv import Conv
 from blocks.conv2d import Conv2d
 from blocks.core.contract import Block, Context, InitialState, Site, State
@@ -25,9 +24,10 @@ from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.rnn import Rnn
+from blocks.select_column import SelectColumn
 from blocks.self_attention import SelfAttention
 from blocks.stack_memory import StackMemory
-from blocks.sum import Sum as ColumnSum
+from blocks.sum_columns import SumColumns as ColumnSum
 from blocks.supporting_facts import SupportingFacts
 from composer.testing import LAWS, LawError, check_block
 from tests.laws.test_laws_catch import BROKEN
@@ -113,7 +113,7 @@ class AddsUnrealCells(ColumnSum):
         return x.sum(2), state
 
 
-class ReadsAnUnrealCell(Column):
+class ReadsAnUnrealCell(SelectColumn):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return x[:, :, self.index], state
 
@@ -175,8 +175,8 @@ class BeginsWithZeros(StackMemory):
     def __init__(self, site: Site, *, initial_state: InitialState = "zeros") -> None:
         super().__init__(site, initial_state=initial_state)
 
-    def before(self, x: Tensor, state: State) -> Tensor:
-        return torch.zeros_like(super().before(x, state))
+    def initial_output(self, x: Tensor, state: State) -> Tensor:
+        return torch.zeros_like(super().initial_output(x, state))
 
 
 class ActsOnPadding(DiscreteStacks):

@@ -108,7 +108,7 @@ def test_the_command_knows_its_word_and_its_settings(installed: dict[str, str], 
 
 
 def test_a_block_that_knows_no_grids_is_told_of_at_its_line(installed: dict[str, str], recipe: Path) -> None:
-    grid = "encoder: [{grid: 3}, {residual: [trusting]}, {column: 0}]"
+    grid = "encoder: [{grid: 3}, {residual: [trusting]}, {select_column: 0}]"
     recipe.write_text(RECIPE.replace("encoder: [{decaying: {scale: 2}}]", grid), encoding="utf-8")
     refused = python(installed, "-m", "composer.cli.main", "check", "--json", str(recipe))
     assert refused.returncode == 2, refused.stderr

@@ -128,7 +128,7 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
         "",
     ),
     "a norm before what reads another stream": (
-        {"encoder": ["linear"], "decoder": [{"residual": {"norm": "pre", "stack": ["aligned", "linear"]}}]},
+        {"encoder": ["linear"], "decoder": [{"residual": {"norm": "pre", "stack": ["source_state", "linear"]}}]},
         "unused",
     ),
     "sets of parameters that are none": (
@@ -138,7 +138,7 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
         },
         "setting",
     ),
-    "a decoder that reads no target": ({"encoder": ["linear"], "decoder": ["aligned"]}, ""),
+    "a decoder that reads no target": ({"encoder": ["linear"], "decoder": ["source_state"]}, ""),
 }
 """Stacks that once broke something, with the code of the fault where they are refused."""
 

@@ -29,7 +29,7 @@ TOO_LARGE = {
         "more than 3,000 steps are taken",
     ),
     "a kernel of 10^24 numbers": (
-        "norm]\n  encoder: [grid, {conv2d: {kernel: [1000000, 1000000], width: 1000000}}, {column: 0}",
+        "norm]\n  encoder: [grid, {conv2d: {kernel: [1000000, 1000000], width: 1000000}}, {select_column: 0}",
         "6:20",
         "`conv2d` cannot be built: RuntimeError: ",
     ),

@@ -15,7 +15,7 @@ data:
   tokenizer: {word: {split: spaces}}
 model:
   width: 8
-  encoders: {story: [sum], question: [rnn]}
+  encoders: {story: [sum_columns], question: [rnn]}
   decoder: [{rnn: {initial_state: question}}, {cross_attention: {from: story}}]
 training: {max_epochs: 3}
 """
@@ -32,8 +32,8 @@ FAULTS = [
     ("tasks: [1, 2]", "tasks: [1], val: 1.0", ["3:38:bound"]),
     (", question: [rnn]", "", ["7:3:encoders"]),
     ("question: [rnn]", "query: [rnn]", ["7:3:encoders"]),
-    ("encoders: {story: [sum], question: [rnn]}", "encoder: [rnn]", ["7:3:encoders"]),
-    ("  encoders: {story: [sum], question: [rnn]}\n", "", ["5:1:encoders"]),
+    ("encoders: {story: [sum_columns], question: [rnn]}", "encoder: [rnn]", ["7:3:encoders"]),
+    ("  encoders: {story: [sum_columns], question: [rnn]}\n", "", ["5:1:encoders"]),
     ("2]}", "2]}\n  generate: copy", ["4:3:second"]),
 ]
 
@@ -49,9 +49,9 @@ def test_a_stack_of_a_story_begins_with_a_grid(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, STORIES)
     assert {row.block for row in recipe.plan().rows} >= {"sum", "cross_attention"}
     with pytest.raises(RecipeError, match="`rnn` works on a sequence, and a grid arrives"):
-        loaded(tmp_path, STORIES.replace("[sum]", "[rnn]")).plan()
-    with pytest.raises(RecipeError, match="`sum`"):
-        loaded(tmp_path, STORIES.replace("question: [rnn]", "question: [sum]")).plan()
+        loaded(tmp_path, STORIES.replace("[sum_columns]", "[rnn]")).plan()
+    with pytest.raises(RecipeError, match="`sum_columns`"):
+        loaded(tmp_path, STORIES.replace("question: [rnn]", "question: [sum_columns]")).plan()
 
 
 def test_early_stopping_needs_questions_held_out(tmp_path: Path) -> None:

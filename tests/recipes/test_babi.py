@@ -26,7 +26,7 @@ def model_of(name: str, *changes: str) -> EncoderDecoder:
     for parameter in model.parameters():
         parameter.data = 0.6 * torch.randn_like(parameter)
     for block in model.modules():
-        getattr(block, "advance", lambda progress: None)(1.0)
+        getattr(block, "set_progress", lambda progress: None)(1.0)
     return model
 
 

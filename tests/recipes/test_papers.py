@@ -86,7 +86,7 @@ def test_a_model_that_votes_with_itself_says_the_same() -> None:
 
 def test_kalchbrenner_and_blunsom_by_columns() -> None:
     model = model_of("kalchbrenner_blunsom2013", width=4)
-    (sentence,), (writes,) = all_of(model, "condense", "encoder"), all_of(model, "rnn")
+    (sentence,), (writes,) = all_of(model, "pool_hierarchical", "encoder"), all_of(model, "rnn")
     (layer,) = writes.layers
 
     def convolved(columns: list[Tensor], kernel: Tensor) -> list[Tensor]:

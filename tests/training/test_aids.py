@@ -175,7 +175,10 @@ def test_the_second_pass_learns_and_the_first_does_not(
 
 
 def test_a_decoder_that_reads_no_tokens_has_none_to_replace(tiny: Tiny) -> None:
-    grid = ("model.encoder=[{grid: {columns: 2, room: 2}}, {column: 0}]", "model.decoder=[aligned]")
+    grid = (
+        "model.encoder=[{grid: {columns: 2, max_length_ratio: 2}}, {select_column: 0}]",
+        "model.decoder=[source_state]",
+    )
     tied = "model.output.tie=[]"
     tiny(*grid, tied).plan()
     with pytest.raises(RecipeError, match="reads no tokens") as raised:

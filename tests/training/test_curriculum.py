@@ -341,9 +341,8 @@ def test_a_language_model_has_a_curriculum_over_its_target(tiny: Tiny, tmp_path:
 # ------------------------------------------------------------------------------------------- answers without room
 
 
-NEURAL_GPU = (
-    "model={width: 8, encoder: [{grid: {columns: 2, room: 1.5}}, {cgru: {}}, {column: {}}], decoder: [aligned]}"
-)
+ENCODER = "[{grid: {columns: 2, max_length_ratio: 1.5}}, cgru, select_column]"
+NEURAL_GPU = f"model={{width: 8, encoder: {ENCODER}, decoder: [source_state]}}"
 
 
 def told_to_train(tiny: Tiny, folder: Path, lines: list[tuple[str, str]]) -> Any:

@@ -23,15 +23,18 @@ from tests.viz.pages import having, headings, needs_nothing, read, texts
 from tests.viz.pages import pixels as pixels_of
 
 NEURAL_GPU = """
-encoder: [{grid: {columns: 3, room: 1}}, {repeat: {times: length, share: true, stack: [cgru, cgru]}}, {column: 0}]
-decoder: [aligned]
+encoder:
+- grid: {columns: 3, max_length_ratio: 1}
+- repeat: {times: length, share: true, stack: [cgru, cgru]}
+- select_column: 0
+decoder: [source_state]
 """
 EXTENDED = """
 encoder: [{grid: 2}]
-decoder: [{active_memory: {stack: [{cgru: {with: tape}}]}}, {column: 0}]
+decoder: [{active_memory: {stack: [{cgru: {with: tape}}]}}, {select_column: 0}]
 """
 IN_A_ROW = """
-encoder: [{grid: 3}, cgru, {cgru: {kernel: [1, 1]}}, {column: 0}]
+encoder: [{grid: 3}, cgru, {cgru: {kernel: [1, 1]}}, {select_column: 0}]
 decoder: [{cross_attention: {}}, {rnn: {cell: gru}}]
 """
 LINE = "eins zwei drei vier"
@@ -119,7 +122,7 @@ def test_outside_of_a_repeat_each_block_has_a_frame(tmp_path: Path) -> None:
 
 
 def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(tmp_path: Path) -> None:
-    model = IN_A_ROW.replace("{column: 0}", "{column: 0}, {grid: 2}, cgru, {column: 1}")
+    model = IN_A_ROW.replace("{select_column: 0}", "{select_column: 0}, {grid: 2}, cgru, {select_column: 1}")
     (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
     assert [(film.total, film.images.shape[2]) for film in found.films] == [(3, 3), (2, 2)]
 
@@ -127,8 +130,8 @@ def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(tmp
 def test_what_stands_beside_the_grid_is_no_frame(tmp_path: Path) -> None:
     """What a block adds to a grid is not the grid: of a residual, a highway and parallel stacks the sum is filmed."""
     model = """
-encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]}, conv2d, {column: 0}]
-decoder: [aligned]
+encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]}, conv2d, select_column]
+decoder: [source_state]
 """
     opened = open_run(made(tmp_path / "run", model))
     film = film_of(opened)
@@ -143,7 +146,7 @@ decoder: [aligned]
 
 def test_encoders_have_strips_of_their_own(tmp_path: Path) -> None:
     model = """
-encoders: {left: [{grid: 2}, cgru, {column: 0}], right: [{grid: 2}, cgru, cgru, {column: 0}]}
+encoders: {left: [{grid: 2}, cgru, {select_column: 0}], right: [{grid: 2}, cgru, cgru, {select_column: 0}]}
 decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}]
 """
     (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei vier"])
@@ -153,16 +156,16 @@ decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: 
 
 def test_a_grid_that_nobody_changes_is_not_filmed(tmp_path: Path) -> None:
     (found,) = alignments(
-        open_run(made(tmp_path / "run", "encoder: [{grid: 2}, {column: 0}]\ndecoder: [aligned]")), [LINE]
+        open_run(made(tmp_path / "run", "encoder: [{grid: 2}, {select_column: 0}]\ndecoder: [source_state]")), [LINE]
     )
     assert list(found.films) == []
 
 
 def test_a_stack_with_a_name_is_filmed_at_each_use(tmp_path: Path) -> None:
     model = """
-encoder: [{grid: 2}, {use: think}, {use: think}, {column: 0}]
+encoder: [{grid: 2}, {use: think}, {use: think}, {select_column: 0}]
 stacks: {think: [cgru, {cgru: {kernel: [1, 1]}}]}
-decoder: [aligned]
+decoder: [source_state]
 """
     opened = open_run(made(tmp_path / "run", model))
     film = film_of(opened)
@@ -177,9 +180,9 @@ decoder: [aligned]
 
 def test_a_stack_of_one_block_is_filmed_at_each_use(tmp_path: Path) -> None:
     model = """
-encoder: [{grid: 2}, {use: think}, {use: think}, {column: 0}]
+encoder: [{grid: 2}, {use: think}, {use: think}, {select_column: 0}]
 stacks: {think: [cgru]}
-decoder: [aligned]
+decoder: [source_state]
 """
     film = film_of(open_run(made(tmp_path / "run", model)))
     assert film.frames == ["grid", "cgru", "cgru"]

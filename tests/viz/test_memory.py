@@ -268,7 +268,7 @@ logging: {wandb: false}
 
 
 def test_a_machine_is_told_step_by_step(tmp_path: Path) -> None:
-    run, found = memory_of(tmp_path, "encoder: [{nram: {steps: 5, registers: 3}}]\ndecoder: [aligned]")
+    run, found = memory_of(tmp_path, "encoder: [{nram: {steps: 5, registers: 3}}]\ndecoder: [source_state]")
     (table,) = found.tables
     assert (table.rows, table.columns) == (["r1", "r2", "r3", "stops"], ["1", "2", "3", "4", "5"])
     np.testing.assert_allclose(table.shades[-1], recorded(run, "encoder", "halting"), atol=EXACT)
@@ -284,6 +284,6 @@ def test_a_register_shows_its_most_probable_integer() -> None:
 
 
 def test_of_a_long_run_the_first_steps_are_told(tmp_path: Path) -> None:
-    _, found = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {STEPS + 2}}}}}]\ndecoder: [aligned]")
+    _, found = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {STEPS + 2}}}}}]\ndecoder: [source_state]")
     assert found.note == f"Drawn: the first {STEPS} of {STEPS + 2} steps."
     assert len(found.tables[0].columns) == STEPS

@@ -55,8 +55,9 @@ def test_a_grid_without_attention_is_filmed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages))
     monkeypatch.setattr(WandbLogger, "is_on", True)
     before, after = TINY.split("  encoder:")[0], TINY.split("  output:")[1].partition("\n")[2]
-    stacks = "  encoder: [{grid: {columns: 2, room: 1}}, {repeat: {times: length, share: true, stack: [cgru]}}, column]"
-    recipe = f"{before}{stacks}\n  decoder: [aligned]\n{after}"
+    steps = "{repeat: {times: length, share: true, stack: [cgru]}}"
+    stacks = f"  encoder: [{{grid: {{columns: 2, max_length_ratio: 1}}}}, {steps}, select_column]"
+    recipe = f"{before}{stacks}\n  decoder: [source_state]\n{after}"
     (tmp_path / "tiny.yaml").write_text(recipe, encoding="utf-8")
     train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
     (pages,) = given

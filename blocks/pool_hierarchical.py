@@ -1,4 +1,4 @@
-"""`condense`: one vector for a whole row, by convolutions over ever longer pieces of it."""
+"""`pool_hierarchical`: one vector for a whole row, by convolutions over ever longer pieces of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.activations import activate
 from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.functional import activate
 
 
-class Condense(Block):
+class PoolHierarchical(Block):
     """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each feature on its own.
 
     c_(j) = f(sum_k K^i_k * x_(j + k)), k = 1 .. i, turns n columns into n - i + 1, first with the kernel K^2, then
@@ -39,14 +39,17 @@ class Condense(Block):
         activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid"] = "tanh",
     ) -> None:
         super().__init__()
-        stream = site.sequence("condense")
-        site.look_ahead("", "`condense`", "remove it, or move it to the encoder")
+        stream = site.sequence("pool_hierarchical")
+        site.require_full_context("", "`pool_hierarchical`", "remove it, or move it to the encoder")
         width = stream.width
-        self.activation, self.largest = activation, max([2, *(size for size, _ in layers(max_length, max_length))])
+        self.activation, self.largest = (
+            activation,
+            max([2, *(size for size, _ in convolution_schedule(max_length, max_length))]),
+        )
         sizes = range(2, self.largest + 1)
         self.kernels = nn.Parameter(torch.empty(sum(sizes), width))  # K^2, K^3 ..., one below the other
         self.last_kernels = nn.Parameter(torch.empty(sum(sizes), width))  # L^2, L^3 ...
-        self.out = stream._replace(pace=Fraction(0))
+        self.out = stream._replace(length_ratio=Fraction(0))
         for kernel in (*self.kernels.detach().split(list(sizes)), *self.last_kernels.detach().split(list(sizes))):
             nn.init.normal_(kernel, std=kernel.shape[0] ** -0.5)
 
@@ -54,7 +57,7 @@ class Condense(Block):
         left, closing = context.mask.sum(1), self._closing()  # (B,), the columns of each row that are left
         x = x.masked_fill(~context.mask[..., None], 0.0)
         y = x.new_zeros(x.shape[0], x.shape[2])  # (B, D)
-        for size, least in layers(x.shape[1], self.largest):
+        for size, least in convolution_schedule(x.shape[1], self.largest):
             y = y + self._end(x, left * (left < least), closing)
             x = activate(self.activation, self._convolved(x, size))
             left = (left - size + 1) * (left >= least)
@@ -86,7 +89,7 @@ class Condense(Block):
         return mask.any(1, keepdim=True)
 
 
-def layers(length: int, largest: int) -> Iterator[tuple[int, int]]:
+def convolution_schedule(length: int, largest: int) -> Iterator[tuple[int, int]]:
     """For each convolution over rows of `length`: its kernel's size, and how many columns a row must have for it."""
     for size in count(2):
         least = min(size, largest + 1)

@@ -1,4 +1,4 @@
-"""`aligned`: reads a memory position by position."""
+"""`source_state`: reads a memory position by position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from blocks.core.contract import Block, BlockError, Context, Memory, Site, State
 
 
-class Aligned(Block):
+class SourceState(Block):
     """A memory's states in place of the stream, one for each position (as Kaiser & Bengio 2016 read the Neural GPU's).
 
     y_t = m_t, and 0 beyond the memory's end. In an encoder it reads another encoder's state of the same word, so that
@@ -32,18 +32,18 @@ class Aligned(Block):
         if memory.grid:
             raise BlockError(
                 "from",
-                f"`{self.memory}` is a grid, and `aligned` reads a sequence",
+                f"`{self.memory}` is a grid, and `source_state` reads a sequence",
                 code="kind",
-                fix="end the encoder with `column`, `sum` or `flatten`",
+                fix="end the encoder with `select_column`, `sum_columns` or `flatten`",
             )
-        if memory.pace == 0:
+        if memory.length_ratio == 0:
             raise BlockError(
                 "from",
-                f"`{self.memory}` has one position for all, and `aligned` follows positions",
+                f"`{self.memory}` has one position for all, and `source_state` follows positions",
                 code="pace",
                 fix=f"write `concat: {self.memory}`, which every position sees",
             )
-        self.out = site.sequence("aligned")._replace(width=memory.width)
+        self.out = site.sequence("source_state")._replace(width=memory.width)
 
     def start(self, x: Tensor, context: Context) -> State:
         return torch.zeros(x.shape[0], dtype=torch.long, device=x.device)

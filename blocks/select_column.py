@@ -1,4 +1,4 @@
-"""`column`: one column of a grid as a sequence."""
+"""`select_column`: one column of a grid as a sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Index = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 """The number of a column, 0 or more."""
 
 
-class Column(Block):
+class SelectColumn(Block):
     """One column of a grid: y_t = s[t, index] (what the Neural GPU's outputs are read from), 0 where no cell is real.
 
     Settings:

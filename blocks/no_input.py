@@ -1,4 +1,4 @@
-"""`blank`: a stream of zeros, for what must hear nothing of the tokens."""
+"""`no_input`: a stream of zeros, for what must hear nothing of the tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from blocks.core.contract import Block, Context, Count, Site, State
 
 
-class Blank(Block):
+class NoInput(Block):
     """Zeros in place of the stream: y_t = 0.
 
     A decoder that begins with it reads none of the tokens it has written, as a Neural Turing Machine answers (Graves et

@@ -23,7 +23,7 @@ def stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
         built.append(made(replace(site, stream=stream), **settings))
         names.append(name)
         if name is not None:
-            site.names.give(name, Named(built[-1].out, built[-1].state_kind))
+            site.names.define(name, Named(built[-1].out, built[-1].state_kind))
         stream = built[-1].out
     return Stack(site.stream, built, names)
 
@@ -35,15 +35,15 @@ def site_of(
     memories = memories or {}
     encoders = [name for name in memories if "." not in name]
     stream = Stream(width)
-    return Site(stream, model or width, Scope.of_input(stream), memories, encoders, causal, (), stack_of)
+    return Site(stream, model or width, Scope.root(stream), memories, encoders, causal, (), stack_of)
 
 
 def grid_site(width: int, columns: int, *, causal: str = "", model: int | None = None, **beside: Stream) -> Site:
     """A site where a grid arrives; `beside` are streams that can be read by name."""
     stream = Stream(width, True, columns=columns)
-    names = Scope.of_input(stream)
+    names = Scope.root(stream)
     for name, each in beside.items():
-        names.give(name, Named(each))
+        names.define(name, Named(each))
     return replace(site_of(width, causal=causal, model=model), stream=stream, names=names)
 
 

@@ -1,21 +1,21 @@
-"""`aligned` by hand: the memory's states at the same positions, in a decoder chunk after chunk."""
+"""`source_state` by hand: the memory's states at the same positions, in a decoder chunk after chunk."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from blocks.aligned import Aligned
 from blocks.core.contract import BlockError, Named, Output, Stream
-from tests.blocks.alone import close, context_of, mask_of, site_of
+from blocks.source_state import SourceState
+from tests.blocks.single_block import close, context_of, mask_of, site_of
 
 LENGTHS = (3, 1, 0)
 STATES = torch.arange(1.0, 10.0).view(3, 3, 1).double()
 MEMORY = Output(STATES, mask_of(*LENGTHS))
 
 
-def block(causal: str = "") -> Aligned:
-    return Aligned(site_of(2, causal=causal, memories={"other": Named(Stream(1))}))
+def block(causal: str = "") -> SourceState:
+    return SourceState(site_of(2, causal=causal, memories={"other": Named(Stream(1))}))
 
 
 def test_reads_the_state_of_the_same_position_and_zeros_beyond() -> None:
@@ -41,9 +41,11 @@ def test_in_an_encoder_it_takes_the_place_of_the_stream() -> None:
     assert made.out == Stream(1)
 
 
-@pytest.mark.parametrize(("stream", "code"), [(Stream(3, pace=Stream(3).pace * 0), "pace"), (Stream(3, True), "kind")])
+@pytest.mark.parametrize(
+    ("stream", "code"), [(Stream(3, length_ratio=Stream(3).length_ratio * 0), "pace"), (Stream(3, True), "kind")]
+)
 def test_a_memory_without_positions_to_follow_is_refused(stream: Stream, code: str) -> None:
     with pytest.raises(BlockError) as refused:
-        Aligned(site_of(2, memories={"other": Named(stream)}))
+        SourceState(site_of(2, memories={"other": Named(stream)}))
     assert (refused.value.setting, refused.value.code) == ("from", code)
     assert refused.value.fix

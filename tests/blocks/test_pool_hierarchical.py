@@ -1,4 +1,4 @@
-"""`condense` against the sentence model written as a loop over the columns of one row."""
+"""`pool_hierarchical` against the sentence model written as a loop over the columns of one row."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.condense import Condense, layers
 from blocks.core.contract import BlockError
-from tests.blocks.alone import close, mask_of, run, site_of
+from blocks.pool_hierarchical import PoolHierarchical, convolution_schedule
+from tests.blocks.single_block import close, mask_of, run, site_of
 
 
-def by_hand(block: Condense, row: Tensor) -> Tensor:
+def by_hand(block: PoolHierarchical, row: Tensor) -> Tensor:
     """The vector of one row (n, D), column by column; the kernels are taken from where they lie."""
     sizes = list(range(2, block.largest + 1))
     kernels = dict(zip(sizes, block.kernels.split(sizes), strict=True))
@@ -32,7 +32,7 @@ def by_hand(block: Condense, row: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("max_length", [1, 3, 4, 6, 8, 256])
 def test_is_the_loop_over_columns(max_length: int) -> None:
-    block = Condense(site_of(3), max_length=max_length)
+    block = PoolHierarchical(site_of(3), max_length=max_length)
     lengths = range(1, 13)
     x, mask = torch.randn(len(lengths), 12, 3), mask_of(*lengths)
     y, _ = run(block, x, mask)
@@ -42,30 +42,30 @@ def test_is_the_loop_over_columns(max_length: int) -> None:
 
 
 def test_six_words_become_five_three_and_one() -> None:
-    assert list(layers(6, 9)) == [(2, 2), (3, 3)]  # and L^3
-    assert list(layers(7, 9)) == [(2, 2), (3, 3), (4, 4)]
-    assert list(layers(10, 3)) == [(2, 2), (3, 3), (3, 4), (3, 4)]  # 9, 7, 5, 3 columns, and L^3
+    assert list(convolution_schedule(6, 9)) == [(2, 2), (3, 3)]  # and L^3
+    assert list(convolution_schedule(7, 9)) == [(2, 2), (3, 3), (4, 4)]
+    assert list(convolution_schedule(10, 3)) == [(2, 2), (3, 3), (3, 4), (3, 4)]  # 9, 7, 5, 3 columns, and L^3
 
 
 @pytest.mark.parametrize(("max_length", "largest"), [(1, 2), (2, 2), (3, 2), (4, 3), (6, 3), (7, 4), (256, 23)])
 def test_has_the_kernels_that_the_longest_row_needs(max_length: int, largest: int) -> None:
-    block = Condense(site_of(3), max_length=max_length)
+    block = PoolHierarchical(site_of(3), max_length=max_length)
     assert block.largest == largest
     assert sum(size - 1 for size in range(2, largest + 1)) <= max(max_length - 1, 1)
     assert sum(each.numel() for each in block.parameters()) == 2 * 3 * sum(range(2, largest + 1))
 
 
 def test_a_word_is_itself_and_no_word_is_nothing() -> None:
-    block = Condense(site_of(2))
+    block = PoolHierarchical(site_of(2))
     x, mask = torch.randn(2, 4, 2), mask_of(1, 0)
     y, _ = run(block, x, mask)
     close(y[:, 0], torch.stack((x[0, 0], torch.zeros(2))))
     assert block.mask(mask).tolist() == [[True], [False]]
-    assert block.out.pace == 0
+    assert block.out.length_ratio == 0
 
 
 def test_each_feature_is_on_its_own() -> None:
-    block = Condense(site_of(3))
+    block = PoolHierarchical(site_of(3))
     x = torch.randn(1, 7, 3, requires_grad=True)
     run(block, x)[0][0, 0, 1].backward()
     assert x.grad[..., 1].abs().min() > 0
@@ -73,5 +73,5 @@ def test_each_feature_is_on_its_own() -> None:
 
 
 def test_is_refused_in_a_decoder() -> None:
-    with pytest.raises(BlockError, match="may not read the future, and `condense` does"):
-        Condense(site_of(2, causal="a decoder"))
+    with pytest.raises(BlockError, match="may not read the future, and `pool_hierarchical` does"):
+        PoolHierarchical(site_of(2, causal="a decoder"))

@@ -1,10 +1,10 @@
-"""`blank`: what comes after it hears nothing of the tokens."""
+"""`no_input`: what comes after it hears nothing of the tokens."""
 
 from pathlib import Path
 
 import torch
 
-from blocks.blank import Blank
+from blocks.no_input import NoInput
 from composer.model.builder import build
 from composer.testing import check_block
 from tests.small_recipes import loaded
@@ -19,12 +19,12 @@ model:
 
 
 def test_laws() -> None:
-    check_block(Blank, {}, {"width": 3})
+    check_block(NoInput, {}, {"width": 3})
 
 
 def test_the_answer_hears_no_tokens(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    model = build(loaded(tmp_path, TEXT.replace("@", "blank: 3")), {"source": 9, "target": 9})
+    model = build(loaded(tmp_path, TEXT.replace("@", "no_input: 3")), {"source": 9, "target": 9})
     sources = {"source": torch.tensor([[5, 6, 2]])}
     one, other = (model(sources, torch.tensor([ids])) for ids in ([1, 4, 5], [1, 8, 7]))
     assert torch.equal(one, other)

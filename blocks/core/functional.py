@@ -1,0 +1,84 @@
+"""The activations that blocks offer, by the word in the recipe. A gated one takes twice the width that it gives."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Activation = Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"]
+"""none | relu | gelu | silu | tanh | sigmoid | glu (a * sigmoid(b)) | swiglu (silu(a) * b)."""
+
+
+def gate_factor(name: Activation) -> int:
+    """How many times the width that comes out must go in: 2 for glu and swiglu (halves a, b), else 1."""
+    return 2 if name in ("glu", "swiglu") else 1
+
+
+def activate(name: Activation, x: Tensor) -> Tensor:
+    """x: (..., gate_factor(name) * D) -> (..., D)"""
+    match name:
+        case "none":
+            return x
+        case "relu":
+            return F.relu(x)
+        case "gelu":
+            return F.gelu(x)
+        case "silu":
+            return F.silu(x)
+        case "tanh":
+            return torch.tanh(x)
+        case "sigmoid":
+            return torch.sigmoid(x)
+        case "glu":
+            return F.glu(x, dim=-1)
+        case "swiglu":
+            a, b = x.chunk(2, dim=-1)
+            return F.silu(a) * b
+
+
+def weight_norm_gain(direction: Tensor) -> nn.Parameter:
+    """The gains with which the weights at first are `direction`: g = |v|. (outputs, ...) -> (outputs,)"""
+    return nn.Parameter(weight_norms(direction).detach().clone())
+
+
+def weight_normed(direction: Tensor, gain: Tensor | None) -> Tensor:
+    """w = g v / |v| for each output; `direction` itself where there is no gain. (outputs, ...), (outputs,)"""
+    if gain is None:
+        return direction
+    scale = gain / weight_norms(direction)
+    return direction * scale.view(-1, *(1,) * (direction.ndim - 1))
+
+
+def weight_norms(direction: Tensor) -> Tensor:
+    """|v| of each output: (outputs, ...) -> (outputs,)"""
+    return torch.linalg.vector_norm(direction.flatten(1), dim=1)
+
+
+def last_positions(x: Tensor, count: Tensor, kept: int) -> Tensor:
+    """Each row's last `kept` positions before its padding.
+
+    x: (B, kept + T, ...), of which the first `kept` came before and `count` (B,) of the others are real.
+    -> (B, kept, ...)
+    """
+    where = count[:, None] + torch.arange(kept, device=x.device)  # (B, kept)
+    rows = torch.arange(x.shape[0], device=x.device)[:, None]
+    return x[rows, where]
+
+
+def mask_cells(x: Tensor, mask: Tensor) -> Tensor:
+    """The grid with zeros where no cell is real. x: (B, T, W, D), mask: (B, T, W)"""
+    return x * mask[..., None].to(x.dtype)
+
+
+def pad_same(x: Tensor, kernel: tuple[int, ...]) -> tuple[Tensor, tuple[int, int]]:
+    """Zeros for a convolution that keeps the size; an even kernel has one more of them at the end.
+
+    x: (B, D, T, W) -> x, and the zeros on both sides that are left for the convolution to add, which is quicker.
+    """
+    down, across = ((size - 1) for size in kernel)
+    if down % 2 or across % 2:
+        x = F.pad(x, (0, across % 2, 0, down % 2))
+    return x, (down // 2, across // 2)
