@@ -451,9 +451,9 @@ class RecordingSite(Site):
         self.asked[found] = None
         return found
 
-    def rehearse(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+    def dry_build(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
         """As Site says; what is thrown away has asked for nothing."""
-        return super().rehearse(setting, blocks, asked={}, **changes)
+        return super().dry_build(setting, blocks, asked={}, **changes)
 
 
 @dataclass
