@@ -12,22 +12,19 @@ from pathlib import Path
 
 from composer.errors import Fault, RecipeError, did_you_mean
 from composer.recipe.cache import parse_pin, read_pinned
-from composer.recipe.json_schema import VERSION
+from composer.recipe.json_schema import DATA_SOURCES, VERSION
 from composer.recipe.messages import unsupported_version
 from composer.recipe.node import Node, fault_at, to_data
+from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import dump, read
 
 MAX_FILES = 32
 
 Steps = tuple[str | int, ...]
 
-DATA_SOURCES = ("parallel", "hub", "generate", "babi")
 REPLACED_WHOLE = {
     *(("data", source) for source in DATA_SOURCES),
-    ("data", "tokenizer"),
-    ("training", "optimizer"),
-    ("training", "schedule"),
-    ("decoding",),
+    *(choice.key for choice in CHOICES.values()),
     ("model", "output"),
 }
 

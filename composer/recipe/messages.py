@@ -25,18 +25,6 @@ from composer.recipe.json_schema import (
 )
 from composer.recipe.node import Mark, Node, fault_at
 
-SINGULAR = {
-    "block": "block",
-    "optimizers": "optimizer",
-    "schedules": "schedule",
-    "tokenizers": "tokenizer",
-    "tasks": "task",
-    "decoders": "way of decoding",
-    "initializations": "initialization",
-    "searches": "search",
-    "prunings": "way of pruning",
-}
-
 
 def explain(root: Node, whole: Schema, path: Path, keyword: str, detail: Any, value: Any, schema: Schema) -> Fault:
     """The fault for one error of the schema at a path."""
@@ -59,8 +47,16 @@ def _unknown_key(wrong: SchemaError) -> Fault:
     refused = wrong.schema.get("x-refused", {})
     if name in refused:
         return wrong.fault(mark, "refused", f"`{name}` is not Lightning's to decide here", refused[name], name)
+    if name in wrong.schema.get("x-renamed", {}):
+        return _renamed_word(wrong, name, mark, name)
     message = f"{_owner(wrong)} has no {'key' if _is_section(wrong) else 'setting'} `{name}`{did_you_mean(name, keys)}"
     return wrong.fault(mark, "unknown", message, _key_hint(wrong, name, keys), name)
+
+
+def _renamed_word(wrong: SchemaError, old: str, mark: Mark, key: str | None) -> Fault:
+    """Return the fault of a word that the language had once. `key` is the word if it is a key."""
+    new: str = wrong.schema["x-renamed"][old]
+    return wrong.fault(mark, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`", key)
 
 
 def _owner(wrong: SchemaError) -> str:
@@ -157,7 +153,7 @@ def _empty_mapping(wrong: SchemaError) -> Fault:
 
 def _not_single(wrong: SchemaError) -> Fault:
     """A mapping that should have one key: a block, an optimizer, ..."""
-    table, names = SINGULAR[wrong.schema["x-choice"]], list(wrong.schema["properties"])
+    table, names = wrong.schema["x-noun"], list(wrong.schema["properties"])
     keys = list(wrong.value)
     if not keys:
         return wrong.fault(
@@ -212,6 +208,8 @@ def _settings(wrong: SchemaError, name: str) -> dict[str, Schema]:
 
 
 def _unknown_name(wrong: SchemaError, table: str, names: list[str], name: str, mark: Mark, key: str | None) -> Fault:
+    if name in wrong.schema.get("x-renamed", {}):
+        return _renamed_word(wrong, name, mark, key)
     close = closest_match(name, names)
     hint = f"write `{close}`" if close else f"the names are {quote_all(names)}"
     return wrong.fault(mark, "unknown", f"there is no {table} called `{name}`{did_you_mean(name, names)}", hint, key)
@@ -223,7 +221,7 @@ def _bare_name(wrong: SchemaError) -> Fault:
     mapping = wrong.schema["properties"]
     name = wrong.value
     if name not in mapping:
-        return _unknown_name(wrong, SINGULAR[table], list(mapping), name, wrong.node.mark, None)
+        return _unknown_name(wrong, wrong.schema["x-noun"], list(mapping), name, wrong.node.mark, None)
     settings = wrong.root["$defs"][f"{table}.{name}"]
     needed = settings["required"]
     message = f"`{name}` needs {quote_all(needed)}"
@@ -231,7 +229,7 @@ def _bare_name(wrong: SchemaError) -> Fault:
 
 
 def _wrong_choice(wrong: SchemaError) -> Fault:
-    table, names = SINGULAR[wrong.schema["x-choice"]], wrong.schema["properties"]
+    table, names = wrong.schema["x-noun"], wrong.schema["properties"]
     message = f"{_a(table)} is a name, or a name with settings; {_actual(wrong)}"
     return wrong.fault(_value_mark(wrong), "type", message, f"the names are {quote_all(names)}")
 

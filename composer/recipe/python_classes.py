@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 from composer.recipe import schema
 from composer.recipe.json_schema import VARIABLE, Schema, allowed_words, ref_name
+from composer.recipe.registry import CHOICES
 from composer.recipe.schema import ENCODER_KEYS
 
 WIDTH = 116
 BLOCK = "block"
-SUFFIXES = {"schedules": "Schedule", "tasks": "Task", "tokenizers": "Tokenizer", "initializations": "Initialization"}
-"""What is written behind the words of a table, which are adjectives, or words of blocks too."""
-BASES = {BLOCK: "Block", "optimizers": "Optimizer", "decoders": "Decoder", **SUFFIXES}
+BASES = {BLOCK: "Block", **{table: choice.base_class for table, choice in CHOICES.items()}}
 """The class of everything among which a table's word chooses."""
 SOURCES = {"parallel": "ParallelData", "hub": "HubData", "babi": "BabiData"}
 SPELLINGS = {
@@ -95,13 +94,13 @@ def generate(rules: Schema) -> str:
 
 
 def class_name(entry: str) -> str:
-    """The class of a definition of the schema: `schedules.linear` is LinearSchedule."""
+    """Return the class of a definition of the schema: `schedules.linear` is LinearSchedule."""
     table, _, word = entry.rpartition(".")
     if table == "defaults":
         return f"{_camel(word)}Defaults"
-    if not table:
-        return SPELLINGS.get(word, _camel(word))
-    return (_camel(word) if table == BLOCK else SPELLINGS.get(word, _camel(word))) + SUFFIXES.get(table, "")
+    if table == BLOCK:
+        return _camel(word)
+    return SPELLINGS.get(word, _camel(word)) + (CHOICES[table].suffix if table else "")
 
 
 def field_name(key: str) -> str:

@@ -12,6 +12,7 @@ from composer.errors import Fault, format_path
 from composer.recipe import schema
 from composer.recipe.defaults import fill_defaults, fingerprints
 from composer.recipe.node import Node, fault_at, to_data
+from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import dump, parse
 
 if TYPE_CHECKING:
@@ -235,14 +236,7 @@ def is_block_path(path: Steps) -> bool:
     return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
 
 
-_CHOICE_PATHS: dict[Steps, str] = {
-    ("training", "optimizer"): "optimizers",
-    ("training", "schedule"): "schedules",
-    ("training", "initialization"): "initializations",
-    ("data", "tokenizer"): "tokenizers",
-    ("data", "generate"): "tasks",
-    ("decoding",): "decoders",
-}
+_CHOICE_PATHS: dict[Steps, str] = {choice.key: table for table, choice in CHOICES.items()}
 
 
 def first_setting(rules: dict[str, Any], place: Steps) -> str | None:

@@ -1,16 +1,73 @@
-"""Which blocks there are: the files of the folder `blocks/`, and what plug-ins add through an entry point."""
+"""What a recipe can name: blocks (the files of `blocks/`, and plug-ins), the other kinds of choice, and renamed words.
+
+Importing this module imports no block and no torch.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import blocks as folder
-from blocks.core.contract import Block
+import blocks as block_package
+
+if TYPE_CHECKING:
+    from blocks.core.contract import Block
 
 GROUP = "seqcomposer.blocks"
+"""The entry-point group through which installed packages add blocks."""
+
+
+class Choice(NamedTuple):
+    """One kind of choice: a name, or a name with settings, that stands at one key of a recipe."""
+
+    noun: str
+    """What one of them is called in messages."""
+    key: tuple[str, str] | tuple[str]
+    """Where it stands in a recipe."""
+    entries: str
+    """`module:TABLE`, a mapping of names to constructors; its module is imported only to generate the schema."""
+    base_class: str
+    """The base of their classes in `composer.recipe.classes`."""
+    suffix: str = ""
+    """What is added to their class names, where a bare name is an adjective or a block's."""
+
+    def constructors(self) -> Mapping[str, Callable[..., Any]]:
+        """Import the table of names and constructors. Imports torch."""
+        module, _, table = self.entries.partition(":")
+        constructors: Mapping[str, Callable[..., Any]] = getattr(importlib.import_module(module), table)
+        return constructors
+
+
+CHOICES = {
+    "optimizers": Choice("optimizer", ("training", "optimizer"), "composer.training.optim:OPTIMIZERS", "Optimizer"),
+    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decode:DECODERS", "Decoder"),
+    "schedules": Choice(
+        "schedule", ("training", "schedule"), "composer.training.optim:SCHEDULES", "Schedule", "Schedule"
+    ),
+    "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task", "Task"),
+    "tokenizers": Choice(
+        "tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer", "Tokenizer"
+    ),
+    "initializations": Choice(
+        "initialization",
+        ("training", "initialization"),
+        "composer.model.weights:INITIALIZATIONS",
+        "Initialization",
+        "Initialization",
+    ),
+}
+"""The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
+
+RENAMED: dict[str, str] = {}
+"""Old words of the language, and what to write now: the new word, or its form if that changed too.
+
+The keys are `block.OLD` for a block, `block.NAME.OLD` for a setting of a block, `SECTION.OLD` for a key of a section:
+`"block.condense": "pool_hierarchical"`, `"block.repeat.sets": "relaxation: {sets: 3}"`.
+"""
 
 
 class RegistryError(Exception):
@@ -19,44 +76,46 @@ class RegistryError(Exception):
 
 @cache
 def blocks() -> dict[str, type[Block]]:
-    """Every block by its word in a recipe, in alphabetical order."""
-    found = {name: _in_file(name) for name in own_names()}
+    """Return every block class by its name in a recipe, in alphabetical order. Imports torch.
+
+    Raises:
+        RegistryError: If a file or a plug-in does not give exactly one block with a name of its own.
+    """
+    files = [module.name for module in pkgutil.iter_modules(block_package.__path__) if not module.ispkg]
+    classes = {name: _block_in_file(name) for name in files}
     for point in plug_ins():
-        if point.name in found:
-            raise RegistryError(
-                f"the plug-in {point.value} gives a block called `{point.name}`, and there is one already"
-            )
-        found[point.name] = _in_plug_in(point)
-    return dict(sorted(found.items()))
-
-
-def own_names() -> list[str]:
-    """The names of the blocks that the project brings: its files."""
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
+        if point.name in classes:
+            message = f"the plug-in {point.value} gives a block called `{point.name}`, and there is one already"
+            raise RegistryError(message)
+        classes[point.name] = _block_of_plug_in(point)
+    return dict(sorted(classes.items()))
 
 
 def plug_ins() -> tuple[EntryPoint, ...]:
-    """The entry points through which installed packages add blocks; importing nothing."""
+    """Return the entry points of installed packages that add blocks, without importing them."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
 
 
-def _in_file(name: str) -> type[Block]:
+def _block_in_file(name: str) -> type[Block]:
     module = importlib.import_module(f"blocks.{name}")
-    here = [each for each in vars(module).values() if _is_block(each) and each.__module__ == module.__name__]
-    if len(here) != 1:
-        raise RegistryError(f"blocks/{name}.py must define one block, and it defines {len(here)}")
-    return here[0]
+    classes = [each for each in vars(module).values() if _is_block(each) and each.__module__ == module.__name__]
+    if len(classes) != 1:
+        raise RegistryError(f"blocks/{name}.py must define one block, and it defines {len(classes)}")
+    block: type[Block] = classes[0]
+    return block
 
 
-def _in_plug_in(point: EntryPoint) -> type[Block]:
+def _block_of_plug_in(point: EntryPoint) -> type[Block]:
     try:
-        loaded = point.load()
+        block: type[Block] = point.load()
     except (Exception, SystemExit) as error:  # whatever a plug-in does when it is imported
         raise RegistryError(f"the plug-in {point.value} cannot be imported: {type(error).__name__}: {error}") from error
-    if not _is_block(loaded):
+    if not _is_block(block):
         raise RegistryError(f"the plug-in {point.value} gives `{point.name}`, which is not a Block")
-    return loaded
+    return block
 
 
-def _is_block(thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Block) and thing is not Block
+def _is_block(value: object) -> bool:
+    from blocks.core.contract import Block
+
+    return isinstance(value, type) and issubclass(value, Block) and value is not Block

@@ -5,38 +5,29 @@ importing torch. It is made anew only where plug-ins add blocks. `python -m comp
 
 What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table, by a bare name or
 a mapping with one key; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item
-may stand alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere. A setting that is
+may stand alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-noun` is what one
+of a choice is called; `x-renamed` maps old words to new ones. A setting that is
 neither required nor open and has no default is `null` where it is not written.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from composer.errors import RunError
+from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.json_schema import BLOCK, IDENTIFIER, RECIPE_NAME, VARIABLE, VARIABLE_TEXT, Schema
+from composer.recipe.json_schema import BLOCK, DATA_SOURCES, IDENTIFIER, RECIPE_NAME, VARIABLE, VARIABLE_TEXT, Schema
 from composer.recipe.metrics import METRICS
 
-PLUG_INS = "seqcomposer.blocks"
-TABLES = {
-    "optimizers": ("composer.training.optim", "OPTIMIZERS"),
-    "schedules": ("composer.training.optim", "SCHEDULES"),
-    "initializations": ("composer.model.weights", "INITIALIZATIONS"),
-    "tokenizers": ("composer.data.tokenizer", "TOKENIZERS"),
-    "tasks": ("composer.data.tasks", "TASKS"),
-    "decoders": ("composer.inference.decode", "DECODERS"),
-}
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
 
 
@@ -46,7 +37,7 @@ ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have on
 @cache
 def load() -> Schema:
     """The schema of what is installed here: the file's, or made anew where there are plug-ins. Raises RunError."""
-    if not entry_points(group=PLUG_INS):
+    if not registry.plug_ins():
         return json.loads(schema_path().read_text(encoding="utf-8"))
     try:
         return generate()
@@ -71,15 +62,14 @@ def to_json(schema: Schema) -> str:
 
 def generate() -> Schema:
     """The schema, from every registered block and table. Imports torch."""
-    from composer.recipe import registry
     from composer.recipe import sections as language
 
     defs: dict[str, Schema] = {"variable": _variable()}
     blocks = registry.blocks()
-    defs |= choice_schema("block", blocks, "A block: its name, or its name with settings.", named=True)
-    for table, (module, name) in TABLES.items():
-        entries = getattr(importlib.import_module(module), name)
-        defs |= choice_schema(table, entries, f"One of the {table}: its name, or its name with settings.")
+    defs |= choice_schema("block", blocks, "A block: its name, or its name with settings.", "block")
+    for table, choice in registry.CHOICES.items():
+        description = f"One of the {table}: its name, or its name with settings."
+        defs |= choice_schema(table, choice.constructors(), description, choice.noun)
     root = settings_schema(language.Recipe, defs)
     _add_defaults(defs, blocks)
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
@@ -100,7 +90,7 @@ def generate() -> Schema:
 def _needed(defs: dict[str, Schema]) -> dict[str, Schema]:
     """What the sections must hold, taken out of their schemas."""
     model = {"required": defs["model"].pop("required")}
-    data = {"oneOf": [{"required": [source]} for source in ("parallel", "hub", "generate", "babi")]}
+    data = {"oneOf": [{"required": [source]} for source in DATA_SOURCES]}
     return {"model": model, "data": data}
 
 
@@ -124,6 +114,7 @@ def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
         if defaults["properties"] and name != "dropout":
             defs[f"defaults.{name}"] = defaults
             keys[name] = {"$ref": f"#/$defs/defaults.{name}"}
+    defs["model"] |= _renamed("model", "block")
 
 
 def _defaults(block: Schema, name: str) -> Schema:
@@ -131,6 +122,7 @@ def _defaults(block: Schema, name: str) -> Schema:
     none = {"as", *block["required"]}
     keys = {key: value for key, value in block["properties"].items() if key not in none and not _holds_stack(value)}
     rest = {"properties": keys, "required": [], "additionalProperties": False, "minProperties": 1}
+    rest |= _renamed(f"block.{name}")
     what = f"The defaults of every `{name}`. {block['description']}"
     if block.get("x-first") in keys:
         return {**block, **rest, "description": what}
@@ -147,15 +139,23 @@ def _holds_stack(schema: Any) -> bool:
 
 
 def choice_schema(
-    table: str, entries: Mapping[str, Callable[..., Any]], description: str, named: bool = False
+    table: str, entries: Mapping[str, Callable[..., Any]], description: str, noun: str
 ) -> dict[str, Schema]:
-    """A choice among named constructors: a single-key mapping, or a bare name where no setting is required."""
-    defs = {f"{table}.{name}": _checked_entry(name, entry, named) for name, entry in sorted(entries.items())}
+    """Return a choice among named constructors: a single-key mapping, or a bare name if no setting is required.
+
+    `noun` is what messages call one of them. Every `block` also has the setting `as`.
+    """
+    defs = {
+        f"{table}.{name}": _checked_entry(name, entry, table == "block") | _renamed(f"{table}.{name}")
+        for name, entry in sorted(entries.items())
+    }
     bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
     told = [defs[f"{table}.{name}"]["description"] for name in bare]
     chosen = {
         "description": description,
         "x-choice": table,
+        "x-noun": noun,
+        **_renamed(table),
         "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": told}, {"type": "object"}, VARIABLE],
         "properties": {name: {"$ref": f"#/$defs/{table}.{name}"} for name in sorted(entries)},
         "additionalProperties": False,
@@ -186,6 +186,13 @@ def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
     setting = {key: value for key, value in whole["properties"][first].items() if key not in ("description", "default")}
     short = [each for each in setting.get("anyOf", [setting]) if each.get("type") not in ("object", "null")]
     return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **whole}])}
+
+
+def _renamed(*owners: str) -> Schema:
+    """Return the old words of definitions of the schema, and what to write now."""
+    words = [key.rpartition(".") for key in registry.RENAMED]
+    renamed = {old: registry.RENAMED[f"{owner}.{old}"] for owner, _, old in words if owner in owners}
+    return {"x-renamed": renamed} if renamed else {}
 
 
 def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
@@ -280,7 +287,7 @@ def _inlined(schema: Schema, defs: dict[str, Schema]) -> Schema:
 def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
-        defs[name] = settings_schema(described, defs)
+        defs[name] = settings_schema(described, defs) | _renamed(name)
         if described.__name__ in ENCODER_KEYS:
             defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
     return {"type": "object", "$ref": f"#/$defs/{name}"}

@@ -18,8 +18,7 @@ from jsonschema.validators import extend
 
 from composer.errors import Fault, RecipeError, closest_match
 from composer.recipe.consistency import cross_checks
-from composer.recipe.inheritance import DATA_SOURCES
-from composer.recipe.json_schema import Schema, select_branch
+from composer.recipe.json_schema import DATA_SOURCES, Schema, select_branch
 from composer.recipe.messages import explain
 from composer.recipe.node import Node, to_data
 
@@ -64,7 +63,9 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
 def _meant_keys(error: ValidationError) -> Iterator[tuple[str | int, ...]]:
     """The path of the key that was surely meant by an unknown one."""
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-        yield (*error.absolute_path, closest_match(str(error.validator_value), error.schema["properties"]))
+        name = str(error.validator_value)
+        renamed = error.schema.get("x-renamed", {}).get(name, "").partition(":")[0]
+        yield (*error.absolute_path, renamed or closest_match(name, error.schema["properties"]))
 
 
 def _missing_keys(error: ValidationError) -> list[str]:

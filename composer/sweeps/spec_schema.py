@@ -72,10 +72,10 @@ def generate_schema() -> Schema:
 
     defs = {
         **language.choice_schema(
-            "searches", spec_sections.SEARCHES, "In what order points are tried: its name, or with settings."
+            "searches", spec_sections.SEARCHES, "In what order points are tried: its name, or with settings.", "search"
         ),
         **language.choice_schema(
-            "prunings", spec_sections.PRUNINGS, "When a trial is stopped: its name, or with settings."
+            "prunings", spec_sections.PRUNINGS, "When a trial is stopped: its name, or with settings.", "way of pruning"
         ),
     }
     root = language.settings_schema(spec_sections.Sweep, defs)

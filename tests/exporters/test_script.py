@@ -323,10 +323,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def installing(imports: str, result: str) -> Recipe:
         (tmp_path / "halves.py").write_text(BLOCK.format(imports=imports, result=result), encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
-        for module in (registry, schema):
-            monkeypatch.setattr(
-                module, "entry_points", lambda group: [EntryPoint("halved", "halves:Halved", registry.GROUP)]
-            )
+        points = [EntryPoint("halved", "halves:Halved", registry.GROUP)]
+        monkeypatch.setattr(registry, "entry_points", lambda group: points)
         forget()
         (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
         return load(tmp_path / "r.yaml")

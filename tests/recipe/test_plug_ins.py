@@ -41,7 +41,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (folder / "oddities.py").write_text(text, encoding="utf-8")
         found = [EntryPoint(name, value, registry.GROUP) for name, value in points]
         monkeypatch.setattr(registry, "entry_points", lambda group: found)
-        monkeypatch.setattr(schema, "entry_points", lambda group: found)
         forget()
 
     yield installing

@@ -125,7 +125,7 @@ class Example:
 
 
 def test_a_constructor_is_its_schema() -> None:
-    defs = schema.choice_schema("block", {"example": Example}, "A block.", named=True)
+    defs = schema.choice_schema("block", {"example": Example}, "A block.", "block")
     made = defs["block.example"]
     variable = {"$ref": "#/$defs/variable"}
     assert made["description"] == "What it is, in two lines."
@@ -169,4 +169,4 @@ def test_a_setting_of_an_unknown_type_is_an_error() -> None:
         def __init__(self, *, odd: complex = 1j) -> None: ...
 
     with pytest.raises(TypeError, match="complex"):
-        schema.choice_schema("block", {"odd": Odd}, "A block.")
+        schema.choice_schema("block", {"odd": Odd}, "A block.", "block")
