@@ -88,7 +88,7 @@ def test_the_committed_classes_are_the_generated_ones() -> None:
 
 def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [python_classes.classes_path(), schema.schema_path(), sweeps.schema_file()]
-    doors = ((python_classes, "classes_path"), (schema, "schema_path"), (sweeps, "home"))
+    doors = ((python_classes, "classes_path"), (schema, "schema_path"), (sweeps, "schema_file"))
     for (module, name), file in zip(doors, known, strict=True):
         monkeypatch.setattr(module, name, lambda file=file: tmp_path / file.name)
     reference.schema(write=True)

@@ -47,7 +47,7 @@ def test_faults_have_their_place(tmp_path: Path, old: str, new: str, told: list[
 
 def test_a_stack_of_a_story_begins_with_a_grid(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, STORIES)
-    assert {row.block for row in recipe.plan().rows} >= {"sum", "cross_attention"}
+    assert {row.block for row in recipe.plan().rows} >= {"sum_columns", "cross_attention"}
     with pytest.raises(RecipeError, match="`rnn` works on a sequence, and a grid arrives"):
         loaded(tmp_path, STORIES.replace("[sum_columns]", "[rnn]")).plan()
     with pytest.raises(RecipeError, match="`sum_columns`"):
