@@ -17,7 +17,7 @@ class SumColumns(Block):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self.out = site.grid("sum")._replace(grid=False, columns=0)
+        self.out = site.grid("sum_columns")._replace(grid=False, columns=0)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return mask_cells(x, context.mask).sum(2), state  # (B, T, D)
