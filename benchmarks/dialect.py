@@ -17,8 +17,7 @@ from typing import NamedTuple
 from composer.data.tasks import TASKS
 from composer.data.tasks.sequences import Reads, dialect_optimum
 from composer.inference.run import open_untrained
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.planner import has_state
+from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 

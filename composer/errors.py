@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
 
-from rich.cells import cell_len
-
 MAX_LISTED = 5  # items of a list in a message
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 WINDOW = 120  # characters of a long line that are shown around the fault
@@ -59,6 +57,8 @@ class Fault:
         text, column, length = _window(self.excerpt, self.column - 1, self.length)
         number = str(self.line)
         before, marked = text[:column], text[column : column + length]
+        from rich.cells import cell_len  # imported late: an exported model raises errors without rich
+
         carets = "^" * max(1, cell_len(marked))
         return [f"   {number} | {text}", f"   {' ' * len(number)} | {' ' * cell_len(before)}{carets}"]
 

@@ -20,7 +20,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.data import text_files
 from composer.errors import Fault
 
 if TYPE_CHECKING:
@@ -162,6 +161,8 @@ def _file_of(folder: Path, task: int, split: str) -> Path:
 
 def folder_of(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
     """The folder of the tasks, if there is one."""
+    from composer.data import text_files  # imported late: an exported model splits stories, but reads no data files
+
     return text_files.find_file(recipe.dataset["babi"]["folder"], folders)
 
 
@@ -317,6 +318,8 @@ def _no_folder(recipe: Recipe, name: str, there: Path | None, folders: Sequence[
 
 
 def _check_task(recipe: Recipe, folder: Path, at: int, task: int, split: str) -> list[Fault]:
+    from composer.data import text_files  # imported late, as above
+
     paths = files_of(folder, task, split)
     place = ("data", "babi", "tasks", at)
     if len(paths) != 1:

@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from blocks.core.contract import Bounds, Count
-from composer.data.sources import TARGET
 from composer.errors import RunError
 from composer.model.vocabulary import UNK, bits_vocabulary
 
@@ -271,7 +270,7 @@ def bits(
         numbers: whether a source's vectors can have numbers
     """
     settings = {"size": size, "marks": marks, "numbers": numbers}
-    return [_fixed(bits_vocabulary(settings, side == TARGET)) for side in sides]
+    return [_fixed(bits_vocabulary(settings, side == "target")) for side in sides]
 
 
 def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokenizer]:

@@ -104,7 +104,7 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     except Unlike as unlike:
         raise RunError.of(
             f"CTranslate2 has no such model: {unlike}",
-            "every model can be exported as a script: `seqcomposer export RUN --script F.py`",
+            "every model can be exported as a script: `seqcomposer export RUN --script DIR`",
             str(opened.folder.path),
         ) from None
     with atomic_directory(target, OPTION) as draft:

@@ -1,109 +1,149 @@
-"""From stacks as they are written here to a model.
-
-This module is written out into scripts, so it is short, and knows neither recipes nor faults.
-"""
+"""Command line of an exported model: `python DIR "a sentence"`. Needs PyTorch; for text also `tokenizers`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
 
-from blocks.core.contract import Block, Named, Path, Site, Stream
-from blocks.core.scope import Scope
-from blocks.core.stack import Stack
-from composer.model.encoder_decoder import AnyEmbedding, Encoder
-from composer.model.vocabulary import BOS, EOS, NUM_SPECIAL
+from composer.data.stories import QUESTION, normalize_sentence, split_sentences, story_shape
+from composer.errors import ComposerError, Fault, RunError
+from composer.inference.decode import decode_all
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.vocabulary import PAD
+from composer.model.weights import initialize
 
-Written = Sequence[tuple[type[Block], Mapping[str, Any]]]
-"""A stack: its blocks, each with its settings; `as` is the name under which others read it."""
+if TYPE_CHECKING:
+    from composer.data.tokenizer import Tokenizers
 
-
-@dataclass
-class Builder:
-    """Builds encoders one after another, then the decoder. `stacks` can be used by their names."""
-
-    width: int
-    stacks: Mapping[str, Written] = field(default_factory=dict)
-    encoders: dict[str, Encoder] = field(default_factory=dict)
-    memories: dict[str, Named] = field(default_factory=dict)
-    shelved: dict[str, Stack] = field(default_factory=dict)
-
-    def encoder(self, key: str, memory: str, embedding: AnyEmbedding, written: Written, columns: int = 0) -> None:
-        """An encoder that reads what the data call `key`, and leaves what others read as `memory`.
-
-        columns: how many words a sentence of a story has room for; 0 where the source is no story.
-        """
-        site, stack = self._top(("encoder", key), embedding, written, columns, causal="")
-        self.memories |= {memory: Named(stack.out)} | {f"{memory}.{n}": each for n, each in site.names.visible.items()}
-        self.encoders[key] = Encoder(memory, embedding, stack, columns)
-
-    def decoder(self, embedding: AnyEmbedding, written: Written) -> Stack:
-        """The decoder, which may read all that the encoders leave."""
-        return self._top(("decoder",), embedding, written, 0, causal="a decoder")[1]
-
-    def _top(
-        self, path: Path, embedding: AnyEmbedding, written: Written, columns: int, causal: str
-    ) -> tuple[Site, Stack]:
-        arriving = Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
-        readable = [encoder.memory for encoder in self.encoders.values()]
-        names = Scope.root(arriving)
-        site = Site(arriving, self.width, names, dict(self.memories), readable, causal, path)
-        return site, self.stack(site, written)
-
-    def stack(self, site: Site, written: Written) -> Stack:
-        """The blocks of one list in order, each told what arrives from the one before."""
-        built: list[Block] = []
-        reads: list[frozenset[str]] = []
-        gives: list[frozenset[str]] = []
-        site = replace(site, builder=self.stack, dry_builder=self.dry_build, shared_stacks=self.shared_stack)
-        stream = site.stream
-        for index, (kind, settings) in enumerate(written):
-            here = replace(site, stream=stream, path=(*site.path, index, kind.__name__))
-            read, taken = len(site.names.reads), frozenset(site.names.taken)
-            block = kind(here, **{key: value for key, value in settings.items() if key != "as"})
-            block.path, stream = here.path, block.out
-            if "as" in settings:
-                site.names.define(settings["as"], Named(block.out, block.state_kind))
-            built.append(block)
-            reads.append(frozenset(site.names.reads[read:]))
-            gives.append(frozenset(site.names.taken - taken))
-        return Stack(site.stream, built, [settings.get("as") for _, settings in written], reads, gives)
-
-    def dry_build(self, site: Site, written: Written) -> Stack:
-        """The same stack without memory, to learn widths from and to throw away."""
-        with torch.device("meta"):
-            return replace(self, shelved=dict(self.shelved)).stack(site, written)
-
-    def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
-        """The stack called `name`; all its uses but copies share their parameters."""
-        stack = self.stack(replace(site, path=("stacks", name)), self.stacks[name])
-        if not copy:
-            share(stack, self.shelved.setdefault(name, stack))
-        return stack
+RECIPE, WEIGHTS, TOKENIZER = "recipe.json", "weights.pt", "tokenizer.json"
+BATCH_LINES = 1024
+"""Lines of stdin that are decoded together, at most."""
 
 
-def share(stack: nn.Module, first: nn.Module) -> None:
-    """Gives `stack` the parameters of `first`, which is built of the same blocks."""
-    for key, parameter in list(first.named_parameters()):
-        module, _, name = key.rpartition(".")
-        setattr(stack.get_submodule(module), name, parameter)
+@dataclass(frozen=True)
+class FrozenRecipe:
+    """The sections of a recipe that building and decoding read, as recipe.json has them."""
+
+    model: dict[str, Any]
+    dataset: dict[str, Any]
+    decoding: dict[str, Any]
+    training: dict[str, Any]
+    joint: bool
+    vocabularies: dict[str, int]
+
+    def fault(self, code: str, path: Sequence[str | int], message: str, hint: str = "") -> Fault:
+        """Return a fault of the builder's: of a model that is too large for this machine."""
+        return Fault(RECIPE, 0, 0, code, ".".join(map(str, path)), message, hint)
 
 
-def vectors(size: int, marks: int, levels: Sequence[float], numbers: bool) -> list[list[float]]:
-    """What each id of vectors of binary digits is to a model: bos, eos, each mark, each digit, and the number. (V, F)
+def load_recipe(folder: Path) -> FrozenRecipe:
+    """Read recipe.json of an exported folder."""
+    return FrozenRecipe(**json.loads((folder / RECIPE).read_text(encoding="utf-8")))
 
-    The ids: the special ones, `marks` marks, then all vectors in numeric order, each with every one of `levels`.
+
+def load_model(folder: Path) -> EncoderDecoder:
+    """Build the model of an exported folder, with its trained weights; with random ones where a recipe was exported.
+
+    Raises:
+        RunError: Where weights.pt belongs to another model.
     """
-    begin = NUM_SPECIAL + marks
-    found = torch.zeros(begin + 2**size * len(levels), 2 + marks + size + 1, dtype=torch.float32)
-    found[BOS, 0] = found[EOS, 1] = 1
-    for at in range(marks):
-        found[NUM_SPECIAL + at, 2 + at] = 1
-    digits = (torch.arange(2**size)[:, None] >> torch.arange(size - 1, -1, -1)) & 1
-    found[begin:, 2 + marks : -1] = digits.repeat_interleave(len(levels), 0).float()
-    found[begin:, -1] = torch.tensor(levels).repeat(2**size)
-    return (found if numbers else found[:, :-1]).tolist()
+    recipe = load_recipe(folder)
+    model = build(cast(Any, recipe), recipe.vocabularies)  # it reads nothing but the sections above
+    initialize(model, recipe.training["initialization"])
+    weights = folder / WEIGHTS
+    if weights.exists():
+        try:
+            model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        except RuntimeError as error:
+            message = f"these weights do not fit the model: {error}"
+            raise RunError.of(message, "export the run again", str(weights)) from None
+    return model.eval()
+
+
+def load_tokenizers(folder: Path) -> Tokenizers:
+    """Read tokenizer.json of an exported folder. Raises RunError."""
+    try:
+        from composer.data.tokenizer import Tokenizers
+    except ModuleNotFoundError as error:
+        raise RunError.of(f"text needs the package `{error.name}`", "pip install tokenizers") from None
+    return Tokenizers.load(folder / TOKENIZER)
+
+
+def translate(
+    model: EncoderDecoder, recipe: FrozenRecipe, tokenizers: Tokenizers, lines: Sequence[str], first: int = 0
+) -> list[str]:
+    """Return the best output for each line; a blank line stays blank.
+
+    With several encoders a line holds their texts with tabs between; without any, the beginning of a text.
+
+    Args:
+        first: Lines that came before, which the random numbers of sampling depend on.
+
+    Raises:
+        RunError: Where a line has too few or too many texts.
+    """
+    sides = list(model.readers())
+    rows = [row for row, line in enumerate(lines) if line.strip()]
+    columns = [lines[row].split("\t") if len(sides) > 1 else [lines[row]] for row in rows]
+    if sides and any(len(texts) != len(sides) for texts in columns):
+        raise RunError.of(f"the model reads {len(sides)} texts a line", f"put tabs between: {', '.join(sides)}")
+    ids = {
+        side: encode(recipe, tokenizers, side, [texts[column] for texts in columns])
+        for column, side in enumerate(sides)
+    }
+    prefixes = tokenizers.encode("target", [lines[row] if not sides else "" for row in rows])
+    hypotheses = decode_all([model], ids, recipe.decoding, prefixes, numbers=[first + row for row in rows])
+    outputs = [""] * len(lines)
+    texts = tokenizers.decode("target", [best.ids for best, *_ in hypotheses])
+    for row, text in zip(rows, texts, strict=True):
+        outputs[row] = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+    return outputs
+
+
+def encode(recipe: FrozenRecipe, tokenizers: Tokenizers, side: str, texts: Sequence[str]) -> list[Any]:
+    """Return the ids of each text, without eos; of a story those of each sentence, padded on the right."""
+    shape = story_shape(cast(Any, recipe), side)
+    if shape is None:
+        is_question = recipe.dataset.get("babi") and side == QUESTION
+        return tokenizers.encode(side, [*map(normalize_sentence, texts)] if is_question else texts)
+    stories = [tokenizers.encode(side, split_sentences(text)[-shape.sentences :]) for text in texts]
+    return [[[*ids, *[PAD] * (shape.words - len(ids))] for ids in story] for story in stories]
+
+
+def main(folder: Path) -> None:
+    """Run the command line of an exported folder."""
+    parser = argparse.ArgumentParser(prog=f"python {folder}", description="Translate sentences, or lines of stdin.")
+    parser.add_argument("text", nargs="*", help="sentences; without any, each line of stdin is translated")
+    parser.add_argument("--info", action="store_true", help="print the model and the number of its parameters")
+    arguments = parser.parse_args()
+    try:
+        model = load_model(folder)
+        if arguments.info or not (folder / TOKENIZER).exists():
+            parameters = sum(parameter.numel() for parameter in model.parameters())
+            weights = "trained" if (folder / WEIGHTS).exists() else "random weights"
+            sys.stdout.write(f"{model}\n{parameters:,} parameters, {weights}\n")
+            return
+        model = model.cuda() if torch.cuda.is_available() else model
+        _translate_all(model, load_recipe(folder), load_tokenizers(folder), arguments.text)
+    except ComposerError as error:
+        raise SystemExit(str(error)) from None
+
+
+def _translate_all(model: EncoderDecoder, recipe: FrozenRecipe, tokenizers: Tokenizers, texts: Sequence[str]) -> None:
+    """Write one line to stdout for each text, or else for each line of stdin."""
+    lines = (line.decode().removesuffix("\n").removesuffix("\r") for line in sys.stdin.buffer)
+    remaining, first = iter(texts or lines), 0
+    while batch := list(islice(remaining, BATCH_LINES)):
+        outputs = translate(model, recipe, tokenizers, batch, first)
+        sys.stdout.buffer.write("".join(f"{output}\n" for output in outputs).encode())
+        sys.stdout.buffer.flush()
+        first += len(batch)

@@ -6,13 +6,13 @@ with the one `select`. A sequence of n tokens costs n steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from composer.inference.beam_search import beam
 from composer.inference.sampling import greedy, sample
@@ -35,6 +35,9 @@ __all__ = [
     "source_tensor",
 ]
 
+if TYPE_CHECKING:  # an exported model decodes without numpy
+    import numpy as np
+
 DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
     "greedy": greedy,
     "beam": beam,
@@ -46,8 +49,8 @@ DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
 
-Row = Sequence[int] | np.ndarray
-"""The ids of a source without eos; of a story an array (sentences, words)."""
+Row: TypeAlias = "Sequence[int] | np.ndarray"
+"""The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
 
 MAX_ROWS = 64
 """Sequences that are decoded at once, each size of an answer counted; more gain little on a CPU."""
@@ -196,19 +199,22 @@ def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:
     return found
 
 
+def is_story(row: Row) -> bool:
+    """Return whether a source is a story: rows of sentences, padded to one number of words."""
+    return len(row) > 0 and isinstance(row[0], Sized)
+
+
 def positions(row: Row) -> int:
     """How many positions a source has alone, eos counted; a story its sentences times their room."""
-    return row.size if isinstance(row, np.ndarray) else len(row) + 1
+    return torch.as_tensor(row).numel() if is_story(row) else len(row) + 1
 
 
 def source_tensor(rows: Sequence[Row], device: torch.device) -> Tensor:
     """What an encoder reads of these sources: (B, S), ending in eos; of stories (B, N, W)."""
-    stories = [row for row in rows if isinstance(row, np.ndarray)]
-    if not stories:
+    if not is_story(rows[0]):
         return padded([[*row, EOS] for row in rows], device)
-    longest = max(map(len, stories))
-    ids = np.stack([np.pad(row, ((0, longest - len(row)), (0, 0)), constant_values=PAD) for row in stories])
-    return torch.from_numpy(ids).to(device)
+    stories = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(stories, batch_first=True, padding_value=PAD).to(device)
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

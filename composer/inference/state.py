@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from blocks.core.contract import Output, State
-from composer.model.planner import state_leaves
+from composer.model.encoder_decoder import state_leaves
 
 Unchanged = Mapping[int, Tensor]
 """Leaves that no step has changed since the rows of one sequence were equal, by their `id`; it keeps them alive."""

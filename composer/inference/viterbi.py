@@ -10,7 +10,7 @@ from torch import Tensor
 from blocks.core.contract import Count, Positive
 from composer.errors import RunError
 from composer.inference.search import Hypothesis, Position, Search, advance, prefill
-from composer.model.planner import has_state
+from composer.model.encoder_decoder import has_state
 from composer.model.vocabulary import EOS
 
 CELLS = 1 << 22

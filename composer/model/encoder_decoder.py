@@ -7,10 +7,9 @@ same blocks: a decoder that trains is a decoder that decodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,9 +38,9 @@ class LinearEmbedding(nn.Module):
 
     features: Tensor
 
-    def __init__(self, features: np.ndarray, width: int) -> None:
+    def __init__(self, features: Tensor, width: int) -> None:
         super().__init__()
-        self.register_buffer("features", torch.tensor(features, dtype=torch.get_default_dtype()), persistent=False)
+        self.register_buffer("features", features.to(torch.get_default_dtype()), persistent=False)
         self.num_embeddings, self.embedding_dim = len(features), width
         self.map = nn.Linear(self.features.shape[1], width, bias=False)
         nn.init.normal_(self.map.weight, std=self.features.shape[1] ** -0.5)
@@ -288,3 +287,48 @@ def target_bits(logits: Tensor, target: Tensor) -> Tensor:
     log_p = logits[..., NUM_SPECIAL:].float().log_softmax(-1)
     found = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
     return -found.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)
+
+
+# ------------------------------------------------------------------------------------------- states and examples
+
+FEW = 4
+"""Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""
+
+
+def example_ids(model: EncoderDecoder, tokens: int) -> Tensor:
+    """Return the ids of one sentence of `tokens` tokens, (1, T), on the model's device."""
+    return torch.ones(1, tokens, dtype=torch.long, device=model.device)
+
+
+def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
+    """Return such ids for each encoder, (1, T); for a story T sentences, (1, T, W)."""
+    ids = example_ids(model, tokens)
+    return {
+        key: ids[..., None].expand(-1, -1, encoder.columns) if encoder.columns else ids
+        for key, encoder in model.readers().items()
+    }
+
+
+def has_state(model: EncoderDecoder) -> bool:
+    """Return whether the decoder's next token depends on more than the last one: a step changes a number in its state.
+
+    Whole numbers count positions, and what a step leaves as it was is the same tensor.
+    """
+    with torch.no_grad():
+        ids = example_ids(model, FEW)
+        memories = model.encode(example_sources(model, FEW), room=ids != PAD)
+        before = model.start(memories, 1)
+        after = model.step(ids[:, :1], before, memories)[1]
+    return any(
+        new is not old and new.is_floating_point() and new.numel() > 0
+        for old, new in zip(state_leaves(before), state_leaves(after), strict=True)
+    )
+
+
+def state_leaves(state: State) -> Iterator[Tensor]:
+    """Yield the tensors of a state, in order."""
+    if isinstance(state, Tensor):
+        yield state
+    else:
+        for part in state:
+            yield from state_leaves(part)

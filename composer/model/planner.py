@@ -19,14 +19,21 @@ from blocks.core.contract import Block, Named, Path, Site, State, Stream
 from blocks.core.stack import Stack
 from composer.errors import RecipeError
 from composer.model.builder import AUTHOR, Builder, encoder_stacks
-from composer.model.encoder_decoder import Encoder, EncoderDecoder, OneHot, StepInputs
-from composer.model.vocabulary import PAD, max_vocabulary
+from composer.model.encoder_decoder import (
+    FEW,
+    EncoderDecoder,
+    OneHot,
+    StepInputs,
+    example_ids,
+    example_sources,
+    has_state,
+    state_leaves,
+)
+from composer.model.vocabulary import max_vocabulary
 from composer.recipe.recipe import Recipe, source_path
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
-FEW = 4
-"""Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""
 MOST_CALLS = 100_000
 """Calls of blocks for one pair: a model with more would train for ever."""
 
@@ -125,7 +132,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[dict[int, BlockCost], int]:
     # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
     counter = FlopCounterMode(display=False)
     with counter, torch.enable_grad(), wrap_blocks(model, CostMeter(counter, tallies).counted):
-        model(example_sources(model), example_ids(model))
+        model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
     return tallies, counter.get_total_flops()
 
@@ -242,22 +249,6 @@ def state_bytes(state: State) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
 
 
-def example_ids(model: EncoderDecoder, tokens: int = TOKENS) -> Tensor:
-    """Ids of one sentence of so many tokens, on the device of the model."""
-    return torch.ones(1, tokens, dtype=torch.long, device=model.device)
-
-
-def example_sources(model: EncoderDecoder, tokens: int = TOKENS) -> dict[str, Tensor]:
-    """One such sentence for each encoder; of a story, so many of them."""
-    return {key: example_source(model, encoder, tokens) for key, encoder in model.readers().items()}
-
-
-def example_source(model: EncoderDecoder, encoder: Encoder, tokens: int) -> Tensor:
-    """What one encoder reads."""
-    ids = example_ids(model, tokens)
-    return ids[..., None].expand(-1, -1, encoder.columns) if encoder.columns else ids
-
-
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
     """Adds a fault for each parameter that the loss does not reach: for the outermost thing that lost it."""
     tables = [each.embedding.table for each in model.readers().values() if isinstance(each.embedding, OneHot)]
@@ -355,31 +346,6 @@ def check_viterbi(builder: Builder, model: EncoderDecoder) -> None:
             "write `decoding: {beam: {size: 5}}`; what remembers is recurrence, self-attention, convolution "
             "and memories",
         )
-
-
-def has_state(model: EncoderDecoder) -> bool:
-    """Whether the decoder's next token depends on more than the last one: a step changes a number in its state.
-
-    Whole numbers count positions, and what a step leaves as it was is the same tensor.
-    """
-    with torch.no_grad():
-        ids = example_ids(model, FEW)
-        memories = model.encode(example_sources(model, FEW), room=ids != PAD)
-        before = model.start(memories, 1)
-        after = model.step(ids[:, :1], before, memories)[1]
-    return any(
-        new is not old and new.is_floating_point() and new.numel() > 0
-        for old, new in zip(state_leaves(before), state_leaves(after), strict=True)
-    )
-
-
-def state_leaves(state: State) -> Iterator[Tensor]:
-    """The tensors of a state, in order."""
-    if isinstance(state, Tensor):
-        yield state
-    else:
-        for part in state:
-            yield from state_leaves(part)
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, tallies: Mapping[int, BlockCost]) -> Iterator[PlanRow]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
 FIXED_VOCABULARIES = ("bits", "integers")
 """Tokenizers whose words are all known before any text is; they learn nothing."""
@@ -30,7 +31,7 @@ def bits_vocabulary(settings: Mapping[str, Any], target: bool) -> list[str]:
     return [*dict.fromkeys(settings["marks"]), *(vector + level for vector in vectors for level in levels)]
 
 
-def bits_features(settings: Mapping[str, Any], target: bool) -> np.ndarray:
+def bits_features(settings: Mapping[str, Any], target: bool) -> Tensor:
     """What each id of a side is to a model that takes vectors as they are: float32 (ids, features), pad and unk zeros.
 
     The features: bos, eos, each mark, each digit, the first one first, and the number. A target has neither marks nor
@@ -38,13 +39,13 @@ def bits_features(settings: Mapping[str, Any], target: bool) -> np.ndarray:
     """
     size, marks = settings["size"], [] if target else list(dict.fromkeys(settings["marks"]))
     vectors = [word.partition("@") for word in bits_vocabulary(settings, target)[len(marks) :]]
-    found = np.zeros((NUM_SPECIAL + len(marks) + len(vectors), 2 + len(marks) + size + 1), dtype=np.float32)
+    found = torch.zeros(NUM_SPECIAL + len(marks) + len(vectors), 2 + len(marks) + size + 1, dtype=torch.float32)
     found[BOS, 0] = found[EOS, 1] = 1
     for at in range(len(marks)):
         found[NUM_SPECIAL + at, 2 + at] = 1
     begin = NUM_SPECIAL + len(marks)
-    found[begin:, 2 + len(marks) : -1] = [[digit == "1" for digit in vector] for vector, _, _ in vectors]
-    found[begin:, -1] = [float(number or 0) for _, _, number in vectors]
+    found[begin:, 2 + len(marks) : -1] = torch.tensor([[digit == "1" for digit in vector] for vector, _, _ in vectors])
+    found[begin:, -1] = torch.tensor([float(number or 0) for _, _, number in vectors], dtype=torch.float32)
     return found if settings["numbers"] and not target else found[:, :-1]
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import Parameter
 
@@ -20,6 +18,8 @@ from composer.model.encoder_decoder import EncoderDecoder
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Writes the weights of `model`, each tensor under the first of its names."""
+    from safetensors.torch import save  # imported late: an exported model uses this module without safetensors
+
     atomic_write(path, save({name: value.detach().cpu().contiguous() for name, value in unique_tensors(model).items()}))
 
 
@@ -71,6 +71,9 @@ def _as_bytes(value: Tensor) -> Tensor:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors in a file. Raises RunError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
         found: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:

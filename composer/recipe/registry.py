@@ -91,6 +91,19 @@ def blocks() -> dict[str, type[Block]]:
     return dict(sorted(classes.items()))
 
 
+@cache
+def block_class(name: str) -> type[Block]:
+    """Return the block class of a name in a recipe, importing no other block.
+
+    Raises:
+        KeyError: If there is no such block.
+        RegistryError: As `blocks`.
+    """
+    if any(module.name == name for module in pkgutil.iter_modules(block_package.__path__)):
+        return _block_in_file(name)
+    return {point.name: _block_of_plug_in(point) for point in plug_ins() if point.name == name}[name]
+
+
 def plug_ins() -> tuple[EntryPoint, ...]:
     """Return the entry points of installed packages that add blocks, without importing them."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))

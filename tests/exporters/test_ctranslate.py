@@ -104,7 +104,7 @@ def test_the_folder_has_the_tokenizer(tmp_path: Path) -> None:
     run = made(tmp_path / "run", transformer())
     folder = export_ctranslate2(run, tmp_path / "exported")
     assert (folder / "tokenizer.json").read_bytes() == (run / "tokenizer.json").read_bytes()
-    with pytest.raises(RunError, match="there already"):
+    with pytest.raises(RunError, match="exists already"):
         export_ctranslate2(run, folder)
 
 

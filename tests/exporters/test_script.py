@@ -1,13 +1,14 @@
-"""A model written as one plain PyTorch file is the same model, and needs nothing of this project."""
+"""A model exported as a folder of the project's own modules is the same model, and needs PyTorch alone."""
 
 from __future__ import annotations
 
-import builtins
+import importlib
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,90 +20,106 @@ from hypothesis import Phase, given, settings
 
 from composer.cli.main import app
 from composer.errors import RecipeError, RunError
-from composer.exporters import script as exporting
-from composer.exporters.script import export_script, script
+from composer.exporters.script import ALLOWED, OURS, ROOTS, export_script, imported_modules, needed_modules
 from composer.inference.decode import decode_all
 from composer.inference.run import open_run
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.planner import example_ids, example_sources
+from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources
+from composer.model.planner import vocabulary_bounds
 from composer.model.weights import initialize
+from composer.recipe import registry, schema
 from composer.recipe.recipe import Recipe, load
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
 from tests.laws.random_stacks import recipes
-from tests.laws.test_recipes import RECIPES, name, small, vocabularies
+from tests.laws.test_recipes import RECIPES, name, small
 
-OURS = ("composer", "blocks", "yaml", "jsonschema", "pytorch_lightning", "numpy")
-ALONE = """
+ROOT = Path(__file__).parents[2]
+REFUSED = [
+    *("datasets", "huggingface_hub", "jinja2", "jsonschema", "lightning", "num2words", "numpy", "optuna", "plotly"),
+    *("pytorch_lightning", "rich", "sacrebleu", "safetensors", "torchmetrics", "typer", "wandb", "yaml"),
+]
+"""Libraries of the project that an environment with PyTorch and `tokenizers` alone does not have."""
+WITHOUT_LIBRARIES = """
 import runpy, sys
-sys.modules.update(dict.fromkeys({ours!r}))
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {refused!r}:
+            raise ModuleNotFoundError(f"an exported model imports {{name}}", name=name)
+sys.meta_path.insert(0, Refuse())
+sys.path = [sys.argv[1], *(entry for entry in sys.path if entry and entry != {root!r})]
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-LONGEST = 12
+MAX_LENGTH = 12
 
 
-def guarded(module: str, given: Mapping[str, Any] | None = None, *rest: Any) -> Any:
-    """What `import` is to a script: nothing of ours is there."""
-    if module.partition(".")[0] in OURS:
-        raise ImportError(f"a script imports {module}")
-    return builtins.__import__(module, given, *rest)
+@contextmanager
+def exported_modules(folder: Path) -> Iterator[ModuleType]:
+    """Import the modules in an exported folder in place of ours, and yield its `standalone`."""
+    ours = {key: module for key, module in sys.modules.items() if key.partition(".")[0] in OURS}
+    for key in ours:
+        del sys.modules[key]
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        standalone = importlib.import_module("composer.exporters.standalone")
+        assert Path(str(standalone.__file__)).is_relative_to(folder)
+        yield standalone
+    finally:
+        sys.path.remove(str(folder))
+        for key in [key for key in sys.modules if key.partition(".")[0] in OURS]:
+            del sys.modules[key]
+        sys.modules.update(ours)
 
 
-def run_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module that a script is."""
-    module = ModuleType("plain")
-    monkeypatch.setitem(sys.modules, "plain", module)
-    module.__dict__["__builtins__"] = {**vars(builtins), "__import__": guarded}
-    exec(compile(text, "plain.py", "exec"), module.__dict__)
-    return module
-
-
-def scripted(recipe: Recipe, sizes: Mapping[str, int]) -> str:
-    return script(recipe, sizes, recipe.fingerprints)
-
-
-def both(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> tuple[EncoderDecoder, Any, Any]:
-    """Our model, the script's and the script, from one seed."""
-    sizes = vocabularies(recipe)
-    plain = run_alone(scripted(recipe, sizes), monkeypatch)
+def our_model(recipe: Recipe) -> EncoderDecoder:
+    """Return the model with the weights that a training begins with."""
     torch.manual_seed(1)
-    ours = build(recipe, sizes).eval()
-    initialize(ours, recipe.training["initialization"])
+    model = build(recipe, vocabulary_bounds(recipe)).eval()
+    initialize(model, recipe.training["initialization"])
+    return model
+
+
+def their_model(standalone: ModuleType, folder: Path) -> Any:
     torch.manual_seed(1)
-    return ours, plain.build().eval(), plain
+    return standalone.load_model(folder)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=name)
-def test_every_recipe_is_the_same_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_recipe_is_the_same_model(path: Path, tmp_path: Path) -> None:
     recipe = small(path)
-    ours, theirs, plain = both(recipe, monkeypatch)
-    mine, other = ours.state_dict(), theirs.state_dict()
-    assert list(mine) == list(other)
-    assert all(torch.equal(mine[key], other[key]) for key in mine)
+    ours = our_model(recipe)
     sources, target = example_sources(ours, 7), example_ids(ours, 7)
-    with torch.no_grad():
+    with exported_modules(export_script(recipe, tmp_path / "exported")) as standalone, torch.no_grad():
+        theirs = their_model(standalone, tmp_path / "exported")
+        assert type(theirs) is not EncoderDecoder
+        mine, other = ours.state_dict(), theirs.state_dict()
+        assert list(mine) == list(other)
+        assert all(torch.equal(mine[key], other[key]) for key in mine)
         assert torch.equal(ours(sources, target), theirs(sources, target))
-    assert step_by_step(ours, sources) == step_by_step(theirs, sources)
-    assert answers_of_ours(ours, recipe, sources) == answers_of_script(theirs, recipe, sources, plain)
+        assert step_by_step(ours, sources) == step_by_step(theirs, sources)
+        ours_decoded = decoded(decode_all, ours, recipe.decoding, sources)
+        frozen = standalone.load_recipe(tmp_path / "exported")
+        assert ours_decoded == decoded(standalone.decode_all, theirs, frozen.decoding, sources)
 
 
-def test_random_recipes_are_the_same_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_recipes_are_the_same_models(tmp_path: Path) -> None:
     tally = {"same": 0}
 
     @settings(max_examples=12, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
     @given(recipes())
-    def holds(written: dict[str, Any]) -> None:
-        (tmp_path / "random.yaml").write_text(json.dumps(written), encoding="utf-8")
+    def holds(stacks: dict[str, Any]) -> None:
+        (tmp_path / "random.yaml").write_text(json.dumps(stacks), encoding="utf-8")
         try:
             recipe = load(tmp_path / "random.yaml")
             recipe.plan()
         except RecipeError:
             return
-        ours, theirs, _ = both(recipe, monkeypatch)
+        ours = our_model(recipe)
         sources, target = example_sources(ours, 5), example_ids(ours, 5)
-        with torch.no_grad():
-            assert torch.equal(ours(sources, target), theirs(sources, target))
+        folder = export_script(recipe, tmp_path / f"exported{tally['same']}")
+        with exported_modules(folder) as standalone, torch.no_grad():
+            assert torch.equal(ours(sources, target), their_model(standalone, folder)(sources, target))
         tally["same"] += 1
 
     holds()
@@ -110,74 +127,83 @@ def test_random_recipes_are_the_same_models(tmp_path: Path, monkeypatch: pytest.
 
 
 def step_by_step(model: Any, sources: Mapping[str, torch.Tensor]) -> list[int]:
-    """The most probable token after each other, from `start` and `step` alone."""
-    with torch.no_grad():
-        memories = model.encode(sources, room=torch.ones(1, LONGEST, dtype=torch.bool))
-        state, ids = model.start(memories, 1), [1]
-        for _ in range(LONGEST):
-            logits, state = model.step(torch.tensor([ids[-1:]]), state, memories)
-            ids.append(int(logits[0, -1, 4:].argmax()) + 4)
+    """Return the most probable token after each other, from `start` and `step` alone."""
+    memories = model.encode(sources, room=torch.ones(1, MAX_LENGTH, dtype=torch.bool))
+    state, ids = model.start(memories, 1), [1]
+    for _ in range(MAX_LENGTH):
+        logits, state = model.step(torch.tensor([ids[-1:]]), state, memories)
+        ids.append(int(logits[0, -1, 4:].argmax()) + 4)
     return ids
 
 
-def rows_like(sources: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
-    """Three questions of different lengths; of stories, lists of padded sentences."""
-    told = {}
+def decoded(decode: Any, model: Any, decoding: Mapping[str, Any], sources: Mapping[str, torch.Tensor]) -> list[Any]:
+    """Return the hypotheses for three inputs of different lengths; of stories, lists of padded sentences."""
+    rows: dict[str, list[Any]] = {}
     for key, ids in sources.items():
         sentence = [4, 5, 4, *[0] * (ids.shape[-1] - 3)]
-        told[key] = [[sentence] * n if ids.ndim == 3 else [4, 5, 5, 4, 5][:n] for n in (3, 5, 1)]
-    return told
+        rows[key] = [[sentence] * n if ids.ndim == 3 else [4, 5, 5, 4, 5][:n] for n in (3, 5, 1)]
+    ((word, options),) = decoding.items()
+    prefixes = [[]] * 3 if rows else [[5], [4, 5], [4]]
+    hypotheses = decode([model], rows, {word: {**options, "max_length": MAX_LENGTH}}, prefixes)
+    return [tuple(hypothesis) for row in hypotheses for hypothesis in row]
 
 
-def settings_of(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    ((word, settings),) = recipe.decoding.items()
-    return word, {**settings, "max_length": LONGEST}
+def test_stories_decode_alike_as_arrays_and_as_lists(tmp_path: Path) -> None:
+    path = next(path for path in RECIPES if "babi" in path.read_text(encoding="utf-8"))
+    model = our_model(small(path))
+    (story,) = (key for key, ids in example_sources(model, 7).items() if ids.ndim == 3)
+    words = example_sources(model, 7)[story].shape[-1]
+    rows = {key: [[4, 5], [4, 5, 6]] for key in model.readers()}
+    sentence = [4, 5, *[0] * (words - 2)]
+    rows[story] = [[sentence] * 2, [sentence] * 3]
+    arrays = {**rows, story: [np.array(row) for row in rows[story]]}
+    decoding = {"greedy": {"max_length": 3, "max_ratio": 3.0}}
+    assert decode_all([model], rows, decoding) == decode_all([model], arrays, decoding)
 
 
-def answers_of_ours(model: EncoderDecoder, recipe: Recipe, sources: Mapping[str, torch.Tensor]) -> list[Any]:
-    word, said = settings_of(recipe)
-    rows = {
-        key: [np.array(row) if isinstance(row[0], list) else row for row in each]
-        for key, each in rows_like(sources).items()
-    }
-    found = decode_all([model], rows, {word: said}, [[]] * 3 if rows else [[5], [4, 5], [4]])
-    return [tuple(each) for row in found for each in row]
+# ------------------------------------------------------------------------------------------- the folder
 
 
-def answers_of_script(model: Any, recipe: Recipe, sources: Mapping[str, torch.Tensor], plain: Any) -> list[Any]:
-    word, said = settings_of(recipe)
-    speech = plain.SPEECH._replace(max_length=LONGEST, answer=lambda search: getattr(plain, word)(search, **said))
-    rows = rows_like(sources)
-    found = plain.decode(model, rows, [[]] * 3 if rows else [[5], [4, 5], [4]], range(3), speech)
-    return [tuple(each) for row in found for each in row]
+def test_modules_are_copied_unchanged_and_import_torch_alone(tmp_path: Path) -> None:
+    folder = export_script(small(RECIPES[0]), tmp_path / "exported")
+    copies = [file for file in folder.rglob("*.py") if file.name != "__main__.py"]
+    assert len(copies) > 10
+    for file in copies:
+        assert file.read_bytes() == (ROOT / file.relative_to(folder)).read_bytes()
+        libraries = {module.partition(".")[0] for module in imported_modules(file)} - OURS
+        allowed = {"tokenizers"} if file.match("data/tokenizer.py") else set()
+        assert libraries <= ALLOWED - {"tokenizers"} | allowed, file
 
 
-WIDE = [path for path in RECIPES if path.name == "priority_sort_ntm.yaml"]
+def test_only_the_blocks_of_the_recipe_are_there(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [rnn]}\n", encoding="utf-8"
+    )
+    recipe = load(tmp_path / "r.yaml")
+    folder = export_script(recipe, tmp_path / "exported")
+    assert sorted(file.name for file in (folder / "blocks").glob("*.py")) == ["__init__.py", "rnn.py"]
+    frozen = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    assert frozen["model"]["width"] == 8
+    assert frozen["decoding"] == recipe.decoding
+    assert f"python {folder.name} --info" in (folder / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", [*RECIPES[::12], *WIDE], ids=name)
-def test_the_text_is_clean(path: Path, tmp_path: Path) -> None:
-    recipe = small(path)
-    text = scripted(recipe, vocabularies(recipe))
-    assert text == scripted(recipe, vocabularies(recipe))
-    file = tmp_path / "plain.py"
-    file.write_text(text, encoding="utf-8")
-    for command in (["check", "--select", "F,E9,I"], ["format", "--check"]):
-        told = ["--isolated", "--line-length", "120", str(file)]
-        done = subprocess.run([sys.executable, "-m", "ruff", *command, *told], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-    for word in ("BlockError", "RunError", "Annotated", "Bounds", "Kind", "registry", "import numpy", "schema.json"):
-        assert not re.search(rf"\b{word}\b", text), word
+def test_a_module_that_needs_another_library_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"`composer\.recipe\.validation` needs the library `jsonschema`"):
+        needed_modules([*ROOTS, "composer.recipe.validation"], OURS)
 
 
 # ------------------------------------------------------------------------------------------- runs
 
 
-def alone(file: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """A script in a process of its own, in which nothing of ours can be imported."""
-    ours = tuple(each for each in OURS if each != "numpy")  # safetensors may import it
-    command = [sys.executable, "-c", ALONE.format(ours=ours), str(file), *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300)
+def run_alone(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run an exported folder in a process of its own, where only PyTorch and `tokenizers` can be imported."""
+    code = WITHOUT_LIBRARIES.format(refused=frozenset(REFUSED), root=str(ROOT))
+    command = [sys.executable, "-W", "ignore", "-c", code, str(folder), *arguments]
+    environment = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=300, cwd=folder.parent, env=environment
+    )
 
 
 def lines_for(model: str) -> list[str]:
@@ -196,72 +222,78 @@ def lines_for(model: str) -> list[str]:
     ],
     ids=["gru", "attention", "two", "language"],
 )
-def test_a_run_says_the_same(
-    model: str, tokenizer: str, decoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_translates_the_same(model: str, tokenizer: str, decoding: str, tmp_path: Path) -> None:
     run = made(tmp_path / "run", model, tokenizer, decoding=decoding)
-    file = export_script(run, tmp_path / "plain.py")
-    plain = run_alone(file.read_text(encoding="utf-8"), monkeypatch)
-    theirs = plain.load(plain.build(), str(run / "model.safetensors"))
+    folder = export_script(run, tmp_path / "exported")
     lines = lines_for(model)
-    ours = open_run(run)
-    assert plain.translate(theirs, plain.read_tokenizers(str(run / "tokenizer.json")), lines, plain.SPEECH) == (
-        ours.translate(lines)
-    )
+    with exported_modules(folder) as standalone:
+        theirs, recipe = standalone.load_model(folder), standalone.load_recipe(folder)
+        outputs = standalone.translate(theirs, recipe, standalone.load_tokenizers(folder), lines)
+    assert outputs == open_run(run).translate(lines)
 
 
-def test_a_process_of_its_own_answers_stdin(tmp_path: Path) -> None:
+def test_a_process_with_pytorch_alone_translates_arguments_and_stdin(tmp_path: Path) -> None:
     run = made(tmp_path / "run", GRU)
-    file = export_script(run, tmp_path / "plain.py")
+    folder = export_script(run, tmp_path / "exported")
     lines = ["eins zwei", "", "fünf\r", "acht"]
-    done = alone(
-        file,
-        "--weights",
-        str(run / "model.safetensors"),
-        "--tokenizer",
-        str(run / "tokenizer.json"),
-        text="\n".join(lines),
-    )
-    assert done.returncode == 0, done.stderr
     expected = open_run(run).translate([line.rstrip("\r") for line in lines])
-    assert done.stdout.split("\n") == [*expected, ""]
     assert "".join(expected)
+    for arguments, text in (((), "\n".join(lines)), ([line.rstrip("\r") for line in lines], "")):
+        done = run_alone(folder, *arguments, text=text)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split("\n") == [*expected, ""]
 
 
-def test_a_process_of_its_own_tells_of_the_model_and_refuses_other_weights(tmp_path: Path) -> None:
-    file = export_script(made(tmp_path / "run", GRU), tmp_path / "plain.py")
-    other = made(tmp_path / "other", ATTENTION)
-    told = alone(file)
-    assert told.returncode == 0, told.stderr
-    assert re.search(r"[\d,]+ parameters, random\n$", told.stdout)
-    refused = alone(file, "--weights", str(other / "model.safetensors"))
+def test_info_describes_the_model_and_other_weights_are_refused(tmp_path: Path) -> None:
+    folder = export_script(made(tmp_path / "run", GRU), tmp_path / "exported")
+    other = export_script(made(tmp_path / "other", ATTENTION), tmp_path / "exported_other")
+    info = run_alone(folder, "--info")
+    assert info.returncode == 0, info.stderr
+    assert info.stdout.endswith(" parameters, trained\n")
+    (folder / "weights.pt").write_bytes((other / "weights.pt").read_bytes())
+    refused = run_alone(folder, "eins")
     assert refused.returncode == 1
-    assert "holds the weights of another model" in refused.stderr.splitlines()[-1]
+    assert "these weights do not fit the model" in refused.stderr
+
+
+def test_an_exported_recipe_has_random_weights(tmp_path: Path) -> None:
+    folder = export_script(small(RECIPES[0]), tmp_path / "exported")
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["README.md", "__main__.py", "blocks", "composer", "recipe.json"]
+    info = run_alone(folder)
+    assert info.stdout.endswith(" parameters, random weights\n"), info.stderr
 
 
 # ------------------------------------------------------------------------------------------- the command
 
 
 def test_the_command_writes_once_and_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, file = made(tmp_path / "run"), tmp_path / "plain.py"
-    app(["export", str(run), "--script", str(file)], standalone_mode=False)
-    assert f"wrote {file}" in capsys.readouterr().out
-    before = file.read_bytes()
-    for arguments, told in (
-        ([str(run), "--script", str(file)], "something of this name"),
-        ([str(run), "model.width=8", "--script", str(tmp_path / "a.py")], "cannot be set for a run"),
-        ([str(run), "--script", str(tmp_path / "none" / "a.py")], "cannot be written"),
+    run, folder = made(tmp_path / "run"), tmp_path / "exported"
+    app(["export", str(run), "--script", str(folder)], standalone_mode=False)
+    assert f"wrote {folder}" in capsys.readouterr().out
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for arguments, message in (
+        ([str(run), "--script", str(folder)], "exists already"),
+        ([str(run), "model.width=8", "--script", str(tmp_path / "a")], "cannot be set for a run"),
+        ([str(run), "--script", str(tmp_path / "file" / "a")], "cannot be written"),
     ):
-        with pytest.raises(RunError, match=told):
+        with pytest.raises(RunError, match=message):
             app(["export", *arguments], standalone_mode=False)
-    assert file.read_bytes() == before
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "plain.py", "run"]
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "exported", "file", "run"]
 
 
-def test_what_a_run_was_given_for_decoding_is_written(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    text = export_script(run, tmp_path / "plain.py", ["decoding.beam.size=7"]).read_text(encoding="utf-8")
-    assert "return beam(search, size=7, " in text
+def test_decoding_settings_of_a_run_are_exported(tmp_path: Path) -> None:
+    folder = export_script(made(tmp_path / "run"), tmp_path / "exported", ["decoding.beam.size=7"])
+    assert json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["decoding"]["beam"]["size"] == 7
+
+
+def test_viterbi_is_refused_for_a_decoder_with_state(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", GRU)
+    with pytest.raises(RunError, match="this one remembers more"):
+        export_script(run, tmp_path / "exported", ["decoding={viterbi: {}}"])
+    assert not (tmp_path / "exported").exists()
 
 
 # ------------------------------------------------------------------------------------------- plug-ins
@@ -309,18 +341,15 @@ model: {width: 6, decoder: [{rnn: {as: x}}, {halved: {past: 0.25}}, {add: x}]}
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Installs a package of one module with the block `halved`, and gives a recipe with it."""
-    from importlib.metadata import EntryPoint
-
-    from composer.recipe import registry, schema
+def with_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Recipe]]:
+    """Install a package of one module with the block `halved`, and return a recipe with it."""
 
     def forget() -> None:
         sys.modules.pop("halves", None)
-        for known in (registry.blocks, schema.load, exporting.library_of):
-            known.cache_clear()
+        for cached in (registry.blocks, registry.block_class, schema.load):
+            cached.cache_clear()
 
-    def installing(imports: str, result: str) -> Recipe:
+    def install(imports: str, result: str) -> Recipe:
         (tmp_path / "halves.py").write_text(BLOCK.format(imports=imports, result=result), encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         points = [EntryPoint("halved", "halves:Halved", registry.GROUP)]
@@ -329,32 +358,43 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
         return load(tmp_path / "r.yaml")
 
-    yield installing
+    yield install
     monkeypatch.undo()
     forget()
 
 
-def test_a_plug_in_is_written_out_with_what_it_needs(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = installed("", "build(x)")
-    ours, theirs, plain = both(recipe, monkeypatch)
-    with torch.no_grad():
+def test_a_plug_in_is_exported_with_its_metadata(
+    with_plug_in: Callable[[str, str], Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = with_plug_in("", "build(x)")
+    ours = our_model(recipe)
+    folder = export_script(recipe, tmp_path / "exported")
+    assert (folder / "halves.py").read_bytes() == (tmp_path / "halves.py").read_bytes()
+    monkeypatch.delitem(sys.modules, "halves")
+    with exported_modules(folder) as standalone, torch.no_grad():
+        theirs = their_model(standalone, folder)
+        assert any(type(module).__name__ == "Halved" for module in theirs.modules())
         assert torch.equal(ours({}, example_ids(ours, 5)), theirs({}, example_ids(ours, 5)))
-    assert plain.build_halves is not plain.build  # two things called alike
-    assert not hasattr(plain, "checked")
 
 
-def test_a_plug_in_that_needs_another_library_is_refused(installed: Any) -> None:
-    recipe = installed("import numpy as np", "x * float(np.sqrt(2))")
+def test_a_plug_in_that_needs_another_library_is_refused(
+    with_plug_in: Callable[[str, str], Recipe], tmp_path: Path
+) -> None:
+    recipe = with_plug_in("import numpy as np", "x * float(np.sqrt(2))")
     with pytest.raises(RunError, match="`halves` needs the library `numpy`"):
-        scripted(recipe, vocabularies(recipe))
+        export_script(recipe, tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
 
 
-def test_values_that_a_recipe_asks_for_are_those_of_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_values_are_those_of_the_recipe_s_initialization(tmp_path: Path) -> None:
     text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [rnn]}\ntraining: {initialization: KIND}\n"
-    made = {}
-    for kind in ("default", "orthogonal", "{uniform_scaling: 0.5}"):
+    states = set()
+    for index, kind in enumerate(("default", "orthogonal", "{uniform_scaling: 0.5}")):
         (tmp_path / "r.yaml").write_text(text.replace("KIND", kind), encoding="utf-8")
-        ours, theirs, _ = both(load(tmp_path / "r.yaml"), monkeypatch)
-        made[kind] = theirs.state_dict()
-        assert all(torch.equal(value, made[kind][key]) for key, value in ours.state_dict().items())
-    assert len({str(each) for each in made.values()}) == 3
+        recipe = load(tmp_path / "r.yaml")
+        folder = export_script(recipe, tmp_path / f"exported{index}")
+        with exported_modules(folder) as standalone:
+            state = their_model(standalone, folder).state_dict()
+        assert all(torch.equal(value, state[key]) for key, value in our_model(recipe).state_dict().items())
+        states.add(str(state))
+    assert len(states) == 3

@@ -13,8 +13,7 @@ import torch
 
 from composer.errors import ComposerError, RunError
 from composer.inference.decode import decode_all
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.planner import has_state
+from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
 from tests.inference.small_models import CROSS, DECODERS, PLACES, SIZED, forward_score, model_of, sized
 
