@@ -91,7 +91,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert left.value.code == status
     assert (tmp_path / "out-0" / "model.bin").exists()
     assert not (tmp_path / "out-2").exists()
-    assert "told how to search when it is called" in capsys.readouterr().err
+    assert "are given when it is called" in capsys.readouterr().err
 
 
 def test_a_recipe_has_no_weights(tmp_path: Path) -> None:
