@@ -27,11 +27,14 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.model.planner import vocabulary_bounds
 from composer.model.weights import load_weights
+from composer.recipe.cache import is_hash
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins
 from composer.run_dir import RunDir
 
 OPTION = "--script"
+KEYS = ("model", "data", "run")
+"""The fingerprints that are written into README.md."""
 ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer")
 """Where the search for needed modules begins, beside the model's blocks; the tokenizer is imported only for text."""
 OURS = frozenset({"composer", "blocks"})
@@ -149,14 +152,15 @@ def write_recipe(path: Path, source: Source) -> None:
 
 def readme(source: Source, folder: str) -> str:
     """Return the README.md of an exported folder."""
-    prints = "\n".join(f"    {key:<6}{value}" for key, value in source.fingerprints.items())
+    # run.json may have been edited: only what is a hash is written
+    prints = [f"    {key:<6}{value}" for key, value in source.fingerprints.items() if key in KEYS and is_hash(value)]
     return README.format(
-        name=source.recipe.name,
+        name="".join(character for character in source.recipe.name if character.isprintable()),
         version=version("seqcomposer"),
         folder=folder,
         recipe=RECIPE,
         weights=WEIGHTS,
-        fingerprints=prints,
+        fingerprints="\n".join(prints),
     )
 
 

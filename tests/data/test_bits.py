@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from composer.data.tokenizer import Tokenizers, train_tokenizers
 from composer.model.vocabulary import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary, max_vocabulary
@@ -62,7 +63,7 @@ def test_features_are_what_the_words_say() -> None:
     expected = [question, mark, [0, 0, 0, 0, 1, 0, 1, -0.37], [0, 0, 0, 0, 0, 1, 1, 0]]
     assert np.allclose(found[ids], expected)
     assert np.allclose(found[[PAD, BOS, EOS, UNK]], [0 * bos, bos, eos, 0 * bos])
-    assert found.dtype == np.float32
+    assert found.dtype == torch.float32
 
 
 def test_a_side_has_the_features_that_it_can_have() -> None:

@@ -217,11 +217,12 @@ def test_a_path_inside_a_text_is_not_handed_on() -> None:
     assert portable_record(json.loads(text)) == text
 
 
-def test_what_a_record_says_is_no_code_of_an_exported_file(run: Path, tmp_path: Path) -> None:
+def test_a_record_cannot_write_text_into_an_exported_folder(run: Path, tmp_path: Path) -> None:
     """A run folder can come by other ways than a pull."""
     bad = shutil.copytree(run, tmp_path / "bad")
     changed(bad / "run.json", "fingerprints", value={"model": '"""\nimport os\n"""', "run": HASH})
-    export_script(bad, tmp_path / "x.py")
-    text = (tmp_path / "x.py").read_text(encoding="utf-8")
-    assert "import os\n" not in text
+    folder = export_script(bad, tmp_path / "exported")
+    assert not any(b'import os\n"""' in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "import os" not in text
     assert HASH in text
