@@ -108,7 +108,7 @@ def step_of(made: Repeat, size: Size, length: int, device: str) -> Call:
     context = Context(mask_of(size, length, device), {}, {})
 
     def step() -> Any:
-        y, _ = made(x, made.start(x[:, :1], context), context)
+        y, *_ = made(x, made.start(x[:, :1], context), context)
         return torch.autograd.grad(y.sum(), list(made.parameters()))
 
     return step

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, Blocks, Context, Site, State
-from blocks.core.stack import check_same_stream
+from blocks.core.contract import Blocks, Context, NamedOutputs, Site, State
+from blocks.core.stack import Wrapper, check_same_stream
 
 
-class Highway(Block):
+class Highway(Wrapper):
     """A highway connection (Srivastava et al. 2015, section 2) around a stack.
 
     y = g f(x) + (1 - g) x, with g = sigmoid(W x + b); b starts at -1, so that most passes by before training.
@@ -30,14 +30,11 @@ class Highway(Block):
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.constant_(self.gate.bias, -1.0)
 
-    def start(self, x: Tensor, context: Context) -> State:
-        return self.stack.start(x, context)
-
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        made, state = self.stack(x, state, context)
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        made, state, outputs = self.stack(x, state, context)
         gate = torch.sigmoid(self.gate(x))
         context.record("gate", gate)
         y = x + gate * (made - x)
         if self.out.grid:
             context.record("image", y)
-        return y, state
+        return y, state, outputs

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Branches, Context, Named, Output, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Branches, Context, Named, NamedOutputs, Output, Site, State, Stream
 from blocks.core.stack import Stack
 
 
@@ -61,25 +61,30 @@ class Parallel(Block):
         self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
 
     def start(self, x: Tensor, context: Context) -> State:
-        states = []
-        for branch, label in zip(self._stacks(), self.labels, strict=True):
-            states.append(branch.start(x, context))
-            if label is not None:
-                context.named_outputs[label] = Output(branch.initial_output(x, states[-1]), context.mask)
-        return tuple(states)
+        return tuple(branch.start(x, context) for branch in self._stacks())
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        outputs, after = [], []
-        for branch, label, before in zip(self._stacks(), self.labels, state, strict=True):
-            y, last = branch(x, before, context)
+    def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
+        first: dict[str, Tensor] = {}
+        for branch, label, own in zip(self._stacks(), self.labels, state, strict=True):
+            first |= branch.initial_outputs(x, own)
             if label is not None:
-                context.named_outputs[label] = Output(y, branch.mask(context.mask), last)
+                first[label] = branch.initial_output(x, own)
+        return first
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        outputs, after = [], []
+        named: dict[str, Output] = {}
+        for branch, label, before in zip(self._stacks(), self.labels, state, strict=True):
+            y, last, inside = branch(x, before, context)
+            named |= inside
+            if label is not None:
+                named[label] = Output(y, branch.mask(context.mask), last)
             outputs.append(y)
             after.append(last)
         merged = self._merged(x, outputs, context)
         if self.out.grid:
             context.record("image", merged)
-        return merged, tuple(after)
+        return merged, tuple(after), named
 
     def _merged(self, x: Tensor, outputs: Sequence[Tensor], context: Context) -> Tensor:
         match self.merge:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Blocks, Context, Named, Output, Site, State
+from blocks.core.contract import Block, BlockError, Blocks, Context, Named, NamedOutputs, Output, Site, State
 from blocks.core.scope import PREV
 from blocks.core.stack import Stack, check_same_positions
 
@@ -41,10 +41,9 @@ class Recurrent(Block):
         names = site.names.enter_loop(site.stream, previous)
         self.stack = site.stack(("stack",), stack, names=names, causal=causal)
         check_same_positions(site, self.stack, "a recurrent makes one position of each")
-        self.given = tuple(names.defined_in_loop())
         site.names.exit_loop(names)
         read = prev_names(names.reads)
-        self.previous = tuple(name for name in self.given if name in read)
+        self.previous = tuple(name for name in names.defined_in_loop() if name in read)
         self.first, self.stop = loop_range(self.stack, self.previous)
         self.out = self.stack.out
         _check_sequences(names.defined_in_loop(), self.previous)
@@ -52,53 +51,60 @@ class Recurrent(Block):
 
     def start(self, x: Tensor, context: Context) -> State:
         state = self.stack.start(x, context)
-        return state, tuple(context.named_outputs[name].states for name in self.previous)
+        first = self.stack.initial_outputs(x, state)
+        return state, tuple(first[name] for name in self.previous)
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        board, (states, previous) = context.named_outputs, state
-        context = context._replace(named_outputs={**board, "input": Output(x, context.mask)})
-        before, inside, after = slice(0, self.first), slice(self.first, self.stop), slice(self.stop, None)
-        x, head = self.stack.part(before, x, states[before], context)
-        x, body, previous = self._loop(inside, x, states[inside], previous, context)
-        x, tail = self.stack.part(after, x, states[after], context)
-        board.update({name: context.named_outputs[name] for name in self.given})
-        return x, ((*head, *body, *tail), previous)
+    def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
+        return self.stack.initial_outputs(x, state[0])
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        states, previous = state
+        context = context.with_outputs({"input": Output(x, context.mask)})
+        before, loop, after = slice(0, self.first), slice(self.first, self.stop), slice(self.stop, None)
+        x, head, lifted = self.stack.run_slice(before, x, states[before], context)
+        context = context.with_outputs(lifted)
+        x, body, previous, looped = self._loop(loop, x, states[loop], previous, context)
+        context = context.with_outputs(looped)
+        x, tail, last = self.stack.run_slice(after, x, states[after], context)
+        return x, ((*head, *body, *tail), previous), {**lifted, **looped, **last}
 
     def _loop(
         self, which: slice, x: Tensor, state: State, previous: tuple[Tensor, ...], context: Context
-    ) -> tuple[Tensor, State, tuple[Tensor, ...]]:
-        """Runs some of the blocks position by position, and puts what they name on the board, whole."""
+    ) -> tuple[Tensor, State, tuple[Tensor, ...], NamedOutputs]:
+        """Run some of the blocks position by position. -> their output, states, last `prev`s, and what they name."""
         if which.start == which.stop:
-            return x, state, previous
-        given = sorted(frozenset().union(*self.stack.gives[which]))
-        read = frozenset(self.previous).union(*self.stack.reads[which]).difference(given) & context.named_outputs.keys()
+            return x, state, previous, {}
+        own = frozenset().union(*self.stack.gives[which])
+        read = frozenset(self.previous).union(*self.stack.reads[which]).difference(own) & context.named_outputs.keys()
         masks = context.mask.split(1, 1)  # (B, 1) each
-        boards = split_positions({name: context.named_outputs[name] for name in read}, masks)
-        outputs: list[Tensor] = []
-        made: list[list[Output]] = []
-        for one, mask, board in zip(x.split(1, 1), masks, boards, strict=True):  # (B, 1, D)
-            board |= {f"{PREV}{name}": Output(each, mask) for name, each in zip(self.previous, previous, strict=True)}
-            y, state = self.stack.part(which, one, state, context._replace(mask=mask, named_outputs=board))
-            real = mask[..., None]
+        readable = split_positions({name: context.named_outputs[name] for name in read}, masks)
+        ys: list[Tensor] = []
+        steps: list[NamedOutputs] = []
+        for one, mask, outside in zip(x.split(1, 1), masks, readable, strict=True):  # (B, 1, D)
+            before = {f"{PREV}{name}": Output(y, mask) for name, y in zip(self.previous, previous, strict=True)}
+            inner = context._replace(mask=mask, named_outputs={**outside, **before})
+            y, state, made = self.stack.run_slice(which, one, state, inner)
+            # what is read as `prev` and lies outside the loop's blocks was made for all positions before
+            outputs, real = {**outside, **made}, mask[..., None]
             previous = tuple(
-                torch.where(real, board[name].states.to(each.dtype), each)
-                for name, each in zip(self.previous, previous, strict=True)
+                torch.where(real, outputs[name].states.to(old.dtype), old)
+                for name, old in zip(self.previous, previous, strict=True)
             )
-            outputs.append(y)
-            made.append([board[name] for name in given])
-        context.named_outputs.update(zip(given, map(concat_positions, zip(*made, strict=True)), strict=True))
-        return torch.cat(outputs, 1), state, previous
+            ys.append(y)
+            steps.append(made)
+        named = {name: concat_positions([made[name] for made in steps]) for name in sorted(own)}
+        return torch.cat(ys, 1), state, previous, named
 
 
-def split_positions(board: Mapping[str, Output], masks: Sequence[Tensor]) -> list[dict[str, Output]]:
-    """A board for each position, of what stands there; one position for all is seen at every one."""
-    boards: list[dict[str, Output]] = [{} for _ in masks]
-    for name, output in board.items():
+def split_positions(outputs: NamedOutputs, masks: Sequence[Tensor]) -> list[dict[str, Output]]:
+    """Return the named outputs of each position; an output with one position for all is repeated at every one."""
+    positions: list[dict[str, Output]] = [{} for _ in masks]
+    for name, output in outputs.items():
         pieces = output.states.split(1, 1)  # (B, 1, D) each
         pieces = pieces * len(masks) if len(pieces) == 1 else pieces
-        for each, piece, mask in zip(boards, pieces, masks, strict=True):
-            each[name] = Output(piece, mask)
-    return boards
+        for position, piece, mask in zip(positions, pieces, masks, strict=True):
+            position[name] = Output(piece, mask)
+    return positions
 
 
 def concat_positions(outputs: Sequence[Output]) -> Output:

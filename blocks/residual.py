@@ -6,11 +6,11 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, Blocks, Context, Positive, Rate, Site, State
-from blocks.core.stack import check_same_stream
+from blocks.core.contract import Blocks, Context, NamedOutputs, Positive, Rate, Site, State
+from blocks.core.stack import Wrapper, check_same_stream
 
 
-class Residual(Block):
+class Residual(Wrapper):
     """A residual connection (He et al. 2016) around a stack, with the norm before or after it.
 
     none: y = scale (x + dropout(f(x)));   pre: f reads norm(x);   post: y = norm(scale (x + dropout(f(x)))).
@@ -42,14 +42,11 @@ class Residual(Block):
         self.dropout = nn.Dropout(dropout)
         self.out = site.stream
 
-    def start(self, x: Tensor, context: Context) -> State:
-        return self.stack.start(x, context)
-
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        added, state = self.stack(self.norm(x) if self.placed == "pre" else x, state, context)
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        added, state, outputs = self.stack(self.norm(x) if self.placed == "pre" else x, state, context)
         y = x + self.dropout(added)
         y = y if self.scale == 1.0 else y * self.scale
         y = self.norm(y) if self.placed == "post" else y
         if self.out.grid:
             context.record("image", y)
-        return y, state
+        return y, state, outputs

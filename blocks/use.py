@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from blocks.core.contract import Block, Context, Name, Site, State
+from blocks.core.contract import Context, Name, NamedOutputs, Site, State
+from blocks.core.stack import Wrapper
 
 
-class Use(Block):
+class Use(Wrapper):
     """A stack written once under `model.stacks`; all its uses share their parameters unless they are copies.
 
     Settings:
@@ -23,11 +24,9 @@ class Use(Block):
         self.stack = site.named_stack(stack, copy)
         self.out = self.stack.out
 
-    def start(self, x: Tensor, context: Context) -> State:
-        return self.stack.start(x, context)
-
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return self.stack(x, state, context)
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        y, state, outputs = self.stack(x, state, context)
+        return y, state, outputs
 
     def mask(self, mask: Tensor) -> Tensor:
         return self.stack.mask(mask)

@@ -51,6 +51,14 @@ class Bounds:
     above: float | None = None
     maximum: float | None = None
 
+    def __contains__(self, number: float) -> bool:
+        return (
+            (self.minimum is None or number >= self.minimum)
+            and (self.above is None or number > self.above)
+            and (self.maximum is None or number <= self.maximum)
+            and (self.below is None or number < self.below)
+        )
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -237,6 +245,10 @@ class Output(NamedTuple):
     last: State = ()  # of a named block: its state after each row's last real position
 
 
+NamedOutputs = Mapping[str, Output]
+"""Outputs by the names that `as` gives them."""
+
+
 class Record(NamedTuple):
     """Of whom something was recorded: the block's path, the iteration of each `repeat` around it, and what it is."""
 
@@ -258,7 +270,7 @@ class Context(NamedTuple):
     """
 
     mask: Tensor  # (B, T) bool, True = a real token; of a grid (B, T, W)
-    named_outputs: dict[str, Output]
+    named_outputs: Mapping[str, Output]
     memories: Mapping[str, Output]
     records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
@@ -270,6 +282,10 @@ class Context(NamedTuple):
     def read(self, name: str) -> Output:
         """The output or memory called `name`; `Site.read` has made sure that there is one."""
         return self.memories[name] if name in self.memories else self.named_outputs[name]
+
+    def with_outputs(self, outputs: Mapping[str, Output]) -> Context:
+        """Return a context in which `outputs` can be read too; this one stays as it is."""
+        return self._replace(named_outputs={**self.named_outputs, **outputs})
 
     def record(self, name: str, value: Tensor) -> None:
         """Hands a picture's data out, (B, T, ...); costs nothing when nobody asked."""
@@ -287,6 +303,10 @@ class Context(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------- the block
+
+
+Result = tuple[Tensor, State] | tuple[Tensor, State, NamedOutputs]
+"""What `forward` returns: the output, the state after it and, of a block that holds stacks, what is named in them."""
 
 
 class Block(nn.Module):
@@ -309,12 +329,22 @@ class Block(nn.Module):
         """The state before the first position. x: any (B, 1, .), for batch, dtype and device."""
         return ()
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        """Any number of positions from a state. x: (B, T, D) -> (B, T, out.width), and the state after them."""
+    def forward(self, x: Tensor, state: State, context: Context) -> Result:
+        """Run any number of positions from a state. x: (B, T, D) -> (B, T, out.width), and the state after them.
+
+        A block that holds stacks returns as a third value what is named inside them, so that later blocks can read it.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def set_progress(self, progress: float) -> None:
         """Told between two training steps how much of the training is done, 0 to 1: the place to change a buffer."""
+
+    def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
+        """Return what `prev` reads at the first position, by name; only a block that holds stacks redefines it.
+
+        x and state: those of `start`, and what it returned -> (B, 1, .) each.
+        """
+        return {}
 
     def mask(self, mask: Tensor) -> Tensor:
         """The mask of the output; only a block that changes the length or the kind of the stream redefines it."""

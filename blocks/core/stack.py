@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from blocks.core.contract import Block, BlockError, Context, Output, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Context, NamedOutputs, Output, Site, State, Stream
 
 
 class Stack(Block):
@@ -34,29 +34,38 @@ class Stack(Block):
         self.reads_stream = all(block.reads_stream for block in blocks)
 
     def start(self, x: Tensor, context: Context) -> State:
-        """Of each block in turn; what `prev` is of a named one at the first position is put on the board."""
-        states = []
-        for block, name in zip(self.inner(), self.labels, strict=True):
-            states.append(block.start(x, context))
+        return tuple(block.start(x, context) for block in self.inner())
+
+    def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
+        outputs: dict[str, Tensor] = {}
+        for block, name, own in zip(self.inner(), self.labels, state, strict=True):
+            outputs |= block.initial_outputs(x, own)
             if name is not None:
-                context.named_outputs[name] = Output(block.initial_output(x, states[-1]), context.mask)
-        return tuple(states)
+                outputs[name] = block.initial_output(x, own)
+        return outputs
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return self.part(slice(None), x, state, context)
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        return self.run_slice(slice(None), x, state, context)
 
-    def part(self, which: slice, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        """Runs some of the blocks. `state` is theirs."""
-        after = []
+    def run_slice(
+        self, which: slice, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, dict[str, Output]]:
+        """Run some of the blocks from their states. -> the output, their states after it, and what they name"""
+        states: list[State] = []
+        outputs: dict[str, Output] = {}
         for block, name, before in zip(self.inner()[which], self.labels[which], state, strict=True):
             if context.records is not None:
                 context = context._replace(path=block.path)
-            x, last = block(x, before, context)
+            x, after, *nested = block(x, before, context)
             context = context._replace(mask=block.mask(context.mask))
+            named = dict(nested[0]) if nested else {}
             if name is not None:
-                context.named_outputs[name] = Output(x, context.mask, last)
-            after.append(last)
-        return x, tuple(after)
+                named[name] = Output(x, context.mask, after)
+            if named:
+                context = context.with_outputs(named)
+                outputs |= named
+            states.append(after)
+        return x, tuple(states), outputs
 
     def mask(self, mask: Tensor) -> Tensor:
         for block in self.inner():
@@ -66,6 +75,18 @@ class Stack(Block):
     def inner(self) -> list[Block]:
         """The blocks, in order."""
         return cast("list[Block]", list(self.blocks))
+
+
+class Wrapper(Block):
+    """A block around one stack: the state is the stack's, and so are the outputs named inside."""
+
+    stack: Stack
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return self.stack.start(x, context)
+
+    def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
+        return self.stack.initial_outputs(x, state)
 
 
 def check_same_stream(site: Site, stack: Block, why: str) -> None:
@@ -107,26 +128,24 @@ def check_same_positions(site: Site, stack: Block, why: str) -> None:
         )
 
 
-StackStep = Callable[[Tensor, State, Context], tuple[Tensor, State]]
+StackStep = Callable[[Tensor, State, Context], tuple[Tensor, State, NamedOutputs]]
 
 
-def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-    """What `step` makes, with equal gradients (Chen et al. 2016); only x, the state and the outputs stay in memory.
+def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    """Run `step` and keep only its inputs and outputs for the backward pass, which runs it again (Chen et al. 2016).
 
-    What the step puts on the board, and its penalties, leave it as outputs: the second run must leave no trace.
+    Gradients are equal. Penalties leave the step as outputs: they are a list that is written into, and the second run
+    must leave no trace.
     """
     if not torch.is_grad_enabled() or context.records is not None or x.is_meta:
         return step(x, state, context)
 
-    def run(x: Tensor, state: State) -> tuple[Tensor, State, dict[str, Any], dict[str, list[Tensor]] | None]:
-        board = dict(context.named_outputs)
+    def run(x: Tensor, state: State) -> tuple[Tensor, State, NamedOutputs, dict[str, list[Tensor]] | None]:
         penalties: dict[str, list[Tensor]] | None = None if context.penalties is None else {}
-        y, last = step(x, state, context._replace(named_outputs=board, penalties=penalties))
-        return y, last, board, penalties
+        return *step(x, state, context._replace(penalties=penalties)), penalties
 
-    y, last, board, penalties = checkpoint(run, x, state, use_reentrant=False)
-    context.named_outputs.update(board)
+    y, last, outputs, penalties = checkpoint(run, x, state, use_reentrant=False)
     for name, values in (penalties or {}).items():
         for value in values:
             context.penalty(name, value)
-    return y, last
+    return y, last, outputs

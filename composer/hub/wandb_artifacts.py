@@ -13,7 +13,7 @@ from composer.errors import RunError, one_line_error
 from composer.hub.fetch import ANSWERS, Place
 from composer.hub.pack_contents import REGULAR, Entry
 from composer.hub.urls import Artifact
-from composer.training.loggers import is_logged_in
+from composer.training.wandb_logger import is_logged_in
 
 
 def artifact_place(ref: Artifact, origin: str) -> Place:

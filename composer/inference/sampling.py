@@ -11,7 +11,8 @@ from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, Positive
 from composer.errors import RunError
-from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
+from composer.inference.search import SPARSE, Hypothesis, Search, advance, prefill
+from composer.inference.state import reorder_state
 from composer.model.vocabulary import EOS
 
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
@@ -59,7 +60,7 @@ def sample(
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     limits = search.limits(max_length, max_ratio)
-    uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
+    uniforms = draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
         return sample_from_cdf(
@@ -99,7 +100,7 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
     if copies > 1:
         rows = position.sequences.repeat_interleave(copies)
         position, log_p = position.kept(rows), log_p[rows]
-    written = initial_state(position.sequences, limits, known)
+    written = started(position.sequences, limits, known)
     found: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):
         chosen = choose(log_p, step, written.place)
@@ -108,15 +109,15 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
             alive = (~written.done).nonzero()[:, 0]
             if len(alive) == 0:
                 break
-            if len(alive) <= COMPACT_BELOW * len(written.done):
-                found |= collect_finished(search, written, copies)
+            if len(alive) <= SPARSE * len(written.done):
+                found |= endings(search, written, copies)
                 written, position = DecodeState(*reorder_state(written, alive)), position.kept(alive)
         log_p, position = advance(search, written.ids[:, -1], position)
-    found |= collect_finished(search, written, copies)
+    found |= endings(search, written, copies)
     return [found[place] for place in range(len(found))]
 
 
-def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
+def started(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
     """Nothing written yet. sequences: (R,) the row of the search that each hypothesis answers."""
     none = torch.zeros_like(sequences)
     return DecodeState(
@@ -129,7 +130,7 @@ def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeSta
     )
 
 
-def collect_finished(search: Search, written: DecodeState, copies: int) -> dict[int, Hypothesis]:
+def endings(search: Search, written: DecodeState, copies: int) -> dict[int, Hypothesis]:
     """The hypotheses that are done, by their place."""
     found = {}
     columns = (written.place, written.length, written.score, written.done, written.ids)
@@ -144,7 +145,7 @@ def collect_finished(search: Search, written: DecodeState, copies: int) -> dict[
 # ------------------------------------------------------------------------------------------- random numbers
 
 
-def uniform_draws(search: Search, seed: int, length: int) -> Tensor:
+def draws(search: Search, seed: int, length: int) -> Tensor:
     """Numbers between 0 and 1: for each copy of each row, one for each of `length` tokens. -> (B copies, length)"""
     generator = torch.Generator()
     rows = []

@@ -156,11 +156,11 @@ class Encoder(nn.Module):
         if self.room and room is not None:
             x, mask = pad_with_blanks(x, context.mask, room)
             context = context._replace(mask=mask)
-        board = {"input": Output(x, context.mask)}
-        context = context._replace(named_outputs=board, memories=memories)
-        states, last = self.stack(x, self.stack.start(x[:, :1], context), context)
+        outputs = {"input": Output(x, context.mask)}
+        context = context._replace(named_outputs=outputs, memories=memories)
+        states, last, named = self.stack(x, self.stack.start(x[:, :1], context), context)
         whole = Output(states, self.stack.mask(context.mask), last)
-        return {self.memory: whole} | {f"{self.memory}.{name}": output for name, output in board.items()}
+        return {self.memory: whole} | {f"{self.memory}.{name}": value for name, value in {**outputs, **named}.items()}
 
 
 def max_target_ratio(stack: nn.Module) -> float:
@@ -253,8 +253,7 @@ class EncoderDecoder(nn.Module):
 
     def _written(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         x = self._embedded(ids)  # (B, T, D)
-        context.named_outputs["input"] = Output(x, context.mask)
-        x, state = self.decoder(x, state, context)
+        x, state, _ = self.decoder(x, state, context.with_outputs({"input": Output(x, context.mask)}))
         return self.output(x), state  # (B, T, V)
 
     def _embedded(self, ids: Tensor) -> Tensor:

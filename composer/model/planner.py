@@ -226,12 +226,20 @@ def contract_violation(block: Block, name: str, result: Any) -> str:
         return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
     if name == "start":
         return "" if is_state(result) else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor) and is_state(result[1])):
+    if not is_result(result):
         return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
     if is_of(result[0], block.out):
         return ""
     said = f"`{word}` says that it leaves {block.out.described}, {block.out.width} wide"
     return f"{said}, and leaves {tuple(result[0].shape)}"
+
+
+def is_result(result: Any) -> bool:
+    """Tell whether a value is what `forward` may return: an output, a state, and of combinators the named outputs."""
+    if not isinstance(result, tuple) or len(result) not in (2, 3):
+        return False
+    y, state, *named = result
+    return isinstance(y, Tensor) and is_state(state) and all(isinstance(outputs, Mapping) for outputs in named)
 
 
 def is_state(state: Any) -> bool:

@@ -617,10 +617,8 @@ class Repeat(Block, word="repeat"):
     stack: The blocks. A name given inside is this iteration's, and afterwards the last one's.
     share: Whether all iterations use the same parameters; the stack then keeps the width and the length; default
         False.
-    sets: Sets of shared parameters, 1 or more; more than one trains more easily; default 1.
-    pull: Weight of the sum of |W - mean|^2 over all sets in the loss, at first; at `join` it is 200 times as much;
-        default 0.0005.
-    join: The fraction of the training after which all sets are their mean, above 0 to 1; default 0.5.
+    relaxation: Sets of shared parameters that training draws together into one (Kaiser & Sutskever 2016, section
+        4).
     recompute: Whether a step's inner values are computed again for the gradients, which takes more time and less
         memory; default False.
     as_: The name of the output, for later blocks.
@@ -628,9 +626,7 @@ class Repeat(Block, word="repeat"):
     times: int | Literal["length"] | Var
     stack: Stack
     share: bool | Var | Unset = UNSET
-    sets: int | Var | Unset = UNSET
-    pull: float | Var | Unset = UNSET
-    join: float | Var | Unset = UNSET
+    relaxation: Mapping[str, Any] | Unset | None = UNSET
     recompute: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
@@ -1110,9 +1106,7 @@ class QueueMemoryDefaults(RecipeObject):
 class RepeatDefaults(RecipeObject):
     """The defaults of every `repeat`."""
     share: bool | Var | Unset | None = UNSET
-    sets: int | Var | Unset | None = UNSET
-    pull: float | Var | Unset | None = UNSET
-    join: float | Var | Unset | None = UNSET
+    relaxation: Mapping[str, Any] | Unset | None = UNSET
     recompute: bool | Var | Unset | None = UNSET
 
 

@@ -62,7 +62,17 @@ CHOICES = {
 }
 """The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
 
-RENAMED: dict[str, str] = {}
+RENAMED = {
+    "block.aligned": "source_state",
+    "block.blank": "no_input",
+    "block.column": "select_column",
+    "block.condense": "pool_hierarchical",
+    "block.sum": "sum_columns",
+    "block.grid.room": "max_length_ratio",
+    "block.repeat.sets": "relaxation: {sets: N}",
+    "block.repeat.pull": "relaxation: {sets: N, weight: X}",
+    "block.repeat.join": "relaxation: {sets: N, until: X}",
+}
 """Old words of the language, and what to write now: the new word, or its form if that changed too.
 
 The keys are `block.OLD` for a block, `block.NAME.OLD` for a setting of a block, `SECTION.OLD` for a key of a section:

@@ -312,7 +312,7 @@ def start(block: Block, given: Batch) -> State:
 def run(block: Block, given: Batch, state: State = None) -> BlockOutput:
     """What the block makes of a batch, from `state` or from its start."""
     state = start(block, given) if state is None else state
-    y, after = block(given.x, state, context_of(given))
+    y, after, *_ = block(given.x, state, context_of(given))
     return BlockOutput(y, block.mask(given.mask), after)
 
 

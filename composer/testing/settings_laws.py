@@ -1,7 +1,8 @@
-"""The law of settings: none is without effect. Other values come from a setting's type, as the schema does."""
+"""The law of settings: none is without effect. Other values to try come from a setting's type, as the schema does."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 import types
@@ -28,47 +29,68 @@ KINDS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def check_settings(kind: type[Block], cases: Sequence[Case], exceptions: Mapping[str, str]) -> None:
-    """Every setting, and every word that a setting may be, changes something in one of the cases. Raises LawError.
+def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Mapping[str, str]) -> None:
+    """Check that every setting, and every word that a setting may be, changes something in one of the cases.
 
     What counts: the shape, the parameters, an output, what happens in training, penalties included, and the room that
-    is made for an answer. A refusal does not.
+    is made for an answer. A refusal does not. Raises LawError.
     """
-    for setting, hint in settings_of(kind):
-        if setting in exceptions:
-            continue
-        words, others = literal_values(hint), candidate_values(hint)
-        given = [case.settings[setting] for case in cases if setting in case.settings]
-        if len(words) == 1 and len(others) == 1:
-            continue
-        for one, two in itertools.combinations(words, 2):
-            if not any(differs(case.changed(**{setting: one}), case.changed(**{setting: two})) for case in cases):
-                cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
-        pairs = ((case, other) for case in cases for other in accepted_changes(case, setting, [*others, *given]))
-        if (first := next(pairs, None)) is None:
-            cases[0].broken("settings", f"no other value of `{setting}` could be tried: give a variant with one")
-        if not any(differs(case, case.changed(**{setting: other})) for case, other in itertools.chain([first], pairs)):
-            cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
+    for setting, hint in settings_of(block):
+        if setting not in exceptions:
+            group = setting.partition(".")[0] if "." in setting else ""
+            # a setting inside another one matters only where that one is given
+            check_setting(setting, hint, [case for case in cases if not group or case.settings.get(group)])
 
 
-def settings_of(kind: type[Block]) -> Iterator[tuple[str, Any]]:
-    """The settings of a block, as a recipe calls them, with their annotated types."""
-    hints = typing.get_type_hints(kind.__init__, include_extras=True)
-    for parameter in inspect.signature(kind).parameters.values():
+def check_setting(setting: str, hint: Any, cases: Sequence[Case]) -> None:
+    """Raise LawError where no value of a setting changes anything, or two of its words do the same."""
+    words, candidates = literal_values(hint), candidate_values(hint)
+    if len(words) == 1 and len(candidates) == 1:
+        return
+    for one, two in itertools.combinations(words, 2):
+        if not any(differs(changed(case, setting, one), changed(case, setting, two)) for case in cases):
+            cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
+    from_variants = [value for case in cases if (value := setting_value(case, setting)) is not None]
+    values = [*candidates, *from_variants]
+    others = ((case, other) for case in cases for other in accepted_changes(case, setting, values))
+    if (first := next(others, None)) is None:
+        cases[0].broken("settings", f"no other value of `{setting}` could be tried: give a variant with one")
+    if not any(differs(case, other) for case, other in itertools.chain([first], others)):
+        cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
+
+
+def settings_of(constructor: type[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings as a recipe calls them with their annotated types; those of a nested one as `outer.inner`."""
+    hints = typing.get_type_hints(constructor.__init__, include_extras=True)
+    for parameter in inspect.signature(constructor).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            yield parameter.name.rstrip("_"), hints[parameter.name]
+            name, hint = prefix + parameter.name.rstrip("_"), hints[parameter.name]
+            yield name, hint
+            for part in (hint, *typing.get_args(hint)):
+                if dataclasses.is_dataclass(part) and isinstance(part, type):
+                    yield from settings_of(part, f"{name}.")
 
 
 def setting_value(case: Case, setting: str) -> Any:
-    """The value of a setting in a case: as given, or the default."""
+    """Return the value of a setting in a case: as given, or the default; of a nested one None where none is given."""
+    group, _, inner = setting.partition(".")
+    if inner:
+        return (case.settings.get(group) or {}).get(inner)
     default = inspect.signature(case.kind).parameters[python_name(setting)].default
     return case.settings.get(setting, default)
 
 
-def accepted_changes(case: Case, setting: str, candidates: Sequence[Any]) -> Iterator[Any]:
-    """The candidates that differ from the value in the case and are accepted there."""
-    for other in candidates:
-        if other != setting_value(case, setting) and case.changed(**{setting: other}).refusal() is None:
+def changed(case: Case, setting: str, value: Any) -> Case:
+    """Return the case with another value of a setting."""
+    group, _, inner = setting.partition(".")
+    return case.changed(**{group: {**case.settings[group], inner: value} if inner else value})
+
+
+def accepted_changes(case: Case, setting: str, values: Sequence[Any]) -> Iterator[Case]:
+    """Yield the case with each value that differs from its own and that the block accepts."""
+    for value in values:
+        other = changed(case, setting, value)
+        if value != setting_value(case, setting) and other.refusal() is None:
             yield other
 
 
@@ -76,7 +98,7 @@ def accepted_changes(case: Case, setting: str, candidates: Sequence[Any]) -> Ite
 
 
 def literal_values(hint: Any) -> list[Any]:
-    """The words of a Literal; nothing for any other type."""
+    """Return the words of a Literal; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return list(typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -85,12 +107,12 @@ def literal_values(hint: Any) -> list[Any]:
 
 
 def candidate_values(hint: Any) -> list[Any]:
-    """Values that a setting of this type may have."""
+    """Return values that a setting of this type may have."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return list(arguments)
     if origin in (typing.Union, types.UnionType):
-        return [other for part in arguments for other in candidate_values(part)]
+        return [value for part in arguments for value in candidate_values(part)]
     if origin is typing.Annotated:
         kinds = [note.name for note in arguments[1:] if isinstance(note, Kind)]
         bounds = [note for note in arguments[1:] if isinstance(note, Bounds)]
@@ -101,62 +123,46 @@ def candidate_values(hint: Any) -> list[Any]:
 
 
 def numbers(hint: Any, bounds: Bounds) -> list[Any]:
-    """A few numbers of a type within its bounds."""
+    """Return a few numbers of a type within its bounds."""
     tried: Sequence[float] = {int: (1, 2, 3, 4, 5, 24), float: (0.25, 0.5, 2.0, -1.0)}.get(hint, ())
-    return [each for each in tried if _within(each, bounds)]
-
-
-def _within(number: float, bounds: Bounds) -> bool:
-    return not (
-        (bounds.minimum is not None and number < bounds.minimum)
-        or (bounds.above is not None and number <= bounds.above)
-        or (bounds.maximum is not None and number > bounds.maximum)
-        or (bounds.below is not None and number >= bounds.below)
-    )
+    return [number for number in tried if number in bounds]
 
 
 # ------------------------------------------------------------------------------------------- what counts as a change
 
 
 def differs(case: Case, other: Case) -> bool:
-    """Whether two settings of one block can be told apart."""
+    """Tell whether two settings of one block can be told apart."""
     try:
         one, two = case.exact(), other.exact()
     except BlockError:
         return False
-    if (one.out, one.max_target_ratio) != (two.out, two.max_target_ratio) or _parameters(one) != _parameters(two):
+    if (one.out, one.max_target_ratio) != (two.out, two.max_target_ratio):
         return True
-    if any(
-        max_difference(mine, theirs) > MIN_DIFFERENCE
-        for mine, theirs in zip(one.parameters(), two.parameters(), strict=True)
-    ):
+    pairs = list(itertools.zip_longest(one.parameters(), two.parameters()))
+    if any(mine is None or theirs is None or mine.shape != theirs.shape for mine, theirs in pairs):
         return True
-    given, unlike = random_batch(case), random_batch(other)
-    return any(_gap(call, one, two, given, unlike) for call in (_whole, _continued, _training))
+    if any(max_difference(mine, theirs) > MIN_DIFFERENCE for mine, theirs in pairs):
+        return True
+    batch, other_batch = random_batch(case), random_batch(other)
+    calls: tuple[Callable[[Block, Batch], torch.Tensor], ...] = (_output, _next_output, _training_output)
+    return any(max_difference(call(one, batch), call(two, other_batch)) > MIN_DIFFERENCE for call in calls)
 
 
-def _parameters(block: Block) -> list[torch.Size]:
-    return [parameter.shape for parameter in block.parameters()]
+def _output(block: Block, batch: Batch) -> torch.Tensor:
+    result = run(block, batch)
+    return result.y[result.mask]
 
 
-def _gap(call: Callable[[Block, Batch], torch.Tensor], one: Block, two: Block, given: Batch, unlike: Batch) -> bool:
-    return max_difference(call(one, given), call(two, unlike)) > MIN_DIFFERENCE
+def _next_output(block: Block, batch: Batch) -> torch.Tensor:
+    return run(block, positions(batch, 0, 1), run(block, batch).state).y
 
 
-def _whole(block: Block, given: Batch) -> torch.Tensor:
-    made = run(block, given)
-    return made.y[made.mask]
-
-
-def _continued(block: Block, given: Batch) -> torch.Tensor:
-    return run(block, positions(given, 0, 1), run(block, given).state).y
-
-
-def _training(block: Block, given: Batch) -> torch.Tensor:
+def _training_output(block: Block, batch: Batch) -> torch.Tensor:
     penalties: dict[str, list[torch.Tensor]] = {}
-    context = context_of(given)._replace(penalties=penalties, progress=torch.tensor(0.25))
+    context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25))
     block.train()
-    y, _ = with_fixed_seed(lambda: block(given.x, start(block, given), context))
+    y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
     block.eval()
-    added = torch.tensor([sum(each.item() for each in values) for values in penalties.values()], dtype=y.dtype)
-    return torch.cat((y[block.mask(given.mask)].flatten(), added))
+    added = torch.tensor([sum(value.item() for value in values) for values in penalties.values()], dtype=y.dtype)
+    return torch.cat((y[block.mask(batch.mask)].flatten(), added))

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from composer.data.sampler import EvalBatchSampler, ResumableBatchSampler
 from composer.errors import RunError, RunFailed
-from composer.inference.run import Sample
 from composer.recipe.metrics import as_maximised
-from composer.training import checkpointing
+from composer.training import rng_state
 from composer.training.checkpointing import CheckpointManager
 from composer.training.datamodule import Curriculum
-from composer.training.loggers import BUDGET_TRACE
+from composer.training.metrics_logger import PACE
 from composer.training.module import Seq2SeqModule, validation_scores
 from composer.training.optim import Budget, Clock, Progress
 from composer.training.signals import SignalHandler, TrainingInterrupted
 from composer.training.validation_decoding import RankInfo, ValidationDecoder
+from composer.training.wandb_logger import Sample
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does anybody wait for the device."""
@@ -90,7 +90,7 @@ class TrainingLoopCallback(Callback):
             "batch": self.order.done,
             "minutes": self.clock.minutes(),
             "history": self.history,
-            "random": self.gather(checkpointing.capture_rng_state()),
+            "random": self.gather(rng_state.capture()),
             "row": {
                 "since": self.since_row[0],
                 "sums": self.gather(self.module.train_sums.held()),
@@ -144,9 +144,9 @@ class TrainingLoopCallback(Callback):
         """
         rank, world = self.trainer.global_rank, self.trainer.world_size
         if len(self.random) == world:
-            checkpointing.restore_rng_state(self.random[rank])
+            rng_state.restore(self.random[rank])
         elif self.random or rank:
-            checkpointing.seed_all(self.order.order.seed, self.now.step, rank)
+            rng_state.begin_anew(self.order.order.seed, self.now.step, rank)
         if self.random and len(self.random) != world and self.journal:
             now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(self.random)))
             self.journal.note(
@@ -173,7 +173,7 @@ class TrainingLoopCallback(Callback):
         if due:
             self.history.append({"step": float(self.now.step)})
         if due or stop:
-            self.keeper.save(trainer, self.now.step, self.history)
+            self.keeper.keep(trainer, self.now.step, self.history)
         if stop:
             raise TrainingInterrupted(stop)
 
@@ -201,7 +201,7 @@ class TrainingLoopCallback(Callback):
         )
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        self.keeper.save(trainer, self.now.step, self.history)
+        self.keeper.keep(trainer, self.now.step, self.history)
         trainer.should_stop = self.is_over()
         if stop := self.signal():
             raise TrainingInterrupted(stop)
@@ -276,7 +276,7 @@ class TrainingLoopCallback(Callback):
             "train/tokens_per_second": self.tokens / elapsed,
             "train/learning_rate": module.trainer.optimizers[0].param_groups[0]["lr"],
             **self.graded(sums, ended),
-            **({BUDGET_TRACE: self.pace} if self.budget.minutes is not None else {}),
+            **({PACE: self.pace} if self.budget.minutes is not None else {}),
         }
         self.tokens, self.since_row, self.pace = 0.0, (self.now.step, time.monotonic()), [self.now.spent]
         if self.journal:

@@ -13,16 +13,17 @@ from composer.data.sources import TARGET, Pairs, source_names
 from composer.errors import one_line_error
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced
 from composer.evaluation.hints import training_hints
-from composer.inference.run import Run, Sample, device_for
+from composer.inference.run import Run, device_for
 from composer.model.builder import build
 from composer.model.weights import save_weights
-from composer.run_dir import checkpoint_path, checkpoint_weights, list_checkpoints, utc_now
+from composer.run_dir import utc_now
 from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager, History
-from composer.training.loggers import MetricsLogger
+from composer.training.metrics_logger import MetricsLogger
 from composer.training.progress import format_scores
-from composer.training.reproduce import compare_outcome
+from composer.training.reproduce import verdict
 from composer.training.setup import TrainingSetup
+from composer.training.wandb_logger import Sample
 from composer.viz.attention_maps import alignments
 from composer.viz.page import attention_page as page_of
 
@@ -50,7 +51,7 @@ def finalize(session: TrainingSetup, journal: MetricsLogger | None) -> TrainingR
     folder, course = session.folder, session.course
     if journal is None:
         return TrainingResult(folder.path, {})
-    course.keeper.prune(course.now.step, course.history)  # a run that was killed before it had could not
+    course.keeper.tidy(course.now.step, course.history)  # a run that was killed before it had could not
     how, paths = select_checkpoints(course.keeper, course.history, session.recipe.training["average_checkpoints"])
     run = load_final_weights(session, paths)
     journal.display.close()
@@ -81,7 +82,7 @@ def load_final_weights(session: TrainingSetup, paths: Sequence[Path]) -> Run:
     """The run with the weights of a checkpoint, or the average of several, which are written."""
     recipe, tokenizers = session.recipe, session.data.tokenizers
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    model.load_state_dict(checkpointing.average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
+    model.load_state_dict(checkpointing.average(paths) if len(paths) > 1 else checkpointing.weights(paths[0]))
     save_weights(model, session.folder.weights)
     return Run(session.folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
@@ -91,14 +92,14 @@ def compared(session: TrainingSetup, record: dict[str, Any]) -> dict[str, Any]:
     if not record.get("repeat_of"):
         return record
     on_gpu = session.trainer.strategy.root_device.type != "cpu"
-    same, told = compare_outcome(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
+    same, told = verdict(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
     session.display.say(told)
     return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "told": told})
 
 
 def select_checkpoints(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
     """Which checkpoints the final weights are made of, and how that is called: average, best or last."""
-    there = set(list_checkpoints(keeper.folder))
+    there = set(checkpointing.checkpoints(keeper.folder))
     recent = [path for path in keeper.recent(history)[-average:] if path in there]
     if average > 1 and len(recent) > 1:
         return "average", recent
@@ -111,7 +112,7 @@ def select_checkpoints(keeper: CheckpointManager, history: History, average: int
 def scores_known(session: TrainingSetup, paths: Sequence[Path]) -> dict[str, float]:
     """The validation scores of these weights: nothing where they are an average."""
     for scores in session.course.history:
-        if len(paths) == 1 and checkpoint_path(paths[0].parent, int(scores["step"])) == paths[0]:
+        if len(paths) == 1 and checkpointing.checkpoint_path(paths[0].parent, int(scores["step"])) == paths[0]:
             return {name: value for name, value in scores.items() if name != "step"}
     return {}
 

@@ -86,7 +86,7 @@ class Opaque:
 def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
     """Has the parameters of a module gathered before it runs, and given back after.
 
-    The hooks that do so hand on copies of the mappings among the arguments; boards and penalties are there to be
+    The hooks that do so hand on copies of the mappings among the arguments; records and penalties are there to be
     written into, so what comes after the first two arguments passes them by.
     """
     fully_shard(module, mesh=mesh)

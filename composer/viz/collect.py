@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,12 @@ from typing import Any, NamedTuple
 from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
-from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
+from composer.inference.run import Run, decoding_of, open_run, open_untrained, translations
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics
+from composer.run_dir import RunDir
+from composer.training import checkpointing
+from composer.training.metrics_logger import read_rows
+from composer.training.wandb_logger import Sample, logged_samples
 from composer.viz.attention_maps import Alignment, alignments
 
 SHOWN = 10
@@ -75,7 +77,7 @@ def find(folder: RunDir, asked: Asked, say: Say) -> Findings:
         recipe=recipe,
         text=folder.recipe.read_text(encoding="utf-8"),
         record=record,
-        rows=read_metrics(folder.metrics),
+        rows=read_rows(folder.metrics) if folder.metrics.exists() else [],
         log=logged_samples(folder.path),
         weights=weights if run else "",
         split=split,
@@ -95,12 +97,12 @@ def with_weights(folder: RunDir) -> tuple[Run | None, str]:
     """The run with its final weights or those of its last checkpoint, and which these are; or why there is none."""
     if folder.weights.exists():
         return open_run(folder.path), FINAL
-    last = latest_checkpoint(folder.checkpoints, lambda text: None)
+    last = checkpointing.latest(folder.checkpoints, lambda text: None)
     if last is None:
         return None, "the run has neither final weights nor a checkpoint"
     run = open_untrained(folder.path)
     try:
-        run.model.load_state_dict(checkpoint_weights(last))
+        run.model.load_state_dict(checkpointing.weights(last))
     except (RunError, OSError):  # a training that goes on has put a newer one in its place
         return None, "its checkpoint was removed while it was read"
     return run, f"the checkpoint after {int(last.stem.removeprefix('step-')):,} steps"
@@ -161,7 +163,7 @@ def translations_of(run: Run, lines: Sequence[str], say: Say) -> list[str]:
     """The best translation of each line, with a sign of life now and then."""
     found: list[str] = []
     for at in range(0, len(lines), TOGETHER):
-        part = translate_lines([run], lines[at : at + TOGETHER], decoding_settings(run.recipe), first=at)
+        part = translations([run], lines[at : at + TOGETHER], decoding_of(run.recipe), first=at)
         found += [best.text for best, *_ in part]
         if len(lines) > TOGETHER:
             say(f"translated {len(found):,} of {len(lines):,} sentences")
@@ -196,17 +198,3 @@ def chosen(run: Run, examples: Sequence[Sample]) -> list[str]:
 def is_short(line: str) -> bool:
     """Whether a picture of a line can be taken in at a glance."""
     return 0 < len(line.split()) <= WORDS
-
-
-def logged_samples(folder: Path) -> dict[int, list[Sample]]:
-    """Return the translations that a run has logged into its folder for W&B, by step. Contacts no server."""
-    samples: dict[int, list[Sample]] = {}
-    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
-        try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-            rows = [(int(step), Sample(*map(str, texts))) for step, *texts in table["data"]]
-        except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
-            continue
-        for step in dict.fromkeys(step for step, _ in rows):
-            samples[step] = [sample for at, sample in rows if at == step]
-    return dict(sorted(samples.items()))

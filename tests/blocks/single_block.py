@@ -66,7 +66,8 @@ def run(block: Block, x: Tensor, mask: Tensor | None = None, **memories: Output)
     """The block over whole rows, from its own start."""
     mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
     context = context_of(mask, memories, input=x)
-    return block(x, block.start(x[:, :1], context), context)
+    y, state, *_ = block(x, block.start(x[:, :1], context), context)
+    return y, state
 
 
 def leaves(state: State) -> list[Tensor]:
@@ -99,7 +100,7 @@ def _chunked(block: Block, x: Tensor, lengths: Sequence[int], row: int) -> tuple
             chunk[each, :size] = x[each, taken[each] : taken[each] + size]
             taken[each] += size
         mask = torch.arange(width) < torch.tensor(sizes)[:, None]
-        y, state = block(chunk, state, context_of(mask))
+        y, state, *_ = block(chunk, state, context_of(mask))
         outputs.append(y[row, : sizes[row]])
     return torch.cat(outputs), state
 

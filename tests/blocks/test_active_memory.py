@@ -77,7 +77,7 @@ def test_without_reading_the_tape_it_is_a_repeat() -> None:
     memory = context.memories["encoder"]
     grid, inner = memory.states, context._replace(mask=memory.mask)
     for k in range(3):
-        grid, _ = made.stack(grid, ((),), inner)
+        grid, *_ = made.stack(grid, ((),), inner)
         close(y[:, k], grid[:, k])
 
 

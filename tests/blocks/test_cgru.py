@@ -137,12 +137,12 @@ def test_the_same_row_in_any_batch() -> None:
     made = Repeat(grid_site(6, 3), times="length", stack=stack, share=True).eval()
     row, others = torch.randn(1, 4, 3, 6), torch.randn(2, 7, 3, 6)
     context = context_of(cells_of(3, 4))
-    alone, _ = made(row, made.start(row[:, :1, 0], context), context)
+    alone, *_ = made(row, made.start(row[:, :1, 0], context), context)
     for lengths in ((2, 3), (7, 1)):
         total = max(4, *lengths)
         padded = torch.cat((row, torch.full((1, total - 4, 3, 6), 9.0)), 1)
         batch, context = torch.cat((padded, others[:, :total])), context_of(cells_of(3, 4, *lengths))
-        y, _ = made(batch, made.start(batch[:, :1, 0], context), context)
+        y, *_ = made(batch, made.start(batch[:, :1, 0], context), context)
         close(y[:1, :4], alone)
 
 

@@ -40,7 +40,7 @@ def test_attention_weighs_branches_by_what_they_make_and_what_arrives() -> None:
     block = Parallel(site_of(3), branches=TWO, merge="attention")
     made = [run(branch, X)[0] for branch in block.branches]
     context = context_of(mask_of(5, 5))._replace(records={})
-    y, _ = block(X, block.start(X, context), context)
+    y, *_ = block(X, block.start(X, context), context)
     (shares,) = context.records[Record((), (), "branches")]
     query, score = block.gate.query, block.gate.score.weight[0]
     maps = [project.weight.chunk(2) for project in block.gate.project]  # U, V
@@ -78,8 +78,8 @@ def test_names_of_branches_can_be_read_after_the_merge() -> None:
     block = Parallel(site, branches={"narrow": [{"block": Maxout, "width": 2}], "same": []}, merge="concat")
     after = Concat(site, of=["narrow", "same"])
     context = context_of(mask_of(5, 2), input=X)
-    y, _ = block(X, block.start(X, context), context)
-    close(after(y, (), context)[0], torch.cat((y, y), -1))
+    y, _, named = block(X, block.start(X, context), context)
+    close(after(y, (), context.with_outputs(named))[0], torch.cat((y, y), -1))
     assert site.read("narrow", "of").width == 2
 
 

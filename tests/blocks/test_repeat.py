@@ -39,11 +39,11 @@ def test_each_row_takes_as_many_steps_as_it_has_positions() -> None:
 def test_names_and_states_stand_still_with_their_row() -> None:
     made = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times="length", share=True)
     context = context_of(MASK)
-    y, state = made(X, made.start(X[:, :1], context), context)
+    y, state, outputs = made(X, made.start(X[:, :1], context), context)
     alone = context_of(MASK[2:, :2])
-    expected, last = made(X[2:, :2], made.start(X[2:, :1], alone), alone)
+    expected, last, _ = made(X[2:, :2], made.start(X[2:, :1], alone), alone)
     close(y[2:, :2], expected)
-    close(context.named_outputs["inside"].states[2:, :2], expected)
+    close(outputs["inside"].states[2:, :2], expected)
     close(tuple(leaf[2:] for leaf in flat(state)), flat(last))
 
 
@@ -52,7 +52,7 @@ def flat(state: Any) -> tuple[torch.Tensor, ...]:
 
 
 def test_iterations_take_the_sets_in_turn_until_they_are_one() -> None:
-    made = repeat(times=3, share=True, sets=2, join=0.5)
+    made = repeat(times=3, relaxation={"sets": 2, "until": 0.5})
     first, second = ([*each.parameters()] for each in made.stacks)
 
     def by_hand(*sets: Any) -> torch.Tensor:
@@ -68,8 +68,8 @@ def test_iterations_take_the_sets_in_turn_until_they_are_one() -> None:
     close(run(made, X)[0], by_hand(mean, mean, mean))
 
 
-def test_the_pull_grows_to_two_hundred_times_at_the_join() -> None:
-    made = repeat(times=2, share=True, sets=2, pull=0.01, join=0.5)
+def test_the_penalty_grows_to_two_hundred_times_its_first_weight() -> None:
+    made = repeat(times=2, relaxation={"sets": 2, "weight": 0.01, "until": 0.5})
     apart = sum(
         (each - (one + other) / 2).square().sum()
         for one, other in zip(*(list(stack.parameters()) for stack in made.stacks), strict=True)
@@ -89,8 +89,8 @@ def test_recomputing_gives_equal_values_and_gradients(times: Any) -> None:
     for recompute in (False, True):
         made = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times=times, share=True, recompute=recompute)
         context = context_of(MASK)
-        y, _ = made(X, made.start(X[:, :1], context), context)
-        loss = y.square().sum() + context.named_outputs["inside"].states.sum()
+        y, _, outputs = made(X, made.start(X[:, :1], context), context)
+        loss = y.square().sum() + outputs["inside"].states.sum()
         found.append((loss.detach(), *torch.autograd.grad(loss, list(made.parameters()))))
     close(*found)
 
@@ -115,8 +115,8 @@ def test_recomputing_keeps_less() -> None:
     ("settings", "setting"),
     [
         ({"times": "length"}, "times"),
-        ({"times": 4, "sets": 2}, "sets"),
-        ({"times": 2, "sets": 3, "share": True}, "sets"),
+        ({"times": 2, "relaxation": {"sets": 3}}, "relaxation"),
+        ({"times": 1, "relaxation": {"sets": 2}}, "relaxation"),
     ],
 )
 def test_what_cannot_be_repeated_so_is_refused(settings: dict[str, Any], setting: str) -> None:

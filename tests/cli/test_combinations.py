@@ -77,8 +77,8 @@ REFUSED = {
         "nothing says for how many",
     ),
     "sets of no parameters": (
-        "repeat: {times: 2, share: true, sets: 2, stack: [{add: input}, dropout]}",
-        "12:45:setting",
+        "repeat: {times: 2, relaxation: {sets: 2}, stack: [{add: input}, dropout]}",
+        "12:32:setting",
         "nothing in the stack has parameters",
     ),
     "a concatenation of different lengths": (

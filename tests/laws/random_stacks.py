@@ -254,14 +254,14 @@ def image(scene: Scene) -> list[Any]:
     within = replace(scene, names=[name], copies=(), keeps=scene.keeps or repeated, depth=0)
     steps = [cell(within) for _ in range(scene.one_of(1, 1, 2))]
     if repeated:
-        share, sets = None if scene.rarely() else True, scene.one_of(None, None, 2)
+        share, relaxation = None if scene.rarely() else True, scene.one_of(None, None, {"sets": 2})
         steps = [
             {
                 "repeat": without(
                     {
                         "times": scene.one_of("length", "length", 2),
                         "share": share,
-                        "sets": sets,
+                        "relaxation": relaxation,
                         "recompute": scene.one_of(None, True),
                         "stack": steps,
                     }

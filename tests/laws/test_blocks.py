@@ -184,9 +184,9 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"times": 2, "stack": ATTENTION},
         {"times": 3, "stack": WIDER},
         {"times": 2, "stack": [*RNN, *TANH], "share": True},
-        {"times": 3, "stack": TANH, "share": True, "sets": 2},
+        {"times": 3, "stack": TANH, "relaxation": {"sets": 2}},
         {"times": "length", "stack": [{"conv": {}}, {"linear": {"activation": "tanh", "as": "made"}}], "share": True},
-        {"times": "length", "stack": CGRU, "share": True, "sets": 2},
+        {"times": "length", "stack": CGRU, "share": True, "relaxation": {"sets": 2}},
         {"times": 2, "stack": [*CGRU, {"conv2d": {"activation": "tanh"}}]},
     ),
     "residual": (

@@ -133,7 +133,7 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "sets of parameters that are none": (
         {
-            "encoder": [{"repeat": {"times": 2, "share": True, "sets": 2, "stack": ["dropout"]}}, "linear"],
+            "encoder": [{"repeat": {"times": 2, "relaxation": {"sets": 2}, "stack": ["dropout"]}}, "linear"],
             "decoder": ATTENDS,
         },
         "setting",

@@ -12,6 +12,7 @@ from blocks.core.contract import Block
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load
+from tests.recipes.model_sizes import size_overrides
 
 PAPERS = Path(__file__).parents[2] / "recipes" / "papers"
 WORDS = 11
@@ -21,9 +22,10 @@ TARGET = torch.tensor([[1, 6, 5, 9], [1, 8, 7, 0]])
 REAL = TARGET != 0
 
 
-def model_of(name: str, **sizes: Any) -> EncoderDecoder:
-    """The recipe's model with small sizes and random weights, in evaluation mode."""
-    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
+def model_of(name: str, *overrides: str, **sizes: int) -> EncoderDecoder:
+    """Return the recipe's model with small sizes and random weights, in evaluation mode."""
+    path = PAPERS / f"{name}.yaml"
+    recipe = load(path, [*size_overrides(path, sizes), *overrides])
     keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
     model = build(recipe, dict.fromkeys(keys, WORDS))
     for parameter in model.parameters():
@@ -31,9 +33,10 @@ def model_of(name: str, **sizes: Any) -> EncoderDecoder:
     return model.eval()
 
 
-def planned(name: str, words: int = WORDS, **sizes: Any) -> int:
-    """The parameters of the recipe at its own sizes but for those given; no memory is used."""
-    recipe = load(PAPERS / f"{name}.yaml", [f"vars.{key}={size}" for key, size in sizes.items()])
+def planned(name: str, words: int = WORDS, **sizes: int) -> int:
+    """Return the number of parameters of the recipe at its own sizes but for `sizes`; no memory is used."""
+    path = PAPERS / f"{name}.yaml"
+    recipe = load(path, size_overrides(path, sizes))
     with torch.device("meta"):
         return sum(each.numel() for each in build(recipe, {"source": words, "target": words}).parameters())
 

@@ -14,6 +14,7 @@ from composer.model.vocabulary import PAD
 from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of, planned
 
 SIZES = {"width": 6, "columns": 3}
+ONE_SET = "model.encoder.1.repeat.relaxation=null"
 
 
 def convolved(weight: Tensor, bias: Tensor, s: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def test_the_neural_gpu_reads_its_answer_off_the_last_image() -> None:
 
 
 def test_a_longer_answer_makes_a_longer_image() -> None:
-    model = model_of("kaiser_sutskever2016", sets=1, **SIZES)
+    model = model_of("kaiser_sutskever2016", ONE_SET, "model.encoder.1.repeat.share=true", **SIZES)
     longer = torch.cat((TARGET, torch.full((2, 3), 6)), 1)
     longer[1, 3] = 5
     logits, first = model(SOURCE, longer), model(SOURCE, TARGET)

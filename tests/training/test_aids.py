@@ -14,9 +14,8 @@ from torch import nn
 from composer.errors import RecipeError
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
-from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback, is_settled
-from composer.training.checkpointing import CheckpointManager
+from composer.training.checkpointing import CheckpointManager, checkpoints, weights
 from composer.training.module import Seq2SeqModule, predict_tokens, replacement_rate, sample_decoder_inputs
 from composer.training.optim import add_gradient_noise
 from composer.training.train import train
@@ -26,9 +25,7 @@ from tests.training.tiny_recipes import Tiny, same_weights
 NOISE = "training.gradient_noise={scale: 0.3}"
 SAMPLING = "training.scheduled_sampling={rate: 0.8, warmup: 0.5, choose: sample}"
 ORTHOGONAL = "training.initialization={orthogonal: 1.4}"
-SETS = (
-    "model.encoder=[{repeat: {times: length, share: true, sets: 2, join: 0.5, stack: [{linear: {activation: tanh}}]}}]"
-)
+SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{linear: {activation: tanh}}]}}]"
 
 # ------------------------------------------------------------------------------------------- a goal
 
@@ -258,8 +255,8 @@ def test_an_initialization_is_for_a_run_that_begins(
 def test_sets_of_parameters_become_one_in_the_course_of_a_training(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(SETS, "training.average_checkpoints=3"), tmp_path / "run")
     joined = {
-        path.stem: [value.item() for name, value in checkpoint_weights(path).items() if name.endswith("joined")]
-        for path in list_checkpoints(tmp_path / "run" / "checkpoints")
+        path.stem: [value.item() for name, value in weights(path).items() if name.endswith("joined")]
+        for path in checkpoints(tmp_path / "run" / "checkpoints")
     }
     kept = load_file(tmp_path / "run" / "model.safetensors")
     assert [value.item() for name, value in kept.items() if name.endswith("joined")] == [True]
