@@ -24,7 +24,7 @@ class SelectColumn(Block):
 
     def __init__(self, site: Site, *, index: Index = 0) -> None:
         super().__init__()
-        stream = site.grid("column")
+        stream = site.grid("select_column")
         if index >= stream.columns:
             raise BlockError(
                 "index",

@@ -1,4 +1,4 @@
-"""A fault of the schema in words: what is wrong, where, and what to write instead."""
+"""Error messages of schema validation: what is wrong, where, and what to write instead."""
 
 from __future__ import annotations
 
@@ -25,213 +25,221 @@ from composer.recipe.json_schema import (
 )
 from composer.recipe.node import Mark, Node, fault_at
 
+Path = tuple[str | int, ...]
 
-def explain(root: Node, whole: Schema, path: Path, keyword: str, detail: Any, value: Any, schema: Schema) -> Fault:
-    """The fault for one error of the schema at a path."""
-    wrong = SchemaError(whole, path, keyword, detail, value, schema, _node_at(root, path))
-    return _EXPLANATIONS.get(keyword, _wrong_value)(wrong)
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
+SOURCES = "`parallel`, `hub`, `generate` and `babi`"
 
 
-def _node_at(root: Node, path: Path) -> Node:
-    for step in path:
-        root = root.value[step]
-    return root
+class SchemaError(NamedTuple):
+    """One violation of the schema: the keyword that is violated, its detail, and the value and node at fault."""
+
+    root: Schema
+    """The whole schema."""
+    path: Path
+    keyword: str
+    detail: Any
+    value: Any
+    schema: Schema
+    """The part of the schema that the value violates."""
+    node: Node
+
+    @property
+    def document(self) -> str:
+        """What kind of file is read."""
+        return "a sweep" if "sweep" in self.root["properties"] else "a recipe"
+
+    @property
+    def names(self) -> list[str]:
+        """The keys on the path, without list indices."""
+        return [step for step in self.path if isinstance(step, str)]
+
+    @property
+    def owner(self) -> str:
+        """The mapping at fault, by its name."""
+        return f"`{self.names[-1]}`" if self.names else self.document
+
+    @property
+    def subject(self) -> str:
+        """The value at fault, by its name."""
+        if self.names and "x-first" in self.schema:
+            return f"`{self.schema['x-first']}` of {self.owner}"
+        return f"an item of {self.owner}" if self.names and self.path[-1] != self.names[-1] else self.owner
+
+    @property
+    def value_mark(self) -> Mark:
+        """The place of the value; that of its key if nothing is written."""
+        return self.node.place if self.value is None and not self.node.text else self.node.mark
+
+    def fault(self, mark: Mark, code: str, message: str, hint: str, key: str | None = None) -> Fault:
+        """Return a fault at the path, or at a key in it."""
+        path = self.path if key is None else (*self.path, key)
+        return fault_at(mark, code, format_path(path), message, hint)
+
+    def fault_at_key(self, key: str, code: str, message: str, hint: str) -> Fault:
+        """Return a fault that points at a key of the mapping at fault."""
+        return self.fault(self.node.value[key].place, code, message, hint, key)
+
+
+def explain(error: SchemaError) -> Fault:
+    """Return the fault for one violation of the schema."""
+    return _EXPLANATIONS.get(error.keyword, _wrong_value)(error)
+
+
+def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
+    """Return the fault of a recipe (or a sweep) in a version of the language that this package does not read."""
+    message = f"this {subject} is written in version {version} of its language; this seqcomposer reads"
+    return fault_at(mark, "version", subject, f"{message} version {VERSION}", "install a newer seqcomposer")
 
 
 # ------------------------------------------------------------------------------------------- keys
 
 
-def _unknown_key(wrong: SchemaError) -> Fault:
-    name, keys = wrong.detail, list(wrong.schema["properties"])
-    mark = wrong.node.value[name].place
-    refused = wrong.schema.get("x-refused", {})
+def _unknown_key(error: SchemaError) -> Fault:
+    name, keys = error.detail, list(error.schema["properties"])
+    refused = error.schema.get("x-refused", {})
     if name in refused:
-        return wrong.fault(mark, "refused", f"`{name}` is not Lightning's to decide here", refused[name], name)
-    if name in wrong.schema.get("x-renamed", {}):
-        return _renamed_word(wrong, name, mark, name)
-    message = f"{_owner(wrong)} has no {'key' if _is_section(wrong) else 'setting'} `{name}`{did_you_mean(name, keys)}"
-    return wrong.fault(mark, "unknown", message, _key_hint(wrong, name, keys), name)
-
-
-def _renamed_word(wrong: SchemaError, old: str, mark: Mark, key: str | None) -> Fault:
-    """Return the fault of a word that the language had once. `key` is the word if it is a key."""
-    new: str = wrong.schema["x-renamed"][old]
-    return wrong.fault(mark, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`", key)
-
-
-def _owner(wrong: SchemaError) -> str:
-    names = [step for step in wrong.path if isinstance(step, str)]
-    return f"`{names[-1]}`" if names else wrong.document
-
-
-def _is_section(wrong: SchemaError) -> bool:
-    return not any(isinstance(step, int) for step in wrong.path)
-
-
-def _key_hint(wrong: SchemaError, name: str, keys: list[str]) -> str:
+        return error.fault_at_key(name, "refused", f"`{name}` is not Lightning's to decide here", refused[name])
+    if name in error.schema.get("x-renamed", {}):
+        return _renamed_word(error, name, error.node.value[name].place, name)
+    is_section = not any(isinstance(step, int) for step in error.path)
+    message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`{did_you_mean(name, keys)}"
     close = closest_match(name, keys)
     if close:
-        return f"write `{close}`; allowed here: {quote_all(keys)}"
-    home = _section_hint(wrong, name)
-    if home:
-        return f"`{name}` belongs {home}"
-    return f"remove it; allowed here: {quote_all(keys)}" if keys else "remove it; there are no settings here"
+        hint = f"write `{close}`; allowed here: {quote_all(keys)}"
+    elif is_section and len(error.path) <= 1 and (home := _section_of(error, name)):
+        hint = f"`{name}` belongs {home}"
+    else:
+        hint = f"remove it; allowed here: {quote_all(keys)}" if keys else "remove it; there are no settings here"
+    return error.fault_at_key(name, "unknown", message, hint)
 
 
-def _section_hint(wrong: SchemaError, name: str) -> str:
-    """Where there is such a key, for one that was written beside its section or in another."""
-    if not _is_section(wrong) or len(wrong.path) > 1:
-        return ""
-    if name in wrong.root["properties"]:
-        return f"beside `{wrong.path[0]}`, not under it"
-    sections = [key for key, each in wrong.root["properties"].items() if key in wrong.root["$defs"] and "$ref" in each]
-    return next((f"under `{each}`" for each in sections if name in wrong.root["$defs"][each].get("properties", {})), "")
+def _renamed_word(error: SchemaError, old: str, mark: Mark, key: str | None) -> Fault:
+    """Return the fault of a word that the language had once. `key` is the word if it is a key."""
+    new: str = error.schema["x-renamed"][old]
+    return error.fault(mark, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`", key)
 
 
-def _missing_key(wrong: SchemaError) -> Fault:
-    name = wrong.detail
-    if not wrong.path and name in ("recipe", "sweep"):
+def _section_of(error: SchemaError, name: str) -> str:
+    """Return the section that has a key which was written at the top or in another section, or ""."""
+    keys, defs = error.root["properties"], error.root["$defs"]
+    if name in keys:
+        return f"beside `{error.path[0]}`, not under it"
+    sections = [key for key, schema in keys.items() if key in defs and "$ref" in schema]
+    return next((f"under `{key}`" for key in sections if name in defs[key].get("properties", {})), "")
+
+
+def _missing_key(error: SchemaError) -> Fault:
+    name = error.detail
+    place = error.node.place if error.path else error.node.mark._replace(length=1)
+    if not error.path and name in ("recipe", "sweep"):
         message = f"a {name} begins with the version of its language"
-        hint = f"write `{name}: {VERSION}` as the first line"
-        return fault_at(wrong.node.mark._replace(length=1), "missing", "", message, hint)
-    what = _keys_here(wrong)[name].get("description", "")
-    message = f"{_owner(wrong)} needs `{name}`"
-    place = wrong.node.place if wrong.path else wrong.node.mark._replace(length=1)
-    return wrong.fault(place, "missing", message, f"add `{name}:`{_in_brackets(what)}")
+        return fault_at(place, "missing", "", message, f"write `{name}: {VERSION}` as the first line")
+    # the keys that the top and `model` require are listed apart from their schemas: a recipe's bases may have them
+    model = error.root["$defs"].get("model", {})
+    owner = error.root if not error.path else model if error.path == ("model",) else error.schema
+    meaning = owner["properties"][name].get("description", "")
+    meaning = f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
+    return error.fault(place, "missing", f"{error.owner} needs `{name}`", f"add `{name}:`{meaning}")
 
 
-def _keys_here(wrong: SchemaError) -> dict[str, Schema]:
-    """The keys of a mapping; what a recipe and its model must hold is said apart from what they may."""
-    if not wrong.path:
-        return wrong.root["properties"]
-    return wrong.root["$defs"]["model"]["properties"] if wrong.path == ("model",) else wrong.schema["properties"]
+def _invalid_name(error: SchemaError) -> Fault:
+    message = f"`{error.detail}` cannot be a name"
+    hint = "a name has letters, digits, `_` and `-`, and begins with a letter"
+    return error.fault_at_key(error.detail, "name", message, hint)
 
 
-def _in_brackets(description: str) -> str:
-    return f" ({description[0].lower()}{description[1:].rstrip('.')})" if description else ""
+def _data_source(error: SchemaError) -> Fault:
+    if not error.detail:
+        hint = "write `parallel:` for files, `hub:` for a data set of the hub, `generate:` for a generated task, or "
+        hint += "`babi:` for stories with questions"
+        return error.fault(error.node.place, "missing", f"`data` needs one of {SOURCES}", hint)
+    first, second = error.detail[:2]
+    message = f"`data` has `{first}` already, and only one of {SOURCES} can be"
+    return error.fault_at_key(second, "second", message, f"remove `{second}`, or `{first}`")
 
 
-def _bad_name(wrong: SchemaError) -> Fault:
-    name = wrong.detail
-    mark = wrong.node.value[name].place
-    return wrong.fault(
-        mark,
-        "name",
-        f"`{name}` cannot be a name",
-        "a name has letters, digits, `_` and `-`, and begins with a letter",
-        name,
-    )
-
-
-def _data_source(wrong: SchemaError) -> Fault:
-    if not wrong.detail:
-        hint = (
-            "write `parallel:` for files, `hub:` for a data set of the hub, `generate:` for a generated task, or "
-            "`babi:` for stories with questions"
-        )
-        message = "`data` needs one of `parallel`, `hub`, `generate` and `babi`"
-        return wrong.fault(wrong.node.place, "missing", message, hint)
-    first, second = wrong.detail[:2]
-    message = f"`data` has `{first}` already, and only one of `parallel`, `hub`, `generate` and `babi` can be"
-    return wrong.fault(wrong.node.value[second].place, "second", message, f"remove `{second}`, or `{first}`", second)
-
-
-def _exclusive_keys(wrong: SchemaError) -> Fault:
-    marks = {name: wrong.node.value[name].place for name in wrong.detail}
-    first, second = sorted(wrong.detail, key=lambda name: marks[name][:3])
-    message = f"`{first}` and `{second}` exclude each other"
+def _exclusive_keys(error: SchemaError) -> Fault:
+    first, second = sorted(error.detail, key=lambda name: error.node.value[name].place[:3])
     hint = f"remove one; write `{first}: null` if it is inherited"
-    return wrong.fault(marks[second], "second", message, hint, second)
+    return error.fault_at_key(second, "second", f"`{first}` and `{second}` exclude each other", hint)
 
 
-def _empty_mapping(wrong: SchemaError) -> Fault:
-    return wrong.fault(wrong.node.place, "empty", f"{_owner(wrong)} is empty", "write something into it, or remove it")
+def _empty_mapping(error: SchemaError) -> Fault:
+    return error.fault(error.node.place, "empty", f"{error.owner} is empty", "write something into it, or remove it")
 
 
 # ------------------------------------------------------------------------------------------- blocks and other choices
 
 
-def _not_single(wrong: SchemaError) -> Fault:
-    """A mapping that should have one key: a block, an optimizer, ..."""
-    table, names = wrong.schema["x-noun"], list(wrong.schema["properties"])
-    keys = list(wrong.value)
+def _not_one_key(error: SchemaError) -> Fault:
+    """Return the fault of a mapping that should have one key: a block, an optimizer, ..."""
+    noun, names, keys = error.schema["x-noun"], list(error.schema["properties"]), list(error.value)
     if not keys:
-        return wrong.fault(
-            wrong.node.place, "empty", f"there is no {table} here", f"write its name: {quote_all(names)}"
-        )
-    known = [key for key in keys if key in names]
-    if "type" in keys and not known:
-        return _type_key(wrong, table, names)
-    if len(known) == 1 and len(keys) > 1:
-        return _second_key(wrong, table, known[0], next(key for key in keys if key != known[0]))
-    if len(known) > 1:
-        mark = wrong.node.value[known[1]].place
-        message = f"a second {table} stands beside `{known[0]}`"
-        return wrong.fault(mark, "second", message, _separate_hint(wrong, known[1]), known[1])
-    return _unknown_name(wrong, table, names, keys[0], wrong.node.value[keys[0]].place, keys[0])
+        return error.fault(error.node.place, "empty", f"there is no {noun} here", f"write its name: {quote_all(names)}")
+    chosen = [key for key in keys if key in names]
+    if "type" in keys and not chosen:
+        return _type_key(error, names)
+    if len(chosen) > 1:
+        message = f"a second {noun} stands beside `{chosen[0]}`"
+        return error.fault_at_key(chosen[1], "second", message, _separate_hint(error, chosen[1]))
+    if len(chosen) == 1 and len(keys) > 1:
+        return _second_key(error, chosen[0], next(key for key in keys if key != chosen[0]))
+    return _unknown_name(error, keys[0], error.node.value[keys[0]].place, keys[0])
 
 
-def _separate_hint(wrong: SchemaError, second: str) -> str:
-    if wrong.schema["x-choice"] == "block":
+def _separate_hint(error: SchemaError, second: str) -> str:
+    if error.schema["x-choice"] == "block":
         return f"begin a new item of the list: `- {second}`"
-    return f"keep one; on the command line, set the whole: `{format_path(wrong.path)}={{{second}: {{...}}}}`"
+    return f"keep one; on the command line, set the whole: `{format_path(error.path)}={{{second}: {{...}}}}`"
 
 
-def _type_key(wrong: SchemaError, table: str, names: list[str]) -> Fault:
-    """`type: rnn`, as other systems write it."""
-    node = wrong.node.value["type"]
-    rest = ", ".join(f"{key}: ..." for key in wrong.value if key != "type")
-    named = node.value if isinstance(node.value, str) else names[0]
-    name = named if named in names else closest_match(named, names) or names[0]
-    shown = f"{name}: {{{rest}}}" if rest else name
-    shown = f"- {shown}" if table == "block" else shown
-    message = f"{_a(table)} has no `type`; its name is the key"
-    return wrong.fault(node.place, "unknown", message, f"write `{shown}`", "type")
+def _type_key(error: SchemaError, names: list[str]) -> Fault:
+    """Return the fault of `type: rnn`, as other systems write it."""
+    value, noun = error.node.value["type"].value, error.schema["x-noun"]
+    name = value if isinstance(value, str) else names[0]
+    name = name if name in names else closest_match(name, names) or names[0]
+    settings = ", ".join(f"{key}: ..." for key in error.value if key != "type")
+    form = f"{name}: {{{settings}}}" if settings else name
+    form = f"- {form}" if noun == "block" else form
+    return error.fault_at_key("type", "unknown", f"{_a(noun)} has no `type`; its name is the key", f"write `{form}`")
 
 
-def _second_key(wrong: SchemaError, table: str, name: str, other: str) -> Fault:
-    settings = _settings(wrong, name)
-    mark = wrong.node.value[other].place
-    if other in settings and wrong.value[name] is None:
-        message = f"`{other}` stands beside `{name}`, and belongs under it"
-        return wrong.fault(mark, "second", message, f"indent `{other}` further than `{name}`", other)
-    if other in settings:
-        message = f"`{other}` stands beside `{name}`, and belongs among its settings"
-        return wrong.fault(mark, "second", message, f"write `{name}: {{..., {other}: ...}}`", other)
-    message = f"{_a(table)} has one key, and `{other}` stands beside `{name}`{did_you_mean(other, settings)}"
-    return wrong.fault(mark, "second", message, _separate_hint(wrong, other), other)
+def _second_key(error: SchemaError, name: str, other: str) -> Fault:
+    settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
+    message, hint = f"`{other}` stands beside `{name}`", ""
+    if other not in settings:
+        message = f"{_a(error.schema['x-noun'])} has one key, and {message}{did_you_mean(other, settings)}"
+        hint = _separate_hint(error, other)
+    elif error.value[name] is None:
+        message, hint = f"{message}, and belongs under it", f"indent `{other}` further than `{name}`"
+    else:
+        message, hint = f"{message}, and belongs among its settings", f"write `{name}: {{..., {other}: ...}}`"
+    return error.fault_at_key(other, "second", message, hint)
 
 
-def _settings(wrong: SchemaError, name: str) -> dict[str, Schema]:
-    entry = wrong.root["$defs"][f"{wrong.schema['x-choice']}.{name}"]
-    return entry["properties"]
-
-
-def _unknown_name(wrong: SchemaError, table: str, names: list[str], name: str, mark: Mark, key: str | None) -> Fault:
-    if name in wrong.schema.get("x-renamed", {}):
-        return _renamed_word(wrong, name, mark, key)
+def _unknown_name(error: SchemaError, name: str, mark: Mark, key: str | None) -> Fault:
+    if name in error.schema.get("x-renamed", {}):
+        return _renamed_word(error, name, mark, key)
+    names = list(error.schema["properties"])
     close = closest_match(name, names)
     hint = f"write `{close}`" if close else f"the names are {quote_all(names)}"
-    return wrong.fault(mark, "unknown", f"there is no {table} called `{name}`{did_you_mean(name, names)}", hint, key)
+    message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
+    return error.fault(mark, "unknown", message, hint, key)
 
 
-def _bare_name(wrong: SchemaError) -> Fault:
-    """A text where a block, an optimizer, ... should be."""
-    table = wrong.schema["x-choice"]
-    mapping = wrong.schema["properties"]
-    name = wrong.value
-    if name not in mapping:
-        return _unknown_name(wrong, wrong.schema["x-noun"], list(mapping), name, wrong.node.mark, None)
-    settings = wrong.root["$defs"][f"{table}.{name}"]
-    needed = settings["required"]
-    message = f"`{name}` needs {quote_all(needed)}"
-    return wrong.fault(wrong.node.mark, "missing", message, f"write `{usage_example(name, settings)}`")
-
-
-def _wrong_choice(wrong: SchemaError) -> Fault:
-    table, names = wrong.schema["x-noun"], wrong.schema["properties"]
-    message = f"{_a(table)} is a name, or a name with settings; {_actual(wrong)}"
-    return wrong.fault(_value_mark(wrong), "type", message, f"the names are {quote_all(names)}")
+def _wrong_choice(error: SchemaError) -> Fault:
+    """Return the fault of what is no mapping where a block, an optimizer, ... should be."""
+    table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
+    if not isinstance(name, str):
+        message = f"{_a(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
+        return error.fault(error.value_mark, "type", message, f"the names are {quote_all(names)}")
+    if name not in names:
+        return _unknown_name(error, name, error.node.mark, None)
+    settings = error.root["$defs"][f"{table}.{name}"]
+    message = f"`{name}` needs {quote_all(settings['required'])}"
+    return error.fault(error.node.mark, "missing", message, f"write `{usage_example(name, settings)}`")
 
 
 def _a(noun: str) -> str:
@@ -241,204 +249,136 @@ def _a(noun: str) -> str:
 # ------------------------------------------------------------------------------------------- values
 
 
-def _wrong_value(wrong: SchemaError) -> Fault:
-    if "x-choice" in wrong.schema:
-        return _bare_name(wrong) if isinstance(wrong.value, str) else _wrong_choice(wrong)
-    if wrong.path in (("recipe",), ("sweep",)):
-        return _bad_version(wrong, str(wrong.path[0]))
-    if wrong.keyword == "minItems" and not wrong.value:
-        return _empty_list(wrong)
-    if wrong.keyword == "type" and wrong.value is None and _is_settings(wrong):
-        return _nothing_after_colon(wrong)
-    message = f"{wrong.subject} takes {describe(wrong.schema, wrong.keyword)}; {_actual(wrong)}"
-    return wrong.fault(_value_mark(wrong), _code(wrong), message, value_hint(wrong))
+def _wrong_value(error: SchemaError) -> Fault:
+    branches = alternatives(error.schema)
+    if "x-choice" in error.schema:
+        return _wrong_choice(error)
+    if error.path in (("recipe",), ("sweep",)):
+        return _wrong_version(error, str(error.path[0]))
+    if error.keyword == "minItems" and not error.value:
+        return _empty_list(error)
+    if error.keyword == "type" and error.value is None and any(each.get("type") == "object" for each in branches):
+        return _nothing_after_colon(error)
+    message = f"{error.subject} takes {describe(error.schema, error.keyword)}; {_actual(error)}"
+    return error.fault(error.value_mark, _code(error), message, _value_hint(error))
 
 
-def _bad_version(wrong: SchemaError, subject: str) -> Fault:
-    if type(wrong.value) is int and wrong.value > VERSION:
-        return unsupported_version(_value_mark(wrong), subject, wrong.value)
-    message = f"`{subject}` is the version of the language, and the only one is {VERSION}; {_actual(wrong)}"
-    return fault_at(_value_mark(wrong), _code(wrong), subject, message, f"write `{subject}: {VERSION}`")
+def _wrong_version(error: SchemaError, subject: str) -> Fault:
+    if type(error.value) is int and error.value > VERSION:
+        return unsupported_version(error.value_mark, subject, error.value)
+    message = f"`{subject}` is the version of the language, and the only one is {VERSION}; {_actual(error)}"
+    return error.fault(error.value_mark, _code(error), message, f"write `{subject}: {VERSION}`")
 
 
-def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
-    """Return the fault of a recipe (or a sweep) in a version of the language that this package does not read."""
-    message = f"this {subject} is written in version {version} of its language; this seqcomposer reads"
-    message += f" version {VERSION}"
-    return fault_at(mark, "version", subject, message, "install a newer seqcomposer")
+def _code(error: SchemaError) -> str:
+    return "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
 
 
-def _code(wrong: SchemaError) -> str:
-    return "type" if wrong.keyword in ("type", "pattern") else "value" if wrong.keyword == "enum" else "bound"
+def _empty_list(error: SchemaError) -> Fault:
+    if any(map(is_stack, alternatives(error.schema))):
+        message = f"{error.subject} is a stack without blocks"
+        return error.fault(error.node.place, "empty", message, "write `[identity]` to change nothing")
+    return error.fault(error.node.place, "empty", f"{error.subject} is empty", "write something into it, or remove it")
 
 
-def _value_mark(wrong: SchemaError) -> Mark:
-    # nothing was written: the key is all there is to point at
-    return wrong.node.place if wrong.value is None and not wrong.node.text else wrong.node.mark
+def _nothing_after_colon(error: SchemaError) -> Fault:
+    name = str(error.path[-1])
+    if error.schema.get("required"):
+        hint = f"write `{usage_example(name, error.schema)}`"
+    else:
+        hint = f"write `{name}` without the colon, or give it settings"
+        hint = hint if "x-first" in error.schema else "remove the key"
+    return error.fault(error.value_mark, "type", f"`{name}` has nothing after its colon", hint)
 
 
-def _empty_list(wrong: SchemaError) -> Fault:
-    mark = wrong.node.place
-    if any(is_stack(each) for each in alternatives(wrong.schema)):
-        message = f"{wrong.subject} is a stack without blocks"
-        return wrong.fault(mark, "empty", message, "write `[identity]` to change nothing")
-    return wrong.fault(mark, "empty", f"{wrong.subject} is empty", "write something into it, or remove it")
-
-
-def _is_settings(wrong: SchemaError) -> bool:
-    return any(each.get("type") == "object" for each in alternatives(wrong.schema))
-
-
-def _nothing_after_colon(wrong: SchemaError) -> Fault:
-    name = wrong.path[-1]
-    hint = f"write `{name}` without the colon, or give it settings" if "x-first" in wrong.schema else "remove the key"
-    if wrong.schema.get("required"):
-        hint = f"write `{usage_example(str(name), wrong.schema)}`"
-    return wrong.fault(_value_mark(wrong), "type", f"`{name}` has nothing after its colon", hint)
-
-
-def _actual(wrong: SchemaError) -> str:
-    """What stands there instead."""
-    value = wrong.value
-    if isinstance(value, list) and wrong.keyword in ("minItems", "maxItems"):
+def _actual(error: SchemaError) -> str:
+    """Say what is there instead."""
+    value = error.value
+    if isinstance(value, list) and error.keyword in ("minItems", "maxItems"):
         return f"this has {len(value)}"
     if isinstance(value, (list, dict)):
         return f"this is a {'list' if isinstance(value, list) else 'mapping'}"
     if value is None:
-        return "`null` is no value here" if wrong.node.text else "there is nothing here"
-    shown = f"`{_short(wrong.node.text or scalar_text(value))}`"
-    return f"{shown} is {_problem(wrong, value)}"
+        return "`null` is no value here" if error.node.text else "there is nothing here"
+    text = error.node.text or scalar_text(value)
+    text = text if len(text) <= 40 else f"{text[:37]}..."
+    return f"`{text}` is {_problem(error, value)}"
 
 
-def _problem(wrong: SchemaError, value: Any) -> str:
+def _problem(error: SchemaError, value: Any) -> str:
+    """Say what is wrong with a scalar."""
+    words = allowed_words(error.schema)
+    takes_number = accepts_type(error.schema, "integer", "number")
     if isinstance(value, float) and not math.isfinite(value):
         return "no number to compute with"
-    if wrong.keyword in ("minimum", "exclusiveMinimum"):
-        return "too small"
-    if wrong.keyword in ("maximum", "exclusiveMaximum"):
-        return "too large"
-    if isinstance(value, bool) and accepts_type(wrong.schema, "integer", "number"):
+    if error.keyword in BOUNDS:
+        return "too small" if error.keyword in ("minimum", "exclusiveMinimum") else "too large"
+    if isinstance(value, bool) and takes_number:
         return "not a number"
-    if wrong.keyword == "type" and isinstance(value, (bool, int, float)) and not _takes_number(wrong, value):
-        return "a truth value" if isinstance(value, bool) else "a number"
-    if isinstance(value, float) and accepts_type(wrong.schema, "integer"):
+    if isinstance(value, float) and accepts_type(error.schema, "integer"):
         return "not a whole number"
-    if isinstance(value, str) and (
-        wrong.keyword == "type" or (wrong.node.quoted and value in allowed_words(wrong.schema))
-    ):
+    if error.keyword == "type" and isinstance(value, bool) and not accepts_type(error.schema, "boolean"):
+        return "a truth value"
+    if error.keyword == "type" and type(value) in (int, float) and not takes_number:
+        return "a number"
+    if isinstance(value, str) and (error.keyword == "type" or (error.node.quoted and value in words)):
         return "text"
-    return f"not{did_you_mean(scalar_text(value), allowed_words(wrong.schema))}"
+    return f"not{did_you_mean(scalar_text(value), words)}"
 
 
-def _takes_number(wrong: SchemaError, value: float) -> bool:
-    return accepts_type(wrong.schema, "boolean" if isinstance(value, bool) else "integer", "number")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-_EXPLANATIONS = {
-    "additionalProperties": _unknown_key,
-    "required": _missing_key,
-    "propertyNames": _bad_name,
-    "oneOf": _data_source,
-    "not": _exclusive_keys,
-    "minProperties": _empty_mapping,
-    "x-choice": _not_single,
-}
-
-
-Path = tuple[str | int, ...]
-
-BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
-
-
-class SchemaError(NamedTuple):
-    """One error of the schema: its keyword, the keyword's detail, and the value and the node that it is about."""
-
-    root: Schema
-    path: Path
-    keyword: str
-    detail: Any
-    value: Any
-    schema: Schema
-    node: Node
-
-    def fault(self, mark: Mark, code: str, message: str, hint: str, key: str | None = None) -> Fault:
-        path = self.path if key is None else (*self.path, key)
-        return fault_at(mark, code, format_path(path), message, hint)
-
-    @property
-    def document(self) -> str:
-        """What is read, by its kind."""
-        return "a sweep" if "sweep" in self.root["properties"] else "a recipe"
-
-    @property
-    def subject(self) -> str:
-        """What the fault is about, by its name."""
-        names = [step for step in self.path if isinstance(step, str)]
-        if not names:
-            return self.document
-        first = self.schema.get("x-first")
-        if first is not None:
-            return f"`{first}` of `{names[-1]}`"
-        return f"`{names[-1]}`" if self.path[-1] == names[-1] else f"an item of `{names[-1]}`"
-
-
-def value_hint(wrong: SchemaError) -> str:
-    """How to mend a value: what was surely meant, else what is taken."""
-    mended = _corrected(wrong)
-    if mended:
-        return f"write `{mended}`{' without quotes' if wrong.node.quoted and mended == wrong.node.text else ''}"
-    stack = any(is_stack(each) for each in alternatives(wrong.schema))
-    if stack and isinstance(wrong.value, dict):
+def _value_hint(error: SchemaError) -> str:
+    """Return how to correct a value: what was surely meant, else what is accepted."""
+    branches = alternatives(error.schema)
+    meant = _corrected(error, branches)
+    if meant:
+        return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
+    if any(map(is_stack, branches)) and isinstance(error.value, dict):
         return "begin each block with `- `"
-    if mapping_branch(_dereferenced(wrong)):
-        return f"write `{usage_example(str(wrong.path[-1]), mapping_branch(_dereferenced(wrong)))}`"
-    if wrong.schema.get("default") is not None and wrong.schema["default"] not in ([], {}):
-        return f"{_bounds_hint(wrong)}the default is `{scalar_text(wrong.schema['default'])}`"
-    return f"write {describe(wrong.schema, wrong.keyword)}"
+    mapping = mapping_branch(dereference(error.root["$defs"], error.schema))
+    if mapping:
+        return f"write `{usage_example(str(error.path[-1]), mapping)}`"
+    default = error.schema.get("default")
+    if default is None or default in ([], {}):
+        return f"write {describe(error.schema, error.keyword)}"
+    bounds = ""
+    if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
+        violated = next(each for each in branches if each.get(error.keyword) == error.detail)
+        bounds = f"write {describe_bounds(violated, error.keyword)}; "
+    return f"{bounds}the default is `{scalar_text(default)}`"
 
 
-def _dereferenced(wrong: SchemaError) -> Schema:
-    """The schema, and what it refers to."""
-    return dereference(wrong.root["$defs"], wrong.schema)
-
-
-def _bounds_hint(wrong: SchemaError) -> str:
-    """What number to write, where one was out of the bounds of one alternative among several."""
-    numbers = [each for each in alternatives(wrong.schema) if each.get("type") in ("integer", "number")]
-    if wrong.keyword not in BOUNDS or len(alternatives(wrong.schema)) == 1:
-        return ""
-    broken = next(each for each in numbers if each.get(wrong.keyword) == wrong.detail)
-    return f"write {describe_bounds(broken, wrong.keyword)}; "
-
-
-def _corrected(wrong: SchemaError) -> str:
-    """What was surely meant, or ""."""
-    value, schema = wrong.value, wrong.schema
+def _corrected(error: SchemaError, branches: list[Schema]) -> str:
+    """Return what was surely meant, or ""."""
+    value, schema = error.value, error.schema
     if isinstance(value, float) and math.isfinite(value) and value.is_integer() and accepts_type(schema, "integer"):
         return str(int(value)) if abs(value) < 1e15 else ""
     if isinstance(value, str) and accepts_type(schema, "integer", "number") and parse_number(value):
         return parse_number(value)
     if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
         return BOOLEAN_WORDS[str(value).lower()]
-    if isinstance(value, (int, float)) and wrong.keyword == "type" and accepts_type(schema, "string"):
-        return f'"{wrong.node.text}"'
-    if isinstance(value, str) and any(is_stack(each) for each in alternatives(schema)):
+    if isinstance(value, (int, float)) and error.keyword == "type" and accepts_type(schema, "string"):
+        return f'"{error.node.text}"'
+    if isinstance(value, str) and any(map(is_stack, branches)):
         return f"[{value}]"
     if value is None or isinstance(value, (list, dict)):
         return ""
-    return closest_match(scalar_text(value), allowed_words(schema)) or _as_list(wrong)
+    return closest_match(scalar_text(value), allowed_words(schema)) or _as_list(error, branches)
 
 
-def _as_list(wrong: SchemaError) -> str:
-    """The list of a single value, where lists of its kind are what is wanted, or ""."""
-    if wrong.keyword != "type":
-        return ""
-    for part in alternatives(wrong.schema):
-        if any(each.get("type") == json_type(wrong.value) for each in alternatives(part.get("items", {}))):
-            return f"[{', '.join([wrong.node.text] * max(1, part.get('minItems', 1)))}]"
+def _as_list(error: SchemaError, branches: list[Schema]) -> str:
+    """Return the list with a single value in it if lists of its kind are accepted, or ""."""
+    for branch in branches if error.keyword == "type" else ():
+        if any(item.get("type") == json_type(error.value) for item in alternatives(branch.get("items", {}))):
+            return f"[{', '.join([error.node.text] * max(1, branch.get('minItems', 1)))}]"
     return ""
+
+
+_EXPLANATIONS = {
+    "additionalProperties": _unknown_key,
+    "required": _missing_key,
+    "propertyNames": _invalid_name,
+    "oneOf": _data_source,
+    "not": _exclusive_keys,
+    "minProperties": _empty_mapping,
+    "x-choice": _not_one_key,
+}

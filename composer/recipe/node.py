@@ -1,4 +1,4 @@
-"""Plain data in which every key and value knows its place: what is read, and what later stages point at."""
+"""Source locations: nodes of plain data in which every key and value has its file, line and column; faults at them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from composer.errors import Fault
 
 COMMAND_LINE = "<command line>"
-MAX_MESSAGE = 2000  # characters of a message: a name that it tells may be as long as the file
+MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 
 
 class Mark(NamedTuple):
-    """A place in a text. `line` and `column` count from 1; `text` is the line, `length` how much of it is meant."""
+    """A source location. `line` and `column` count from 1; `text` is the line, `length` how much of it is meant."""
 
     file: str
     line: int
@@ -24,9 +24,9 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its place. `value` is a scalar, a list of nodes or a dictionary of nodes.
+    """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of nodes.
 
-    `key` is the place of the key that leads to it, `text` a scalar as it was typed, `quoted` whether in quotes.
+    `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted` True if in quotes.
     """
 
     value: Any
@@ -37,24 +37,24 @@ class Node:
 
     @property
     def place(self) -> Mark:
-        """Where a reader looks for it: its key, or itself where it has none."""
+        """The location to show: that of its key, or its own if it has none."""
         return self.key or self.mark
 
 
 def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
-    """A fault at a place of a text."""
-    told = (_shorten(path), _shorten(message), _shorten(hint))
-    return Fault(mark.file, mark.line, mark.column, code, *told, mark.text, mark.length)
+    """Return a fault at a source location."""
+    texts = (_shorten(path), _shorten(message), _shorten(hint))
+    return Fault(mark.file, mark.line, mark.column, code, *texts, mark.text, mark.length)
 
 
 def _shorten(text: str) -> str:
-    """One line, whose middle is left out where it is very long: what was meant stands at the end."""
+    """Return a text on one line, without its middle if it is very long: what was meant is at the end."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 4 :]}"
 
 
 def to_data(node: Node) -> Any:
-    """The data of a node without its places."""
+    """Return the data of a node without locations."""
     if isinstance(node.value, dict):
         return {key: to_data(value) for key, value in node.value.items()}
     if isinstance(node.value, list):
@@ -63,15 +63,15 @@ def to_data(node: Node) -> Any:
 
 
 def strings_in(data: Any) -> Iterator[str]:
-    """Every text that is a value somewhere in plain data."""
+    """Yield every string that is a value somewhere in plain data."""
     if isinstance(data, str):
         yield data
-    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
-        yield from strings_in(each)
+    for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from strings_in(value)
 
 
 def nesting_depth(node: Node) -> int:
-    """How many lists and mappings lie inside each other; 0 for a scalar."""
+    """Return how many lists and mappings lie inside each other; 0 for a scalar."""
     if not isinstance(node.value, (dict, list)):
         return 0
     inner = node.value.values() if isinstance(node.value, dict) else node.value
