@@ -52,6 +52,7 @@ def forget() -> None:
     """What is known of plug-ins is read once in a process."""
     sys.modules.pop("oddities", None)
     registry.blocks.cache_clear()
+    registry.block_class.cache_clear()
     schema.load.cache_clear()
 
 
