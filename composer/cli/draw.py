@@ -1,4 +1,4 @@
-"""The command `draw`: an architecture as a picture."""
+"""Command `draw`: a diagram of an architecture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Draws the architecture of a recipe or of a run.",
+    short_help="Draw the architecture of a recipe or a run.",
     epilog=examples(
         "seqcomposer draw recipes/quickstart.yaml --output quickstart.svg",
         "seqcomposer draw recipes/papers/rnmt_plus.yaml vars.width=512 --output rnmt.html",
@@ -30,16 +30,16 @@ def draw(
         typer.Option(
             "--output",
             metavar="F",
-            help="A file that ends with .svg, .mmd (Mermaid), .md (Markdown) or .html.  [default: Mermaid to stdout]",
+            help="New file that ends with .svg, .mmd (Mermaid), .md (Markdown) or .html.  [default: Mermaid to stdout]",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Draws the architecture of a recipe or of a run: encoders and decoder, block by block, and who reads what.
+    """Draw the architecture of a recipe or a run: encoders and decoder, block by block, and which block reads which.
 
-    Every block is there with what matters of its settings, its width and its parameters, and every name and memory that
-    is read is an arrow: dashed where it is what was made one position before. A run is drawn with the vocabularies that
-    it has found, a recipe with their upper bounds.
+    Every block is shown with its main settings, its width and its parameters; every name and memory that is read is an
+    arrow, dashed where the value is that of the position before. A run is drawn with its own vocabulary sizes, a recipe
+    with the largest that it allows.
     """
     require_recipe_file(recipe)
     from composer.viz.architecture import check_can_overwrite, check_suffix

@@ -1,4 +1,4 @@
-"""The command that says what a recipe or a run is, in three numbers: `fingerprints`."""
+"""Command `fingerprints`: SHA-256 fingerprints of model, data and run."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Says in three numbers what a recipe or a run is.",
+    short_help="Print SHA-256 fingerprints of model, data and run.",
     epilog=examples(
         "seqcomposer fingerprints recipes/quickstart.yaml",
         "seqcomposer fingerprints runs/mine --json | jq -r .run",
     ),
 )
 def fingerprints(
-    place: Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a run folder.", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a run folder.", show_default=False)],
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Says in three numbers, SHA-256 each, what a recipe or a run is: its model, its data, and all that decides a run.
+    """Print SHA-256 fingerprints of a recipe or a run: of its model, its data, and all that decides a training.
 
-    They stay the same however the recipe is written: comments, the order of keys, defaults that are spelt out, `vars`
-    and `extends`. The data count by what is read from them, wherever they lie, so their files must be there; `says` is
-    the number of the recipe alone, in which a file is its name. Of a run they are those it was begun with, with that of
-    its weights; a recipe or weights that are no longer the run's own are refused.
+    They do not depend on how the recipe is written: comments, the order of keys, spelt-out defaults, `vars` and
+    `extends`. Data are hashed by content, wherever the files are, so these must be there; `says` is the fingerprint of
+    the recipe alone, in which a file is its name. Of a run the recorded ones are printed, and that of its weights; a
+    recipe or weights that were changed since are refused.
     """
-    require_recipe_file(place)
+    require_recipe_file(path)
     from composer.fingerprint import fingerprints as fingerprints_of
 
-    found = fingerprints_of(place, data)
+    prints = fingerprints_of(path, data)
     if as_json:
-        print_json(found)
+        print_json(prints)
     else:
-        for name, value in found.items():
+        for name, value in prints.items():
             typer.echo(f"{name:8}{value}")

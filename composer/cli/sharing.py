@@ -1,4 +1,4 @@
-"""The commands `pack` and `pull`: a run is handed on."""
+"""Commands `pack` and `pull`: share a trained run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 from composer.cli.options import Run, examples
-from composer.hub.urls import MOST_GIB
+from composer.hub.remotes import DEFAULT_MAX_GIB
 
 commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Makes one archive or folder of a run, to hand on.",
+    short_help="Pack a finished run into one archive or folder.",
     epilog=examples(
         "seqcomposer pack runs/mine",
         "seqcomposer pack runs/mine --output mine.tar.gz --license mit",
-        "seqcomposer pack runs/mine --output packs/mine       # a folder, as git and the hub take it",
+        "seqcomposer pack runs/mine --output packs/mine       # a folder, for git or the Hugging Face hub",
     ),
 )
 def pack(
@@ -28,19 +28,19 @@ def pack(
         typer.Option(
             "--output",
             metavar="F|DIR",
-            help="A new file that ends in .tar.gz, or a new folder.  [default: NAME.tar.gz, with the recipe's name]",
+            help="New file that ends in .tar.gz, or new folder.  [default: NAME.tar.gz, with the recipe's name]",
             show_default=False,
         ),
     ] = None,
     license: Annotated[
-        str, typer.Option("--license", metavar="WORD", help="The license, as the hub writes it: mit, cc-by-4.0.")
+        str, typer.Option("--license", metavar="ID", help="License identifier of the hub: mit, cc-by-4.0.")
     ] = "",
 ) -> None:
-    """Makes one archive or folder of a finished run: recipe, weights, tokenizer, metrics, run.json and a model card.
+    """Pack a finished run into one archive or folder: recipe, weights, tokenizer, metrics, run.json and a model card.
 
-    pack.json has the hash of every file; its own is the pack's fingerprint, which is printed. run.json goes without the
-    folders of this machine. A README.md in the run folder is taken as the model card; else one is written, in the form
-    of the Hugging Face hub. The same run gives the same bytes.
+    pack.json lists the SHA-256 of every file; its own SHA-256 is the pack's fingerprint and is printed. run.json is
+    packed without local paths. A README.md in the run folder is used as the model card; otherwise one is written for
+    the Hugging Face hub. Packing the same run again gives the same bytes.
     """
     from composer.hub.pack import fingerprint, local_paths
     from composer.hub.pack import pack as pack_run
@@ -48,15 +48,13 @@ def pack(
     path = pack_run(run, output, license)
     typer.echo(f"wrote {path}")
     typer.echo(f"sha256 {fingerprint(path)}")
-    for place in local_paths(run):
-        typer.echo(
-            f"note: recipe.yaml names {place}, which others do not have; a path inside the recipe's folder would do",
-            err=True,
-        )
+    for local_path in local_paths(run):
+        note = f"note: recipe.yaml names {local_path}, which others do not have; use a path inside the recipe's folder"
+        typer.echo(note, err=True)
 
 
 @commands.command(
-    short_help="Brings a run or a recipe of somebody else.",
+    short_help="Download a packed run or a recipe.",
     epilog=examples(
         "seqcomposer pull mine.tar.gz",
         "seqcomposer pull 'git+https://example.org/ann/models@v1#packs/mine' --sha256 4aae...b9d3",
@@ -79,27 +77,27 @@ def pull(
         typer.Option(
             "--output",
             metavar="DIR",
-            help="The new folder of a run; the new file of a recipe.  [default: "
-            "runs/NAME; a recipe goes into the store only]",
+            help="New folder of a run, or new file of a recipe.  [default: runs/NAME; a recipe is only cached]",
             show_default=False,
         ),
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="HEX", help="The fingerprint of what must come.")
+        str | None,
+        typer.Option("--sha256", metavar="HEX", help="Expected SHA-256 of the download; fail on mismatch."),
     ] = None,
     max_gib: Annotated[
-        float, typer.Option("--max_gib", metavar="N", min=0.001, help="What is larger is refused, in GiB.")
-    ] = MOST_GIB,
+        float, typer.Option("--max-gib", metavar="N", min=0.001, help="Refuse downloads larger than N GiB.")
+    ] = DEFAULT_MAX_GIB,
 ) -> None:
-    """Brings a pack, a run folder or a recipe from a path, git, Weights & Biases or the Hugging Face hub.
+    """Download a packed run, a run folder or a recipe: from a path, git, Weights & Biases or the Hugging Face hub.
 
-    Every hash is verified before anything is put in place, and nothing that comes is run: a pack is text and weights,
-    and what else is in it is refused. What is left is a run folder, which `translate`, `evaluate`, `report` and
-    `train --from` take. Its recipe, or the recipe that was pulled, is kept in the store, so that others can extend it:
-    the lines to copy are printed.
+    Every hash is verified before anything is put in place, and no code is run: a pack is text and weights, and a pack
+    with anything else is refused. The result is a run folder for `translate`, `evaluate`, `report` and `train --from`.
+    Its recipe, or the recipe that was pulled, is cached, so that other recipes can extend it: the lines to copy are
+    printed.
     """
     from composer.hub.pull import pull_reference
 
-    found = pull_reference(ref, output, sha256, max_gib)
-    typer.echo(found.told(), err=True)
-    typer.echo(found.extends())
+    pulled = pull_reference(ref, output, sha256, max_gib)
+    typer.echo(pulled.text(), err=True)
+    typer.echo(pulled.extends())

@@ -1,44 +1,268 @@
-"""The Hugging Face hub: a place in a repository there. The one door to its client."""
+"""Hugging Face hub: model cards (README.md with metadata), and repositories to pull from."""
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+from composer.data.sources import source_names
 from composer.errors import RunError, one_line_error
-from composer.hub.fetch import ANSWERS, Place
-from composer.hub.pack_contents import REGULAR, Entry
-from composer.hub.urls import HubModel, pinned
+from composer.hub.manifest import REGULAR, Entry, basename
+from composer.hub.remotes import ANSWER_SECONDS, HubModel, Remote, pinned
+from composer.recipe.metrics import METRICS, signatures
+from composer.recipe.recipe import Recipe
+from composer.recipe.yaml_reader import dump
+from composer.run_dir import recorded_vocabularies, versions
+from composer.viz.architecture import draw
+
+TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+LANGUAGES = re.compile(
+    "ar|bg|bn|ca|cs|cy|da|de|el|en|es|et|eu|fa|fi|fr|ga|gl|gu|he|hi|hr|hu|hy|id|is|it|ja|ka|kk|km|kn|ko|lt|lv|mk|ml|mn"
+    "|mr|ms|my|ne|nl|no|pa|pl|ps|pt|ro|ru|si|sk|sl|sq|sr|sv|sw|ta|te|th|tl|tr|uk|ur|uz|vi|xh|yo|zh|zu"
+)
+"""ISO 639-1 codes that are recognised in names of columns and endings of files."""
+SPLITS = {"val": "validation", "test": "test"}
+STACKS = ("encoder", "encoders", "decoder", "stacks")
+
+Record = Mapping[str, Any]
+
+# ------------------------------------------------------------------------------------------- model cards
 
 
-def hub_place(ref: HubModel, origin: str) -> Place:
-    """A revision of a repository on the hub. Raises RunError."""
+def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
+    """Return the model card of a finished run: metadata in YAML, then prose from TEMPLATE.
+
+    Args:
+        record: The run's run.json; what it does not know is left out.
+        license: Its identifier on the hub, such as `mit`.
+    """
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+    scores = list(finite_scores(record))
+    split = "test" if any(name == "test" for name, *_ in scores) else "val"
+    task = pipeline_tag(recipe) or "text2text-generation"
+    dataset: dict[str, Any] = {"dataset_type": dataset_name(recipe), "dataset_name": dataset_name(recipe)}
+    results = [
+        EvalResult(
+            **dataset,
+            task_type=task,
+            task_name=task.replace("-", " "),
+            dataset_split=SPLITS[split],
+            metric_type=METRICS[name].hub or name,
+            metric_name=f"{METRICS[name].label} ({SPLITS[split]})",
+            metric_value=value,
+        )
+        for part, name, value in scores
+        if part == split
+    ]
+    metadata = ModelCardData(
+        license=license or None,
+        language=languages(recipe) or None,
+        library_name="seqcomposer",
+        pipeline_tag=pipeline_tag(recipe) or None,
+        tags=["seqcomposer", "pytorch", *dict.fromkeys(block_tags(recipe)), *(recipe.dataset.get("generate") or {})],
+        datasets=[recipe.dataset["hub"]["id"]] if is_on_hub(recipe) else None,
+        metrics=list(dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu)) or None,
+        eval_results=results or None,
+        model_name=recipe.name if results else None,
+    )
+    return str(ModelCard.from_template(metadata, str(TEMPLATE), **_prose(recipe, record)))
+
+
+def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
+    """Return the variables of TEMPLATE."""
+    sides = source_names(recipe)
+    reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
+    parameters = record.get("parameters")
+    scores = list(finite_scores(record))
+    rows = [(SPLITS[split], METRICS[name].label, f"{x:.4g}", METRICS[name].unit) for split, name, x in scores]
+    is_sacrebleu = any(METRICS[name].sacrebleu for _, name, _ in scores)
+    # the signatures of the sacreBLEU that is installed here hold only for scores that the same version computed
+    sacrebleu = (record.get("versions") or {}).get("sacrebleu", "")
+    is_same_version = is_sacrebleu and sacrebleu and versions().get("sacrebleu") == sacrebleu
+    known = {name: metric.label for name, metric in METRICS.items() if metric.sacrebleu}
+    longest = recipe.dataset.get("max_length")
+    return {
+        "name": recipe.name,
+        "task": reads if sides else "continues a text",
+        "languages": languages(recipe),
+        "parameters": f"{parameters:,}" if isinstance(parameters, int) else "",
+        "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
+        "recipe": fenced(recipe.dump(), "yaml"),
+        "data_table": table(("", ""), _data_rows(recipe, record)),
+        "scores_table": table(("part", "score", "value", "range"), rows) if rows else "",
+        "decoding": next(iter(recipe.decoding)),
+        "checkpoints": (record.get("kept") or {}).get("how"),
+        "is_sacrebleu": is_sacrebleu,
+        "sacrebleu_version": sacrebleu,
+        "signatures": [(known[x], signatures()[f"{x}_signature"]) for x in known] if is_same_version else [],
+        "commands": fenced(_commands(recipe), "sh"),
+        "training_table": table(("", ""), _training_rows(recipe, record)),
+        "dataset": dataset_name(recipe),
+        "max_length": f"{longest:,}" if longest else "",
+        "has_test": any(split == "test" for split, *_ in scores),
+    }
+
+
+def finite_scores(record: Record) -> Iterator[tuple[str, str, float]]:
+    """Yield split, name and value of each finite score of the run's weights that is in METRICS."""
+    scores = record.get("scores") or {}
+    for split in SPLITS:
+        for name in METRICS:
+            value = scores.get(f"{split}/{name}")
+            if isinstance(value, int | float) and math.isfinite(value):
+                yield split, name, float(value)
+
+
+def languages(recipe: Recipe) -> list[str]:
+    """Return the languages of sources and target, where columns, endings of files or settings name them."""
+    data = recipe.dataset.get("hub") or (recipe.dataset.get("parallel") or {}).get("train") or {}
+    task = next(iter((recipe.dataset.get("generate") or {}).values()), None) or {}
+    names = [str(section.get(side, "")) for section in (data, task) for side in (*source_names(recipe), "target")]
+    endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
+    return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))
+
+
+def pipeline_tag(recipe: Recipe) -> str:
+    """Return the hub's name for what the model does; "" where it has none."""
+    if not source_names(recipe):
+        return "text-generation"
+    return "translation" if len(languages(recipe)) > 1 else ""
+
+
+def block_tags(recipe: Recipe) -> Iterator[str]:
+    """Yield the names of the model's blocks, with hyphens."""
+    todo: list[Any] = [recipe.model.get(part) for part in STACKS]
+    while todo:
+        value = todo.pop(0)
+        if isinstance(value, list):
+            yield from (str(name).replace("_", "-") for item in value if _is_block(item) for name in item)
+        if isinstance(value, Mapping | list):
+            todo = [*(value.values() if isinstance(value, Mapping) else value), *todo]
+
+
+def _is_block(item: Any) -> bool:
+    return isinstance(item, Mapping) and len(item) == 1
+
+
+def is_on_hub(recipe: Recipe) -> bool:
+    """Return whether the data are a data set of the hub, and not a local folder in its form."""
+    hub = recipe.dataset.get("hub")
+    return hub is not None and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", hub["id"]) is not None
+
+
+def dataset_name(recipe: Recipe) -> str:
+    """Return the name of the data: the hub's id, the task, or the training file."""
+    if hub := recipe.dataset.get("hub"):
+        return str(hub["id"]) if is_on_hub(recipe) else basename(hub["id"])
+    if task := recipe.dataset.get("generate"):
+        return str(next(iter(task)))
+    if recipe.dataset.get("babi"):
+        return "babi"
+    train = recipe.dataset["parallel"]["train"]
+    return basename(train.get("file") or train["target"])
+
+
+def _data_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
+    data = record.get("data") or {}
+    yield "data", f"`{dataset_name(recipe)}`"
+    for split, count in (data.get("pairs") or {}).items():
+        if isinstance(count, int):
+            yield f"pairs, {split}", f"{count:,}"
+    if isinstance(data.get("trained_on"), int):
+        yield "trained on", f"{data['trained_on']:,} pairs"
+    for key, part in (("sha256", "training set"), ("val_sha256", "validation set")):
+        if data.get(key):
+            yield f"SHA-256, {part}", f"`{data[key]}`"
+    yield "tokenizer", f"{next(iter(recipe.dataset['tokenizer']))}, `{record.get('tokenizer', 'unknown')}`"
+    for name, value in (record.get("fingerprints") or {}).items():
+        yield f"fingerprint, {name}", f"`{value}`"
+
+
+def _training_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
+    settings = recipe.training
+    for name in ("optimizer", "schedule"):
+        if settings.get(name):
+            yield name, f"`{dump(settings[name]).strip()}`"
+    for name in ("steps", "epochs", "minutes"):
+        if isinstance(record.get(name), int | float):
+            yield name, f"{record[name]:,}"
+    yield "seed", str(settings["seed"])
+    if record.get("start_from"):
+        yield "initial weights", f"those of `{basename(record['start_from'])}`"
+    for name, number in (record.get("versions") or {}).items():
+        yield f"version, {name}", str(number)
+    git, machine = record.get("git") or {}, record.get("machine") or {}
+    if git.get("commit"):
+        yield "git commit", f"{git['commit']}{', with changes' if git.get('dirty') else ''}"
+    devices = [name for name in (*(machine.get("gpus") or []), machine.get("cpu")) if isinstance(name, str) and name]
+    if devices:
+        yield "device", ", ".join(devices)
+
+
+def _commands(recipe: Recipe) -> str:
+    needs_files = not (recipe.dataset.get("generate") or is_on_hub(recipe))
+    folder = f"runs/{recipe.name}"
+    return "\n".join(
+        [
+            "pip install seqcomposer",
+            f"seqcomposer pull REF --output {folder}    # REF: where you see this, or a path",
+            f"seqcomposer translate {folder} < text",
+            f"seqcomposer evaluate {folder}{' --data DIR    # where the data files are' if needs_files else ''}",
+            f"seqcomposer train {folder}/recipe.yaml{' --data DIR' if needs_files else ''}    # to train it again",
+        ]
+    )
+
+
+def fenced(text: str, language: str) -> str:
+    """Return a Markdown code block, with a fence longer than any in the text."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table; texts cannot leave their cells."""
+    names = list(heads)
+    lines = [names, ["---"] * len(names), *rows]
+    cells = ([" ".join(text.split()).replace("|", "\\|") for text in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+# ------------------------------------------------------------------------------------------- repositories
+
+
+def hub_remote(ref: HubModel, origin: str) -> Remote:
+    """List a revision of a repository on the hub. Raises RunError."""
     from huggingface_hub import HfApi
 
+    revision = ref.revision or None
     try:
-        found = HfApi().model_info(ref.repository, revision=ref.revision or None, files_metadata=True, timeout=ANSWERS)
+        info = HfApi().model_info(ref.repository, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS)
     except Exception as error:  # what goes wrong on the way here has many classes, and one answer
-        raise unreachable(origin, error) from None
-    entries = {each.rfilename: Entry(each.rfilename, REGULAR, each.size or 0) for each in found.siblings or []}
-    commit = str(found.sha or ref.revision)
-    return Place(origin, pinned(ref, commit), entries, partial(fetch, ref.repository, commit, origin))
+        raise _hub_error(origin, error) from None
+    entries = {file.rfilename: Entry(file.rfilename, REGULAR, file.size or 0) for file in info.siblings or []}
+    commit = str(info.sha or ref.revision)
+    return Remote(origin, pinned(ref, commit), entries, partial(_fetch, ref.repository, commit, origin))
 
 
-def fetch(repository: str, commit: str, origin: str, name: str, target: Path) -> None:
-    """Downloads one file of the commit that was looked at."""
+def _fetch(repository: str, commit: str, origin: str, name: str, target: Path) -> None:
+    """Download one file of the commit that was listed."""
     from huggingface_hub import hf_hub_download
 
-    with tempfile.TemporaryDirectory(prefix=".hub-", dir=target.parent) as place:
+    with tempfile.TemporaryDirectory(prefix=".hub-", dir=target.parent) as folder:
         try:
-            found = hf_hub_download(repository, name, revision=commit, local_dir=place)
+            file = hf_hub_download(repository, name, revision=commit, local_dir=folder)
         except Exception as error:  # as above
-            raise unreachable(origin, error) from None
-        shutil.move(found, target)
+            raise _hub_error(origin, error) from None
+        shutil.move(file, target)
 
 
-def unreachable(origin: str, error: Exception) -> RunError:
-    """Why the hub did not give it."""
+def _hub_error(origin: str, error: Exception) -> RunError:
     fix = "look at the name, the revision and the network; what is private needs `hf auth login`"
     return RunError.of(f"the hub does not give it: {one_line_error(error)}", fix, origin)

@@ -1,28 +1,121 @@
-"""`pack.json`: the hash and the size of every other file of a pack. Its own hash is the pack's fingerprint."""
+"""Contents of a pack: its seven files, their SHA-256 and sizes (`pack.json`), and run.json without local paths.
+
+A name is checked before anything of its file is read, and a file is read only as far as the manifest says.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
 
-from composer.hub.pack_contents import FILES, MANIFEST, check_size, complaint, refuse
+from composer.atomic_io import open_regular
+from composer.errors import RunError, os_error_reason
 from composer.recipe.cache import is_hash
 from composer.recipe.json_schema import RECIPE_NAME
+from composer.recipe.node import strings_in
+from composer.recipe.yaml_reader import MAX_BYTES
+
+MANIFEST = "pack.json"
+FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
+NAMES = frozenset((MANIFEST, *FILES))
+MAX_BYTES_OF = {
+    "README.md": 1 << 28,
+    "metrics.jsonl": 1 << 28,
+    "recipe.yaml": MAX_BYTES,
+    "run.json": 1 << 24,
+    "tokenizer.json": 1 << 28,
+    MANIFEST: 1 << 16,
+}
+"""Largest sizes of files that are read into memory; weights have no limit of their own."""
+ASK_AGAIN = "ask for a pack as `seqcomposer pack RUN` makes it"
+REGULAR, FOLDER = "file", "folder"
+CHUNK = 1 << 20
+"""Bytes that are read and hashed at once."""
+WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+
+class Entry(NamedTuple):
+    """A member of a folder, an archive or a repository; its kind is `file`, or says what else it is."""
+
+    name: str
+    kind: str
+    size: int
+
+
+def refuse(origin: str | Path, message: str, fix: str = ASK_AGAIN) -> NoReturn:
+    """Raise RunError about what was to be pulled."""
+    raise RunError.of(message, fix, str(origin))
+
+
+# ------------------------------------------------------------------------------------------- names and sizes
+
+
+def check_entries(entries: Iterable[Entry], origin: str | Path) -> None:
+    """Raise RunError where a member is no file of a pack, or two have one name."""
+    seen: set[str] = set()
+    for entry in entries:
+        check_entry(entry, origin)
+        if entry.name in seen:
+            refuse(origin, f"`{entry.name}` is there twice; nothing was taken")
+        seen.add(entry.name)
+
+
+def check_entry(entry: Entry, origin: str | Path) -> None:
+    """Raise RunError where a member is no file of a pack."""
+    problem = name_problem(entry.name) or ("" if entry.kind == REGULAR else f"is a {entry.kind}")
+    if problem:
+        refuse(origin, f"{entry.name!a} {problem}; nothing was taken")
+
+
+def check_size(name: str, size: int, origin: str | Path) -> None:
+    """Raise RunError where a file is larger than its MAX_BYTES_OF."""
+    limit = MAX_BYTES_OF.get(name, size)
+    if size > limit:
+        refuse(origin, f"`{name}` has {size:,} bytes, and at most {limit:,} are read; nothing was taken")
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with a file's name; "" where it is the name of a pack's file."""
+    if name in NAMES:
+        return ""
+    if not name.isprintable() or not name.strip():
+        return "has characters that cannot be seen"
+    if name in (".", "..") or any(mark in name for mark in "/\\:"):
+        return "leads to another folder"
+    if _fold(name) in {_fold(known) for known in NAMES}:
+        return "looks like the name of another file"
+    if not name.isascii():
+        return "has characters that look like others"
+    if name.startswith("."):
+        return "is hidden"
+    if name.endswith((".", " ")):
+        return "ends with what some systems leave away"
+    if WINDOWS_DEVICE.fullmatch(name):
+        return "is a device on some systems"
+    return "is no part of a pack, which holds no code and nothing that is not listed"
+
+
+def _fold(name: str) -> str:
+    """Return a name as a case-insensitive system that normalises Unicode sees it."""
+    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+
+
+# ------------------------------------------------------------------------------------------- pack.json
 
 FORMAT = "seqcomposer pack"
 VERSION = 1
 KEYS = {"format", "version", "name", "files"}
 
-_NAME = re.compile(RECIPE_NAME)
 
-
-class Described(NamedTuple):
-    """What a file must be: its SHA-256, and its bytes."""
+class FileDigest(NamedTuple):
+    """Expected SHA-256 and size of a file, in bytes."""
 
     sha256: str
     size: int
@@ -30,81 +123,183 @@ class Described(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A pack.json that has been read. `data` are its bytes."""
+    """A parsed pack.json. `data` are its bytes."""
 
     name: str
-    files: Mapping[str, Described]
+    files: Mapping[str, FileDigest]
     data: bytes
 
     @property
     def sha256(self) -> str:
-        """The fingerprint of the pack."""
+        """The fingerprint of the pack: the SHA-256 of its pack.json."""
         return hashlib.sha256(self.data).hexdigest()
 
     @property
     def size(self) -> int:
-        """The bytes of the whole pack."""
-        return len(self.data) + sum(each.size for each in self.files.values())
+        """Bytes of the whole pack."""
+        return len(self.data) + sum(digest.size for digest in self.files.values())
 
 
-def manifest_of(name: str, files: Mapping[str, Described], origin: str | Path) -> Manifest:
-    """The pack.json of files that are known. Raises RunError where a pack cannot be called so."""
-    told = {file: {"sha256": each.sha256, "size": each.size} for file, each in files.items()}
-    whole = {"format": FORMAT, "version": VERSION, "name": name, "files": told}
-    return manifest(json.dumps(whole, indent=1, sort_keys=True).encode() + b"\n", origin)
+def make_manifest(name: str, files: Mapping[str, FileDigest], origin: str | Path) -> Manifest:
+    """Make the manifest of some files. Raises RunError where a pack cannot have this name."""
+    digests = {file: digest._asdict() for file, digest in files.items()}
+    content = {"format": FORMAT, "version": VERSION, "name": name, "files": digests}
+    return parse_manifest(json.dumps(content, indent=1, sort_keys=True).encode() + b"\n", origin)
 
 
-def manifest(data: bytes, origin: str | Path) -> Manifest:
-    """What a pack.json says. Raises RunError."""
-    told = _object(data, origin)
-    if told.get("format") != FORMAT:
+def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
+    """Parse and validate a pack.json. Raises RunError."""
+    content = _parse_object(data, origin)
+    if content.get("format") != FORMAT:
         refuse(origin, f"{MANIFEST} is not that of a pack")
-    version = told.get("version")
+    version = content.get("version")
     if type(version) is not int or version < 1:
         refuse(origin, f"{MANIFEST} says no version of its form")
     if version > VERSION:
-        refuse(
-            origin, f"this pack has form {version}, and this seqcomposer reads up to {VERSION}", "install a newer one"
-        )
-    name, files = told.get("name"), told.get("files")
-    if set(told) != KEYS or not isinstance(files, dict) or not isinstance(name, str) or not _NAME.fullmatch(name):
+        message = f"this pack has form {version}, and this seqcomposer reads up to {VERSION}"
+        refuse(origin, message, "install a newer one")
+    name, files = content.get("name"), content.get("files")
+    is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
+    if set(content) != KEYS or not isinstance(files, dict) or not is_named:
         refuse(origin, f"{MANIFEST} does not have its keys: {', '.join(sorted(KEYS))}")
-    return Manifest(name, _described(files, origin), data)
+    for file in files:
+        problem = name_problem(file) or (f"is {MANIFEST} itself" if file == MANIFEST else "")
+        if problem:
+            refuse(origin, f"{MANIFEST} lists {file!a}, which {problem}")
+    missing = [file for file in FILES if file not in files]
+    if missing:
+        refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{file}`' for file in missing)}")
+    return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
 
 
-def _object(data: bytes, origin: str | Path) -> dict[str, Any]:
+def _parse_object(data: bytes, origin: str | Path) -> dict[str, Any]:
     check_size(MANIFEST, len(data), origin)
     try:
-        told = json.loads(data.decode(), object_pairs_hook=_once)
+        content = json.loads(data.decode(), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
         refuse(origin, f"{MANIFEST} cannot be read: {error}")
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         refuse(origin, f"{MANIFEST} is not a JSON object")
-    return told
+    return content
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping in which no key stands twice: readers differ about which of them counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise ValueError("a key stands there twice")
-    return found
+    return mapping
 
 
-def _described(files: dict[str, Any], origin: str | Path) -> dict[str, Described]:
-    for name in files:
-        told = complaint(name) or (f"is {MANIFEST} itself" if name == MANIFEST else "")
-        if told:
-            refuse(origin, f"{MANIFEST} lists {name!a}, which {told}")
-    missing = [name for name in FILES if name not in files]
-    if missing:
-        refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{name}`' for name in missing)}")
-    return {name: _one(name, files[name], origin) for name in FILES}
-
-
-def _one(name: str, told: Any, origin: str | Path) -> Described:
-    sha256, size = (told.get("sha256"), told.get("size")) if isinstance(told, dict) and len(told) == 2 else ("", None)
+def _parse_digest(name: str, entry: Any, origin: str | Path) -> FileDigest:
+    is_pair = isinstance(entry, dict) and len(entry) == 2
+    sha256, size = (entry.get("sha256"), entry.get("size")) if is_pair else ("", None)
     if not is_hash(sha256) or type(size) is not int or size < 0:
         refuse(origin, f"{MANIFEST} does not say `sha256` and `size` of `{name}`")
     check_size(name, size, origin)
-    return Described(sha256, size)
+    return FileDigest(sha256, size)
+
+
+# ------------------------------------------------------------------------------------------- checksums
+
+
+class Readable(Protocol):
+    """Something with `read`: a file, or a member of an archive."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; fewer at the end."""
+
+
+def open_file(path: Path, origin: str | Path) -> BinaryIO:
+    """Open a regular file for reading. Raises RunError for links, devices and what is not there."""
+    try:
+        file = open_regular(path)
+    except OSError as error:
+        reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
+        refuse(origin, f"`{path.name}` {reason}", "put the file itself there")
+    if file is None:
+        refuse(origin, f"`{path.name}` is no regular file", "put the file itself there")
+    return file
+
+
+def read_small(path: Path, origin: str | Path) -> bytes:
+    """Return the content of a file. Raises RunError where it is larger than its MAX_BYTES_OF."""
+    with open_file(path, origin) as file:
+        size = os.fstat(file.fileno()).st_size
+        check_size(path.name, size, origin)
+        return file.read(size)
+
+
+def digest_file(path: Path, origin: str | Path) -> FileDigest:
+    """Return the SHA-256 and the size of a file. Raises RunError."""
+    sha256 = hashlib.sha256()
+    with open_file(path, origin) as file:
+        while chunk := file.read(CHUNK):
+            sha256.update(chunk)
+        return FileDigest(sha256.hexdigest(), file.tell())
+
+
+def copy_verified(source: Readable, target: Path, expected: FileDigest, origin: str | Path) -> None:
+    """Copy exactly as many bytes as `expected` has, hashing what is written. Raises RunError where they differ.
+
+    Whether more bytes follow in `source` is for the caller to check.
+    """
+    sha256, remaining = hashlib.sha256(), expected.size
+    with target.open("xb") as file:
+        while remaining and (chunk := source.read(min(CHUNK, remaining))):
+            sha256.update(chunk)
+            file.write(chunk)
+            remaining -= len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    if remaining or sha256.hexdigest() != expected.sha256:
+        reason = "is cut off" if remaining else "is not what pack.json says: its SHA-256 differs"
+        fix = "it was changed or damaged: ask for the pack again"
+        refuse(origin, f"`{target.name}` {reason}; nothing was taken", fix)
+
+
+# ------------------------------------------------------------------------------------------- local paths
+
+PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
+LOCAL_PATH = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
+
+
+def redact_record(record: Mapping[str, Any]) -> bytes:
+    """Return run.json for others: without this machine's folders, users and host. Idempotent."""
+    paths = {text.rstrip("\\/") for text in strings_in(record) if is_local_path(text)}
+    redacted = _redact(dict(record), sorted(filter(None, paths), key=len, reverse=True))
+    if isinstance(redacted.get("data"), dict) and "folders" in redacted["data"]:
+        redacted["data"]["folders"] = []  # none of them exists where the pack is pulled
+    return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def is_local_path(text: str) -> bool:
+    """Return whether a text is an absolute path, or one that leads upwards, of any system."""
+    return LOCAL_PATH.fullmatch(text) is not None
+
+
+def local_paths_in(dataset: Mapping[str, Any]) -> list[str]:
+    """Return the local paths in the section `data` of a recipe, sorted."""
+    data = {key: value for key, value in dataset.items() if key != "tokenizer"}  # there `/` is a mark
+    return sorted(set(filter(is_local_path, strings_in(data))))
+
+
+def _redact(value: Any, paths: Sequence[str]) -> Any:
+    """Replace local paths by their last names; `paths` are also replaced inside texts."""
+    if isinstance(value, dict):
+        return {key: _redact(item, paths) for key, item in value.items() if key not in PRIVATE_KEYS}
+    if isinstance(value, list):
+        return [_redact(item, paths) for item in value]
+    if not isinstance(value, str):
+        return value
+    if is_local_path(value):
+        return basename(value)
+    for path in paths:
+        value = re.sub(rf"(?<![\w/\\]){re.escape(path)}(?!\w)", lambda match: basename(match[0]), value)
+    home = str(Path.home())
+    return value.replace(home, "~") if len(home) > 1 else value
+
+
+def basename(path: str) -> str:
+    """Return the last name of a path of any system."""
+    return re.split(r"[\\/]", path.rstrip("\\/"))[-1].lstrip("~")

@@ -1,4 +1,4 @@
-"""`pull`: a pack, a run or a recipe of somebody else, verified before anything of it is in place, and never run."""
+"""`pull`: download a packed run or a recipe, verified before anything of it is put in place. Nothing of it is run."""
 
 from __future__ import annotations
 
@@ -7,42 +7,73 @@ import os
 import shlex
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
-from composer.errors import ComposerError, RecipeError, RunError
-from composer.hub.archive import opened_archive
-from composer.hub.checksums import copy_verified, described, opened, small
-from composer.hub.fetch import GIB, LEFT, RECIPES, RECIPES_IN, RECORD, Place, taken, within
-from composer.hub.git import repository_place
-from composer.hub.huggingface import hub_place
-from composer.hub.manifest import Manifest, manifest
-from composer.hub.pack_contents import FILES, FOLDER, MANIFEST, REGULAR, Entry, check_entries, refuse
-from composer.hub.urls import MOST_GIB, Artifact, HubModel, LocalPath, Reference, Repository, parsed, shown
-from composer.hub.verify_pack import accept, reaches, recipe_of, record_of
-from composer.hub.wandb_artifacts import artifact_place
+from composer.errors import ComposerError, RecipeError, RunError, did_you_mean
+from composer.hub.archive import SUFFIX, open_archive
+from composer.hub.huggingface import hub_remote
+from composer.hub.manifest import (
+    FILES,
+    FOLDER,
+    MANIFEST,
+    NAMES,
+    REGULAR,
+    Entry,
+    Manifest,
+    check_entries,
+    check_entry,
+    copy_verified,
+    digest_file,
+    open_file,
+    parse_manifest,
+    read_small,
+    refuse,
+)
+from composer.hub.remotes import (
+    DEFAULT_MAX_GIB,
+    Artifact,
+    HubModel,
+    LocalPath,
+    Reference,
+    Remote,
+    git_remote,
+    parse_reference,
+    wandb_remote,
+    without_password,
+)
+from composer.hub.verify_pack import read_recipe, read_record, side_effects, verify_pack
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.inheritance import portable_text
-from composer.recipe.yaml_reader import dump
+from composer.recipe.yaml_reader import MAX_BYTES, dump
 from composer.run_dir import RUNS, RunDir
 
-MOST_ASKED = 1 << 20
-"""GiB that a user can allow."""
-AROUND = (*LEFT, ".git")
-"""What may lie beside a pack in a clone, and is not taken."""
+GIB = 1 << 30
+LARGEST_MAX_GIB = 1 << 20
+RECIPE_SUFFIXES = (".yaml", ".yml")
+RECORD = "run.json"
+RECIPES = "recipes"
+"""Folder into which recipes are fetched, by their own paths; they cannot extend anything above it."""
+GIT_FILES = (".gitattributes", ".gitignore")
+"""What git and the hub put beside a pack."""
+MAX_ENTRIES = 100_000
+MAX_RECIPES = 2_000
+MAX_CANDIDATES = 5
 
 Fill = Callable[[Path], None]
+"""Writes the files of a pack into a new folder."""
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """What was pulled: where it is, its fingerprint, and under which hash the store has its recipe.
+    """Result of a pull: the path, its fingerprint, and the hash under which the recipe cache has its recipe.
 
-    `was_there` says that this very pack lay there already; `notes` what its recipe does with this machine.
+    `was_there`: the same pack was there already; `notes`: what its recipe would do with this machine.
     """
 
     ref: str
@@ -52,35 +83,35 @@ class Pulled:
     was_there: bool = False
     notes: tuple[str, ...] = ()
 
-    def told(self) -> str:
-        """What happened, in two lines; then what to look at."""
+    def text(self) -> str:
+        """Return what happened, the fingerprint, and what to look at before training."""
         if self.sha256 == self.recipe:
-            return f"kept {self.path}"
-        happened = f"{'was' if self.was_there else 'is'} here, every hash verified"
-        notes = (f"note: its recipe {each}; look at it before you train or evaluate" for each in self.notes)
-        use = f"{self.path} {happened}; try it: seqcomposer translate {shlex.quote(str(self.path))}"
-        return "\n".join([use, f"sha256 {self.sha256}", *notes])
+            return f"cached {self.path}"
+        status = f"{'was' if self.was_there else 'is'} here, every hash verified"
+        command = f"seqcomposer translate {shlex.quote(str(self.path))}"
+        notes = (f"note: its recipe {note}; look at it before you train or evaluate" for note in self.notes)
+        return "\n".join([f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}", *notes])
 
     def extends(self) -> str:
-        """The lines by which a recipe extends what was pulled."""
+        """Return the lines by which a recipe extends what was pulled."""
         return dump({"extends": {"pull": self.ref, "sha256": self.recipe}}).rstrip("\n")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked for: from where, as it may be printed; to where, with which fingerprint, of how many bytes."""
+class Request:
+    """A pull: the reference without a password, the target, the expected SHA-256, and the size limit."""
 
     ref: str
     target: Path | None
     sha256: str | None
-    limit: int
+    max_bytes: int
 
 
 @dataclass(frozen=True)
-class Source:
-    """What is to be pulled, on this machine; `top` is the folder of what was fetched, None of a path of the user.
+class Download:
+    """What is to be pulled, on this machine. `ref` names it for ever, where possible.
 
-    `ref` names it for ever, where that can be.
+    `top` is the temporary folder into which it was downloaded; None for a path of the user.
     """
 
     path: Path
@@ -89,169 +120,277 @@ class Source:
 
 
 def pull(
-    ref: str | Path, output: str | Path | None = None, sha256: str | None = None, max_gib: float = MOST_GIB
+    ref: str | Path, output: str | Path | None = None, sha256: str | None = None, max_gib: float = DEFAULT_MAX_GIB
 ) -> Path:
-    """Brings what `ref` names: a pack or a run into a new folder (`runs/NAME`), a recipe into the store.
+    """Download a pack or a run into a new folder (`runs/NAME`), or a recipe into the recipe cache.
 
-    A path; `git+URL[@REVISION][#PATH]`; `wandb:[ENTITY/]PROJECT/NAME:VERSION`; `hub:OWNER/NAME[@REVISION][#PATH]`.
-    sha256: the fingerprint that must come. max_gib: what is larger is refused. Returns the run folder, or the recipe's
-    file (`output`, else that in the store). Raises RunError or RecipeError, with nothing put in place.
+    Args:
+        ref: A path; `git+URL[@REVISION][#PATH]`; `wandb:[ENTITY/]PROJECT/NAME:VERSION`;
+            `hub:OWNER/NAME[@REVISION][#PATH]`.
+        output: The new run folder, or a new file for a recipe.
+        sha256: Expected SHA-256 of a pack's pack.json, or of a recipe.
+        max_gib: Largest download, in GiB.
+
+    Returns:
+        The run folder, or the recipe's file.
+
+    Raises:
+        RunError, RecipeError: With nothing put in place.
     """
     return pull_reference(str(ref), output, sha256, max_gib).path
 
 
 def pull_reference(
-    ref: str, output: str | Path | None = None, sha256: str | None = None, max_gib: float = MOST_GIB
+    ref: str, output: str | Path | None = None, sha256: str | None = None, max_gib: float = DEFAULT_MAX_GIB
 ) -> Pulled:
-    """As `pull`, and says what it was."""
-    reference = parsed(ref)
+    """Do as `pull`, and return all about what was pulled."""
+    reference = parse_reference(ref)
     if sha256 is not None:
         require_hash(sha256)
-    if not 0 < max_gib <= MOST_ASKED:
-        raise RunError.of(f"{max_gib} GiB is no size", f"write a number up to {MOST_ASKED:,}, such as 20")
-    asked = Asked(shown(ref), None if output is None else Path(output), sha256, int(max_gib * GIB))
-    with os_errors_as_run_errors(asked.ref), located(reference, asked) as source:
-        asked = replace(asked, ref=source.ref)
-        if source.path.suffix in RECIPES and not source.path.is_dir():
-            return pulled_recipe(source, asked)
-        if source.path.is_dir():
-            return pulled_folder(source.path, asked)
-        with opened_archive(source.path, asked.ref) as archive:
-            return placed(archive.manifest, archive.unpack, asked)
+    if not 0 < max_gib <= LARGEST_MAX_GIB:
+        raise RunError.of(f"{max_gib} GiB is no size", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20")
+    target = None if output is None else Path(output)
+    request = Request(without_password(ref), target, sha256, int(max_gib * GIB))
+    with os_errors_as_run_errors(request.ref), downloaded(reference, request) as download:
+        request = replace(request, ref=download.ref)
+        if download.path.is_dir():
+            return _pull_folder(download.path, request)
+        if download.path.suffix in RECIPE_SUFFIXES:
+            return _pull_recipe(download, request)
+        with open_archive(download.path, request.ref) as archive:
+            return _install(archive.manifest, archive.unpack, request)
 
 
 @contextmanager
-def located(reference: Reference, asked: Asked) -> Iterator[Source]:
-    """What a reference names, fetched where it is not on this machine. Raises RunError."""
+def downloaded(reference: Reference, request: Request) -> Iterator[Download]:
+    """Yield what a reference names, downloaded unless it is a local path. Raises RunError."""
     if isinstance(reference, LocalPath):
         if not os.path.exists(reference.path):
-            raise RunError.of("this does not exist", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`", asked.ref)
-        yield Source(reference.path, os.path.abspath(reference.path))  # it is read in other folders too
+            raise RunError.of("this does not exist", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`", request.ref)
+        yield Download(reference.path, os.path.abspath(reference.path))  # a recipe elsewhere may extend it
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
-        top = Path(name, "taken")
+        top, work = Path(name, "taken"), Path(name, "work")
         top.mkdir()
-        path = "" if isinstance(reference, Artifact) else reference.path
-        place = place_of(reference, asked, Path(name, "work"))
-        yield Source(taken(place, path, top, asked.limit), place.pinned, top)
+        work.mkdir()
+        if isinstance(reference, Artifact):
+            path, remote = "", wandb_remote(reference, request.ref)
+        elif isinstance(reference, HubModel):
+            path, remote = reference.path, hub_remote(reference, request.ref)
+        else:
+            path, remote = reference.path, git_remote(reference, request.ref, work, request.max_bytes)
+        yield Download(fetch(remote, path, top, request.max_bytes), remote.pinned, top)
 
 
-def place_of(reference: Repository | Artifact | HubModel, asked: Asked, work: Path) -> Place:
-    """The place far away that a reference names; `work` is a folder for what has to be kept of it. Raises RunError."""
-    if isinstance(reference, HubModel):
-        return hub_place(reference, asked.ref)
-    if isinstance(reference, Artifact):
-        return artifact_place(reference, asked.ref)
-    work.mkdir()
-    return repository_place(reference, asked.ref, work, asked.limit)
+# ------------------------------------------------------------------------------------------- fetching from a remote
+
+
+def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
+    """Download the recipe, archive, pack or run folder at a path of a remote, and return its local path.
+
+    Names and sizes are checked first, and only what is needed is downloaded. Raises RunError.
+    """
+    if len(remote.entries) > MAX_ENTRIES:
+        refuse(remote.origin, f"more than {MAX_ENTRIES:,} files are there", "ask for a smaller place")
+    path = path or _only_candidate(remote)
+    if path in remote.entries:
+        return _fetch_file(remote, path, into, max_bytes)
+    start = f"{path}/" if path else ""
+    inside = {name.removeprefix(start): entry for name, entry in remote.entries.items() if name.startswith(start)}
+    if MANIFEST not in inside and RECORD not in inside:
+        _refuse_path(remote, path, is_folder=bool(inside))
+    return _fetch_folder(remote, start, inside, into / "pulled", max_bytes)
+
+
+def _only_candidate(remote: Remote) -> str:
+    """Return the only archive or recipe of a remote that is no pack itself; "" where there is none, or several."""
+    if MANIFEST in remote.entries or RECORD in remote.entries:
+        return ""
+    candidates = pull_candidates(remote)
+    return candidates[0] if len(candidates) == 1 else ""
+
+
+def pull_candidates(remote: Remote) -> list[str]:
+    """Return the paths of all archives, recipes and packs in a remote."""
+    folders = [name.removesuffix(f"/{MANIFEST}") for name in remote.entries if name.endswith(f"/{MANIFEST}")]
+    files = [name for name in remote.entries if name.endswith((SUFFIX, *RECIPE_SUFFIXES))]
+    return sorted([*folders, *(name for name in files if name.rpartition("/")[0] not in folders)])
+
+
+def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
+    """Raise RunError where nothing at a path can be pulled, with the paths that can."""
+    candidates = pull_candidates(remote)
+    listing = ", ".join(f"`{name}`" for name in candidates[:MAX_CANDIDATES])
+    more = ", ..." if len(candidates) > MAX_CANDIDATES else ""
+    if not path:
+        message = "this is no pack, run folder or recipe itself"
+    elif is_folder:
+        message = f"`{path}` is no pack, run folder or recipe"
+    else:
+        message = f"nothing is called `{path}` there{did_you_mean(path, candidates)}"
+    fix = f"there are {listing}{more}; write `{remote.path_form}`" if candidates else "ask where it is"
+    raise RunError.of(message, fix, remote.origin)
+
+
+def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
+    """Download an archive, or a recipe with those around it."""
+    entry = remote.entries[path]
+    if entry.kind != REGULAR:
+        refuse(remote.origin, f"`{path}` is a {entry.kind}", "name the file itself")
+    if path.endswith(RECIPE_SUFFIXES):
+        return _fetch_recipe(remote, path, into / RECIPES)
+    if not path.endswith(SUFFIX):
+        refuse(remote.origin, f"`{path}` is no recipe and no archive", f"name a file that ends in .yaml or {SUFFIX}")
+    check_limit(entry.size, max_bytes, remote.origin)
+    target = into / f"pulled{SUFFIX}"
+    remote.fetch(path, target)
+    return target
+
+
+def _fetch_recipe(remote: Remote, path: str, into: Path) -> Path:
+    """Download a recipe and all others of the remote: which of them it extends is known only when it is read."""
+    recipes = [name for name, entry in remote.entries.items() if _is_plain_recipe(name, entry)]
+    for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
+        target = into / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remote.fetch(name, target)
+    if not (into / path).is_file():
+        message = f"`{path}` is larger than 1 MiB, or its path is hidden"
+        refuse(remote.origin, message, "a recipe is a few kilobytes of text")
+    return into / path
+
+
+def _is_plain_recipe(name: str, entry: Entry) -> bool:
+    """Return whether a member is a small recipe whose path means the same, below a folder, on every system."""
+    steps = name.split("/")
+    is_plain = name.isprintable() and "\\" not in name and ":" not in name
+    is_plain = is_plain and all(steps) and not any(step.startswith(".") for step in steps)
+    is_recipe = name.endswith(RECIPE_SUFFIXES) and entry.kind == REGULAR
+    return is_recipe and is_plain and entry.size <= MAX_BYTES
+
+
+def _fetch_folder(remote: Remote, start: str, inside: Mapping[str, Entry], into: Path, max_bytes: int) -> Path:
+    """Download a pack, which may hold nothing else, or of a run folder the files that a pack has."""
+    if MANIFEST in inside:
+        names = [name for name in inside if name not in GIT_FILES]
+        check_entries((inside[name]._replace(name=name) for name in names), remote.origin)
+    else:
+        names = sorted(NAMES & set(inside))
+        for name in names:
+            check_entry(inside[name]._replace(name=name), remote.origin)
+    check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
+    into.mkdir()
+    for name in names:
+        remote.fetch(start + name, into / name)
+    return into
+
+
+def check_limit(size: int, max_bytes: int, origin: str) -> None:
+    """Raise RunError where a download is larger than the user allows."""
+    if size > max_bytes:
+        message = f"this has {size / GIB:.3g} GiB, and at most {max_bytes / GIB:.3g} are taken"
+        refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
 
 
 # ------------------------------------------------------------------------------------------- recipes
 
 
-def pulled_recipe(source: Source, asked: Asked) -> Pulled:
-    """Keeps a recipe, with all that it extends inside it. Raises RecipeError, RunError."""
+def _pull_recipe(download: Download, request: Request) -> Pulled:
+    """Cache a recipe together with all that it extends. Raises RecipeError, RunError."""
     try:
-        text = portable_text(source.path, None if source.top is None else source.top / RECIPES_IN)
+        text = portable_text(download.path, None if download.top is None else download.top / RECIPES)
     except RecipeError as error:
-        raise named(error, source, asked.ref) from None
-    found = hashlib.sha256(text.encode()).hexdigest()
-    must_match(found, asked)
-    if asked.target is not None:
-        with atomic_new_file(asked.target) as file:
+        raise _with_remote_names(error, download, request.ref) from None
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    check_fingerprint(sha256, request)
+    if request.target is not None:
+        with atomic_new_file(request.target) as file:
             file.write(text.encode())
-    file_kept = store_file(put(text))
-    return Pulled(asked.ref, asked.target or file_kept, found, found)
-
-
-def named(error: RecipeError, source: Source, origin: str) -> RecipeError:
-    """Faults with the name of where a recipe came from, in place of the folder that it was fetched into."""
-    if source.top is None:
-        return error
-    start, begun = f"{source.top / RECIPES_IN}{os.sep}", f"{origin.partition('#')[0]}#"
-    return RecipeError(replace(each, file=each.file.replace(start, begun)) for each in error.faults)
-
-
-def store_file(sha256: str) -> Path:
-    """Where a recipe lies that was just kept. Raises RunError where it is gone again."""
-    path = get(sha256)
-    if path is None:
+    cached = get(put(text))
+    if cached is None:  # another process has cleared the cache since
         raise RunError.of("the store has lost what was just kept in it", "pull again")
-    return path
+    return Pulled(request.ref, request.target or cached, sha256, sha256)
 
 
-def must_match(found: str, asked: Asked) -> None:
-    """Raises RunError where a fingerprint is not the one that was asked for."""
-    if asked.sha256 is not None and found != asked.sha256:
-        message = f"what is there has the fingerprint {found}, and not the one asked for; nothing was taken"
+def _with_remote_names(error: RecipeError, download: Download, origin: str) -> RecipeError:
+    """Name the remote in faults, in place of the temporary folder."""
+    if download.top is None:
+        return error
+    start, remote = f"{download.top / RECIPES}{os.sep}", f"{origin.partition('#')[0]}#"
+    return RecipeError(replace(fault, file=fault.file.replace(start, remote)) for fault in error.faults)
+
+
+def check_fingerprint(sha256: str, request: Request) -> None:
+    """Raise RunError where a fingerprint is not the expected one."""
+    if request.sha256 is not None and sha256 != request.sha256:
+        message = f"what is there has the fingerprint {sha256}, and not the one asked for; nothing was taken"
         fix = "look at where you have it from; that of a pack is the SHA-256 of its pack.json"
-        raise RunError.of(message, fix, asked.ref)
+        raise RunError.of(message, fix, request.ref)
 
 
 # ------------------------------------------------------------------------------------------- packs and runs
 
 
-def pulled_folder(path: Path, asked: Asked) -> Pulled:
-    """Places a pack that is a folder, or a run folder, packed. Raises RunError."""
+def _pull_folder(path: Path, request: Request) -> Pulled:
+    """Install a pack that is a folder, or a run folder, which is packed first. Raises RunError."""
     if (path / MANIFEST).exists():
-        found = manifest_in(path, asked.ref)
-        return placed(found, partial(copied, path, found, asked.ref), asked)
+        manifest = read_manifest(path, request.ref)
+        return _install(manifest, partial(copy_files, path, manifest, request.ref), request)
     if not (path / RECORD).exists():
         message = "this is no pack, run folder or recipe"
-        refuse(asked.ref, message, "name a folder that has pack.json or run.json, an archive or a recipe")
-    # torch is needed only here: what a run comes to is looked at to write its card
-    from composer.hub.pack import gathered
+        refuse(request.ref, message, "name a folder that has pack.json or run.json, an archive or a recipe")
+    from composer.hub.pack import packed_temporarily  # imported late: needs torch, which pulling a pack does not
 
-    recipe = recipe_of(path / "recipe.yaml", record_of(path, asked.ref), asked.ref)
-    within(sum((path / name).stat().st_size for name in FILES if (path / name).is_file()), asked.limit, asked.ref)
-    with gathered(RunDir(path), recipe, "") as (found, inside):
-        return placed(found, partial(copied, inside, found, asked.ref), asked)
-
-
-def manifest_in(folder: Path, origin: str) -> Manifest:
-    """The pack.json of a folder that holds nothing but a pack. Raises RunError."""
-    check_entries((entry_of(each) for each in os.scandir(folder) if each.name not in AROUND), origin)
-    return manifest(small(folder / MANIFEST, origin), origin)
+    recipe = read_recipe(path / "recipe.yaml", read_record(path, request.ref), request.ref)
+    sizes = [(path / name).stat().st_size for name in FILES if (path / name).is_file()]
+    check_limit(sum(sizes), request.max_bytes, request.ref)
+    with packed_temporarily(RunDir(path), recipe, "") as (manifest, inside):
+        return _install(manifest, partial(copy_files, inside, manifest, request.ref), request)
 
 
-def entry_of(found: os.DirEntry[str]) -> Entry:
-    """Something in a folder, links not followed."""
-    told = found.stat(follow_symlinks=False)
+def read_manifest(folder: Path, origin: str) -> Manifest:
+    """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
+    entries = (_to_entry(entry) for entry in os.scandir(folder) if entry.name not in (*GIT_FILES, ".git"))
+    check_entries(entries, origin)
+    return parse_manifest(read_small(folder / MANIFEST, origin), origin)
+
+
+def _to_entry(entry: os.DirEntry[str]) -> Entry:
+    status = entry.stat(follow_symlinks=False)
     kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
-    return Entry(found.name, kinds.get(stat.S_IFMT(told.st_mode), "device"), told.st_size)
+    return Entry(entry.name, kinds.get(stat.S_IFMT(status.st_mode), "device"), status.st_size)
 
 
-def copied(folder: Path, found: Manifest, origin: str, draft: Path) -> None:
-    """Copies the files of a pack into `draft`, and verifies what is written. Raises RunError."""
-    for name, wanted in found.files.items():
-        with opened(folder / name, origin) as file:
-            copy_verified(file, draft / name, wanted, origin)
+def copy_files(folder: Path, manifest: Manifest, origin: str, draft: Path) -> None:
+    """Copy the files of a pack into `draft`, verifying what is written. Raises RunError."""
+    for name, expected in manifest.files.items():
+        with open_file(folder / name, origin) as file:
+            copy_verified(file, draft / name, expected, origin)
             if file.read(1):
                 refuse(origin, f"`{name}` has more bytes than {MANIFEST} says; nothing was taken")
 
 
-def placed(found: Manifest, fill: Fill, asked: Asked) -> Pulled:
-    """Fills a run folder and verifies it, keeps its recipe, and gives the folder its name. Raises RunError."""
-    must_match(found.sha256, asked)
-    within(found.size, asked.limit, asked.ref)
-    folder = asked.target or RUNS / found.name
-    if is_there(found, folder):
-        return Pulled(
-            asked.ref, folder, found.sha256, put(portable_text(folder / "recipe.yaml", folder)), was_there=True
-        )
+def _install(manifest: Manifest, fill: Fill, request: Request) -> Pulled:
+    """Fill a new run folder, verify it, cache its recipe, and only then give the folder its name. Raises RunError."""
+    check_fingerprint(manifest.sha256, request)
+    check_limit(manifest.size, request.max_bytes, request.ref)
+    folder = request.target or RUNS / manifest.name
+    if is_installed(manifest, folder):
+        recipe = put(portable_text(folder / "recipe.yaml", folder))
+        return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
     with atomic_directory(folder) as draft:
         fill(draft)
-        notes = tuple(reaches(accept(draft, found, asked.ref)))
-        (draft / MANIFEST).write_bytes(found.data)
+        notes = tuple(side_effects(verify_pack(draft, manifest, request.ref)))
+        (draft / MANIFEST).write_bytes(manifest.data)
         recipe = put(portable_text(draft / "recipe.yaml", draft))
-    return Pulled(asked.ref, folder, found.sha256, recipe, notes=notes)
+    return Pulled(request.ref, folder, manifest.sha256, recipe, notes=notes)
 
 
-def is_there(found: Manifest, folder: Path) -> bool:
-    """Whether a folder holds this very pack, unchanged."""
-    if not (folder / MANIFEST).is_file() or (folder / MANIFEST).read_bytes() != found.data:
+def is_installed(manifest: Manifest, folder: Path) -> bool:
+    """Return whether a folder holds this very pack, unchanged."""
+    if not (folder / MANIFEST).is_file() or (folder / MANIFEST).read_bytes() != manifest.data:
         return False
     try:
-        return all(described(folder / name, folder) == wanted for name, wanted in found.files.items())
+        return all(digest_file(folder / name, folder) == digest for name, digest in manifest.files.items())
     except ComposerError:
         return False

@@ -1,63 +1,76 @@
-"""What a pack must be beside whole: readable here, by the language and the blocks that there are, and weights only."""
+"""Verification of a pulled pack: run.json, metrics, tokenizer, recipe and weights have the form that a training writes.
+
+Commands trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before
+they are put in place: a hash is a hash, printed text is one visible line, and the tokenizer is one of ours.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from composer.errors import ComposerError, RunError
-from composer.hub.manifest import Described, Manifest
-from composer.hub.pack_contents import check_size, refuse
-from composer.hub.redact import places_in
-from composer.hub.run_schema import check_handed_on, check_metrics, check_record
-from composer.hub.tokenizer_schema import check_tokenizer
+from composer.hub.manifest import FileDigest, Manifest, check_size, is_local_path, local_paths_in, refuse
+from composer.recipe.cache import is_hash
+from composer.recipe.node import strings_in
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
 from composer.recipe.yaml_reader import read
 from composer.run_dir import RunDir, versions
 
-MOST_HEADER = 1 << 24
-"""Bytes of a safetensors header: a hundred thousand tensors have as many."""
+MAX_HEADER_BYTES = 1 << 24
+"""Largest safetensors header, of about a hundred thousand tensors."""
 
 
-def accept(folder: Path, found: Manifest, origin: str) -> Recipe:
-    """The recipe of a pack whose hashes are verified. Raises RunError where it is not what a pack should be."""
+def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
+    """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
     check_weights(folder / "model.safetensors", origin)
-    record = record_of(folder, origin)
-    check_handed_on(record, origin)
+    record = read_record(folder, origin)
+    check_no_local_paths(record, origin)
     check_metrics(folder / "metrics.jsonl", origin)
-    check_parts(record, found.files, origin)
-    recipe = recipe_of(folder / "recipe.yaml", record, origin)
-    if recipe.name != found.name:
-        refuse(origin, f"this pack is called `{found.name}`, and its recipe `{recipe.name}`; nothing was taken")
+    check_digests(record, manifest.files, origin)
+    recipe = read_recipe(folder / "recipe.yaml", record, origin)
+    if recipe.name != manifest.name:
+        refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`; nothing was taken")
     check_tokenizer((folder / "tokenizer.json").read_bytes(), recipe.dataset["tokenizer"], origin)
     return recipe
 
 
-def reaches(recipe: Recipe) -> Iterator[str]:
-    """What a recipe does with a machine beside computing on it: paths that it reads, and where it would log."""
-    for place in places_in(recipe.dataset):
-        yield f"reads {place!r}"
+def side_effects(recipe: Recipe) -> Iterator[str]:
+    """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
+    for path in local_paths_in(recipe.dataset):
+        yield f"reads {path!r}"
     wandb = recipe.logging["wandb"]
     if isinstance(wandb, Mapping) and wandb.get("entity"):
         yield f"logs to {wandb['entity']!r} at Weights & Biases, where you are logged in"
 
 
-def check_parts(record: Mapping[str, Any], files: Mapping[str, Described], origin: str | Path) -> None:
-    """Raises RunError where run.json is that of other weights, or of another tokenizer, than lie beside it."""
+def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], origin: str | Path) -> None:
+    """Raise RunError where run.json belongs to other weights, or to another tokenizer."""
     for key, name in (("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")):
         if record.get(key) not in (None, files[name].sha256):
-            refuse(
-                origin,
-                f"run.json knows another `{name}` than the one that is there; nothing was taken",
-                "take all files from the same run again",
-            )
+            message = f"run.json knows another `{name}` than the one that is there; nothing was taken"
+            refuse(origin, message, "take all files from the same run again")
 
 
-def record_of(folder: Path, origin: str) -> dict[str, Any]:
-    """run.json. Raises RunError where it is none of a finished run."""
+def check_weights(path: Path, origin: str) -> None:
+    """Raise RunError where a file does not begin with a safetensors header: a pickle under that name, say."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        is_header = 2 <= length <= min(path.stat().st_size - 8, MAX_HEADER_BYTES)
+        if is_header:
+            try:
+                is_header = isinstance(json.loads(file.read(length)), dict)
+            except (ValueError, RecursionError):
+                is_header = False
+    if not is_header:
+        refuse(origin, f"`{path.name}` are no safetensors, and other forms can run code; nothing was taken")
+
+
+def read_record(folder: Path, origin: str) -> dict[str, Any]:
+    """Return run.json. Raises RunError where it is not that of a finished run."""
     run = RunDir(folder)
     if run.record.is_file():
         check_size(run.record.name, run.record.stat().st_size, origin)
@@ -71,8 +84,33 @@ def record_of(folder: Path, origin: str) -> dict[str, Any]:
     return record
 
 
-def recipe_of(path: Path, record: dict[str, Any], origin: str) -> Recipe:
-    """The recipe of a pack, which must stand alone. Raises RunError with one reason."""
+def check_no_local_paths(record: Mapping[str, Any], origin: str) -> None:
+    """Raise RunError where the run.json of a pack names a path of a machine: data would be looked up there."""
+    folders = record.get("data", {}).get("folders")
+    path = next(filter(is_local_path, strings_in(record)), None)
+    if folders or path is not None:
+        refuse(origin, f"run.json names a path of a machine, {path or folders[0]!a}; nothing was taken")
+
+
+def check_metrics(path: Path, origin: str) -> None:
+    """Raise RunError where metrics.jsonl has values that no training logs; lines that were cut off are skipped."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                is_row = is_plain_data(json.loads(line), depth=2)
+            except RecursionError:
+                is_row = False
+            except ValueError:
+                continue
+            if not is_row:
+                refuse(origin, f"`{path.name}` is not what a training writes; nothing was taken")
+
+
+# ------------------------------------------------------------------------------------------- the recipe
+
+
+def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
+    """Load the recipe of a pack, which must not extend another. Raises RunError with its first fault."""
     try:
         if "extends" in read(path, path.name).value:
             refuse(origin, "the recipe of a pack stands alone, and this one extends another; nothing was taken")
@@ -83,47 +121,233 @@ def recipe_of(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         first = error.faults[0]
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
         message = f"its recipe cannot be read here: {place}{first.message}; nothing was taken"
-        raise RunError.of(message, missing_plug_ins(record) or first.hint or made_by(record), origin) from None
+        fix = missing_plug_ins(record) or first.hint or _other_version(record)
+        raise RunError.of(message, fix, origin) from None
 
 
 def missing_plug_ins(record: dict[str, Any]) -> str:
-    """What to install where a pack's blocks come with plug-ins that are not here; "" where all are."""
+    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are."""
     used = record.get("plug_ins")
-    here = {point.name for point in plug_ins()}
-    missing = {block: told for block, told in used.items() if block not in here} if isinstance(used, dict) else {}
-    told = [f"`{block}` from {package(each)}" for block, each in missing.items()]
-    return f"look at and install the plug-in that has the block {', '.join(told)}" if told else ""
+    installed = {point.name for point in plug_ins()}
+    missing = {name: source for name, source in used.items() if name not in installed} if isinstance(used, dict) else {}
+    names = [f"`{name}` from {_package(source)}" for name, source in missing.items()]
+    return f"look at and install the plug-in that has the block {', '.join(names)}" if names else ""
 
 
-def package(told: Any) -> str:
-    """The package of a plug-in as pip takes it, as far as run.json knows it."""
-    known = told if isinstance(told, dict) else {}
+def _package(source: Any) -> str:
+    """Return the package of a plug-in as pip takes it, as far as run.json knows it."""
+    known = source if isinstance(source, dict) else {}
     name, number = known.get("distribution"), known.get("version")
-    return f"{name}=={number}" if name and number else str(name or known.get("from") or "a package that is not told")
+    return f"{name}=={number}" if name and number else str(name or known.get("from") or "an unknown package")
 
 
-def made_by(record: dict[str, Any]) -> str:
-    """With which version of this project a run was made, where it is another than this one."""
+def _other_version(record: dict[str, Any]) -> str:
     known = record.get("versions")
     theirs, ours = known.get("seqcomposer") if isinstance(known, dict) else None, versions().get("seqcomposer")
-    return (
-        f"it was made by seqcomposer {theirs}, and this is {ours}" if theirs and theirs != ours else "ask who made it"
+    is_other = theirs and theirs != ours
+    return f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask who made it"
+
+
+# ------------------------------------------------------------------------------------------- run.json
+
+MAX_CHARACTERS = 4000
+MAX_INTEGER = 1 << 63
+MAX_DEPTH = 8
+
+Check = Callable[[Any], bool]
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is a text on one line whose characters can all be seen."""
+    return isinstance(value, str) and len(value) <= MAX_CHARACTERS and value.isprintable()
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether a value is an int of less than 64 bits, and no bool."""
+    return type(value) is int and abs(value) < MAX_INTEGER
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value is a whole number of 0 or more."""
+    return is_integer(value) and value >= 0
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a float or a count."""
+    return isinstance(value, float) or is_count(value)
+
+
+def is_bool(value: Any) -> bool:
+    """Return whether a value is true or false."""
+    return isinstance(value, bool)
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether a value is null, a bool, a number or a text."""
+    return value is None or isinstance(value, bool | float) or is_text(value) or is_integer(value)
+
+
+def is_plain_data(value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Return whether a value is made of scalars, lists and mappings, nested no deeper than `depth`."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        return is_scalar(value)
+    return depth > 0 and all((is_text(key) or is_count(key)) and is_plain_data(item, depth - 1) for key, item in items)
+
+
+def optional(check: Check) -> Check:
+    """Make a check that also accepts null."""
+    return lambda value: value is None or check(value)
+
+
+def list_of(check: Check) -> Check:
+    """Make a check of a list."""
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def mapping_of(check: Check, *required: str) -> Check:
+    """Make a check of a mapping with any keys, and at least those `required`."""
+    return lambda value: (
+        isinstance(value, dict)
+        and all(is_text(key) and check(item) for key, item in value.items())
+        and all(key in value for key in required)
     )
 
 
-def check_weights(path: Path, origin: str) -> None:
-    """Raises RunError where a file does not begin as safetensors do: a pickle under their name, say."""
-    with path.open("rb") as file:
-        if not is_safetensors(file, path.stat().st_size):
-            refuse(origin, f"`{path.name}` are no safetensors, and other forms can run code; nothing was taken")
+def object_of(**checks: Check) -> Check:
+    """Make a check of a mapping by key; other keys hold scalars."""
+    return lambda value: (
+        isinstance(value, dict)
+        and all(is_text(key) and checks.get(key, is_scalar)(item) for key, item in value.items())
+    )
 
 
-def is_safetensors(file: BinaryIO, size: int) -> bool:
-    """Whether a file begins with the length of a header and a header, a JSON object."""
-    length = int.from_bytes(file.read(8), "little")
-    if not 2 <= length <= min(size - 8, MOST_HEADER):
-        return False
+RECORD: Mapping[str, Check] = {
+    "name": is_text,
+    "status": is_text,
+    "fingerprints": mapping_of(is_hash, "model", "data", "run"),
+    "seed": is_count,
+    "versions": mapping_of(is_text),
+    "source": optional(is_hash),
+    "plug_ins": mapping_of(mapping_of(optional(is_text))),
+    "machine": object_of(gpus=list_of(is_text)),
+    "git": optional(object_of(commit=is_text, dirty=is_bool)),
+    "began": is_text,
+    "ended": is_text,
+    "start_from": optional(is_text),
+    "began_from": optional(mapping_of(is_hash, "weights", "tokenizer")),
+    "repeat_of": optional(
+        object_of(
+            run=is_text,
+            fingerprint=is_hash,
+            weights=optional(is_hash),
+            differs=list_of(is_text),
+            same=optional(is_bool),
+            told=is_text,
+        )
+    ),
+    "resumed_with": list_of(is_text),
+    "data": object_of(
+        folders=list_of(is_text),
+        pairs=mapping_of(is_count),
+        trained_on=is_count,
+        sha256=optional(is_hash),
+        val_sha256=optional(is_hash),
+    ),
+    "tokenizer": is_hash,
+    "vocabularies": mapping_of(is_count),
+    "parameters": is_count,
+    "wandb": is_text,
+    "weights": optional(is_hash),
+    "minutes": is_number,
+    "steps": is_count,
+    "epochs": is_number,
+    "kept": object_of(how=is_text, checkpoints=list_of(is_text)),
+    "scores": mapping_of(is_scalar),
+    "by_length": mapping_of(list_of(mapping_of(is_scalar))),
+}
+"""Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
+
+
+def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
+    """Raise RunError where a run.json holds what no training writes."""
+    for key, value in record.items():
+        if not is_text(key) or not RECORD.get(key, is_plain_data)(value):
+            message = f"in run.json `{key[:100]}` is not what a training writes; nothing was taken"
+            refuse(origin, message, "ask for the run again, with run.json as the training has left it")
+
+
+# ------------------------------------------------------------------------------------------- tokenizer.json
+
+MAX_SIDES = 16
+MODELS = {
+    "word": "WordLevel",
+    "char": "WordLevel",
+    "bits": "WordLevel",
+    "integers": "WordLevel",
+    "bpe": "BPE",
+    "unigram": "Unigram",
+}
+"""The model of the library `tokenizers` for each tokenizer of a recipe."""
+STEPS: Mapping[str, tuple[Any, ...]] = {
+    "normalizer": (None, {"type": "Prepend", "prepend": " "}),
+    "pre_tokenizer": (
+        None,
+        {"type": "WhitespaceSplit"},
+        {"type": "ByteLevel"},
+        {"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated"},
+    ),
+    "decoder": (
+        None,
+        {"type": "Fuse"},
+        {
+            "type": "Sequence",
+            "decoders": [{"type": "ByteLevel"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}],
+        },
+    ),
+    **dict.fromkeys(("post_processor", "truncation", "padding"), (None,)),
+    "added_tokens": (None, []),
+}
+"""All that may surround the model. The library can do more: pad every text to a length, replace short texts by long
+ones, search for patterns in exponential time. None of it is needed, so none of it is accepted."""
+FLAGS = ("add_prefix_space", "trim_offsets", "use_regex", "invert")
+"""Boolean options of a step, which may have either value."""
+
+
+def check_tokenizer(data: bytes, expected: Mapping[str, Any], origin: str | Path) -> None:
+    """Raise RunError where a tokenizer.json is none of ours; `expected` is the tokenizer in the recipe."""
+    (kind,) = expected
     try:
-        return isinstance(json.loads(file.read(length)), dict)
+        is_ours = is_our_tokenizer(json.loads(data.decode()), kind)
     except (ValueError, RecursionError):
+        is_ours = False
+    if not is_ours:
+        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes; nothing was taken"
+        refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
+
+
+def is_our_tokenizer(content: Any, kind: str) -> bool:
+    """Return whether plain data are tokenizers of a kind, in the form in which a run saves them."""
+    if not isinstance(content, dict) or not is_text(content.get("format")) or not is_bool(content.get("lowercase")):
         return False
+    settings, parts, sides = content.get("settings"), content.get("parts"), content.get("sides")
+    if not isinstance(settings, dict) or set(settings) != {kind} or not isinstance(settings[kind], dict):
+        return False
+    if not isinstance(parts, list) or len(parts) > MAX_SIDES or not sides or not mapping_of(is_count)(sides):
+        return False
+    return all(index < len(parts) for index in sides.values()) and all(_is_part(part, kind) for part in parts)
+
+
+def _is_part(part: Any, kind: str) -> bool:
+    if not isinstance(part, dict) or not isinstance(part.get("model"), dict):
+        return False
+    is_model = part["model"].get("type") == MODELS.get(kind)
+    return is_model and all(_without_flags(part.get(step)) in known for step, known in STEPS.items())
+
+
+def _without_flags(step: Any) -> Any:
+    if isinstance(step, list):
+        return [_without_flags(item) for item in step]
+    if isinstance(step, dict):
+        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or not is_bool(item)}
+    return step

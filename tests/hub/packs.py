@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.hub.pack_contents import FILES, MANIFEST
+from composer.hub.manifest import FILES, MANIFEST
 
 Member = tuple[tarfile.TarInfo, bytes]
 

@@ -13,10 +13,9 @@ import pytest
 from composer.errors import RunError
 from composer.exporters.script import export_script
 from composer.hub import pull as pulling
+from composer.hub.manifest import MANIFEST, MAX_BYTES_OF, redact_record
 from composer.hub.pack import pack
-from composer.hub.pack_contents import MANIFEST, MOST_BYTES_OF
 from composer.hub.pull import pull, pull_reference
-from composer.hub.redact import portable_record
 from tests.hub.packs import contents, described_again, left
 
 HASH = "0" * 64
@@ -91,7 +90,7 @@ def test_the_record_of_a_pack_names_no_place(keys: tuple[str, ...], value: Any, 
     bad = shutil.copytree(folder, tmp_path / "bad")
     changed(bad / "run.json", *keys, value=value)
     described_again(bad)
-    refused(bad, tmp_path / "x", "names a place of a machine")
+    refused(bad, tmp_path / "x", "names a path of a machine")
 
 
 @pytest.mark.parametrize(("key", "name"), [("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")])
@@ -167,11 +166,11 @@ def test_metrics_that_were_cut_off_are_taken(folder: Path, tmp_path: Path) -> No
     assert contents(pull(str(bad), tmp_path / "x")) == contents(bad)
 
 
-@pytest.mark.parametrize("name", MOST_BYTES_OF)
+@pytest.mark.parametrize("name", MAX_BYTES_OF)
 def test_what_is_read_at_once_is_not_without_end(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST_BYTES_OF, name, (folder / name).stat().st_size - 1)
+    monkeypatch.setitem(MAX_BYTES_OF, name, (folder / name).stat().st_size - 1)
     bad = shutil.copytree(folder, tmp_path / "bad")
     refused(bad, tmp_path / "x", f"`{name}` has")
 
@@ -182,7 +181,7 @@ def test_a_list_that_is_exchanged_after_it_was_looked_at(
     """The fingerprint that was asked for is that of what is placed, whatever happens to the folder meanwhile."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     wanted = pull_reference(str(folder), tmp_path / "good").sha256
-    read: Callable[..., Any] = pulling.manifest_in
+    read: Callable[..., Any] = pulling.read_manifest
 
     def then_exchanged(*words: Any) -> Any:
         found = read(*words)
@@ -190,7 +189,7 @@ def test_a_list_that_is_exchanged_after_it_was_looked_at(
         described_again(bad)
         return found
 
-    monkeypatch.setattr(pulling, "manifest_in", then_exchanged)
+    monkeypatch.setattr(pulling, "read_manifest", then_exchanged)
     with pytest.raises(RunError, match=r"README.md"):
         pull(str(bad), tmp_path / "x", wanted)
     assert left(tmp_path) == ["good"]
@@ -203,7 +202,7 @@ def test_what_a_recipe_does_with_this_machine_is_told(folder: Path, tmp_path: Pa
     text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
     (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
     described_again(bad)
-    told = pull_reference(str(bad), tmp_path / "x").told()
+    told = pull_reference(str(bad), tmp_path / "x").text()
     assert "note: its recipe reads '/etc/pass\\x1bwd'" in told
     assert "note: its recipe logs to 'eve'" in told
 
@@ -211,10 +210,10 @@ def test_what_a_recipe_does_with_this_machine_is_told(folder: Path, tmp_path: Pa
 def test_a_path_inside_a_text_is_not_handed_on() -> None:
     """A repeat tells in a sentence of which run."""
     told = {"run": "/srv/ann/runs/first", "told": "the same weights as /srv/ann/runs/first, to the last bit"}
-    text = portable_record({"repeat_of": told, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
+    text = redact_record({"repeat_of": told, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
     assert json.loads(text)["repeat_of"] == {"run": "first", "told": "the same weights as first, to the last bit"}
     assert json.loads(text)["other"] == "x/srv/ann/runs/first /srv/ann/runs/first2"
-    assert portable_record(json.loads(text)) == text
+    assert redact_record(json.loads(text)) == text
 
 
 def test_a_record_cannot_write_text_into_an_exported_folder(run: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
-from composer.hub.model_card import card, fenced, languages, table
+from composer.hub.huggingface import fenced, languages, model_card, table
 from composer.recipe.recipe import Recipe, load
 
 ROOT = Path(__file__).parents[2]
@@ -50,23 +50,23 @@ def test_the_hub_reads_it(folder: Path) -> None:
 
 
 def test_scores_are_numbers_to_the_hub() -> None:
-    results = head(card(recipe("quickstart.yaml"), FULL)).eval_results
+    results = head(model_card(recipe("quickstart.yaml"), FULL)).eval_results
     assert results
     assert {each.metric_type: each.metric_value for each in results} == {"bleu": 30.5, "loss": 1e-5}
     assert {each.dataset_split for each in results} == {"test"}
 
 
 def test_without_a_test_part_it_tells_the_validation_part_and_says_so() -> None:
-    text = card(recipe("quickstart.yaml"), {"scores": {"val/bleu": 31.0}})
+    text = model_card(recipe("quickstart.yaml"), {"scores": {"val/bleu": 31.0}})
     results = head(text).eval_results
     assert results
     assert [each.dataset_split for each in results] == ["validation"]
     assert "too good" in text
-    assert "too good" not in card(recipe("quickstart.yaml"), FULL)
+    assert "too good" not in model_card(recipe("quickstart.yaml"), FULL)
 
 
 def test_what_nobody_said_is_not_there() -> None:
-    text = card(recipe("quickstart.yaml"), {})
+    text = model_card(recipe("quickstart.yaml"), {})
     data = head(text)
     assert data.license is None
     assert not data.eval_results
@@ -77,14 +77,14 @@ def test_what_nobody_said_is_not_there() -> None:
 def test_signatures_only_of_the_version_that_measured() -> None:
     from importlib.metadata import version
 
-    same = card(recipe("quickstart.yaml"), {**FULL, "versions": {"sacrebleu": version("sacrebleu")}})
+    same = model_card(recipe("quickstart.yaml"), {**FULL, "versions": {"sacrebleu": version("sacrebleu")}})
     assert "nrefs:1|case:mixed" in same
-    assert "nrefs:1" not in card(recipe("quickstart.yaml"), FULL)
+    assert "nrefs:1" not in model_card(recipe("quickstart.yaml"), FULL)
 
 
 def test_languages_are_those_that_the_data_name() -> None:
     assert languages(recipe("quickstart.yaml")) == ["en", "de"]
-    assert head(card(recipe("quickstart.yaml"), {})).to_dict()["pipeline_tag"] == "translation"
+    assert head(model_card(recipe("quickstart.yaml"), {})).to_dict()["pipeline_tag"] == "translation"
 
 
 RECIPES = [path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.parent.name != "sweeps"]
@@ -92,7 +92,7 @@ RECIPES = [path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.
 
 @pytest.mark.parametrize("path", RECIPES[::25], ids=lambda path: path.stem)
 def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
-    text = card(load(path), FULL)
+    text = model_card(load(path), FULL)
     assert head(text).model_name == load(path).name
     assert "/home/ann" not in text
     assert "abc, with changes" in text

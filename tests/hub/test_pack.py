@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RunError
+from composer.hub.manifest import FILES, MANIFEST, redact_record
 from composer.hub.pack import fingerprint, pack
-from composer.hub.pack_contents import FILES, MANIFEST
-from composer.hub.redact import portable_record
 from composer.inference.run import open_run
 from tests.hub.packs import contents, left, opened
 
@@ -51,7 +50,7 @@ def test_the_record_goes_without_this_machine(folder: Path, run: Path) -> None:
     assert told["data"]["folders"] == []
     assert told["start_from"] == "base"
     assert told["scores"] == json.loads((run / "run.json").read_text(encoding="utf-8"))["scores"]
-    assert portable_record(told).decode() == text
+    assert redact_record(told).decode() == text
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_the_record_goes_without_this_machine(folder: Path, run: Path) -> None:
     ],
 )
 def test_of_a_path_the_last_name_is_told(path: str, kept: str) -> None:
-    assert json.loads(portable_record({"x": [{"y": path}]})) == {"x": [{"y": kept}]}
+    assert json.loads(redact_record({"x": [{"y": path}]})) == {"x": [{"y": kept}]}
 
 
 def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from composer import atomic_io
 from composer.atomic_io import require_absent
 from composer.errors import RecipeError, RunError
 from composer.evaluation.evaluate import evaluate
+from composer.hub.manifest import FILES, MANIFEST
 from composer.hub.pack import fingerprint, pack
-from composer.hub.pack_contents import FILES, MANIFEST
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
 from composer.recipe import cache as kept_recipes
@@ -29,13 +29,14 @@ from tests.inference.untrained import made
 LINES = ["eins zwei", "", "drei vier fünf"]
 KILLED = """
 import os, signal, sys
-from composer.hub import pulling, verifying
-whole = verifying.copy_verified
+from composer.hub import manifest
+from composer.hub import pull as pulling
+copy_verified = manifest.copy_verified
 def killed(source, target, *rest):
     if target.name == sys.argv[3]:
         target.write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
-    whole(source, target, *rest)
+    copy_verified(source, target, *rest)
 pulling.copy_verified = killed
 pulling.pull(sys.argv[1], sys.argv[2])
 """
@@ -147,7 +148,7 @@ def test_an_interrupt_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("composer.hub.pull.accept", interrupted)
+    monkeypatch.setattr("composer.hub.pull.verify_pack", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pull(str(folder), tmp_path / "x")
     assert left(tmp_path) == []

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from composer.errors import ComposerError, RunError
-from composer.hub.archive import opened_archive
-from composer.hub.pack_contents import FILES, MANIFEST, complaint
+from composer.hub.archive import open_archive
+from composer.hub.manifest import FILES, MANIFEST, name_problem
 from composer.hub.pull import pull
 from tests.hub.packs import Member, contents, described_again, info, left, members, squeezed
 
@@ -189,8 +189,8 @@ def test_a_bomb_is_seen_before_it_is_unpacked(folder: Path, tmp_path: Path) -> N
     files["model.safetensors"]["size"] = 1 << 50
     described_again(bad, files=files)
     (tmp_path / "bad.tar.gz").write_bytes(squeezed(members(bad)))
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max_gib 1048577")
-    refused(tmp_path / "bad", tmp_path / "x", "--max_gib 1048577")
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max-gib 1048577")
+    refused(tmp_path / "bad", tmp_path / "x", "--max-gib 1048577")
     (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", "begins with pack.json")
 
@@ -346,10 +346,10 @@ def test_a_record_that_is_none(text: str, folder: Path, tmp_path: Path) -> None:
 
 
 def test_every_part_of_a_pack_is_a_name_without_complaint() -> None:
-    assert not any(map(complaint, (MANIFEST, *FILES)))
+    assert not any(map(name_problem, (MANIFEST, *FILES)))
 
 
 def test_only_what_was_read_of_an_archive_is_known_of_it(archive: Path) -> None:
-    with opened_archive(archive, "x") as found:
+    with open_archive(archive, "x") as found:
         assert found.manifest.name == "untrained"
-        assert found.file.plain.tell() < 4096
+        assert found.file.unzipped.tell() < 4096

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from composer.cli.main import main
-from composer.hub.pack_contents import MANIFEST
-from composer.hub.redact import places_in
+from composer.hub.manifest import MANIFEST, local_paths_in
 from tests.hub.packs import left
 
 
@@ -45,7 +44,7 @@ def test_a_path_of_this_machine_in_a_recipe_is_told(
 
 def test_what_of_the_data_is_a_path_of_some_machine() -> None:
     data = {"parallel": {"train": {"source": "/srv/a", "target": "b"}}, "tokenizer": {"bits": {"marks": ["/"]}}}
-    assert places_in(data) == ["/srv/a"]
+    assert local_paths_in(data) == ["/srv/a"]
 
 
 @pytest.mark.parametrize(

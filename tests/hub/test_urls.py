@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RunError
-from composer.hub.urls import Artifact, HubModel, LocalPath, Reference, Repository, parsed, pinned
+from composer.hub.remotes import Artifact, HubModel, LocalPath, Reference, Repository, parse_reference, pinned
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -30,7 +30,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ],
 )
 def test_what_each_form_means(text: str, meant: Reference) -> None:
-    assert parsed(text) == meant
+    assert parse_reference(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_what_each_form_means(text: str, meant: Reference) -> None:
 )
 def test_what_is_refused(text: str) -> None:
     with pytest.raises(RunError):
-        parsed(text)
+        parse_reference(text)
 
 
 def test_a_password_is_not_printed() -> None:
     with pytest.raises(RunError) as error:
-        parsed("git+https://ann:secret@example.org/a")
+        parse_reference("git+https://ann:secret@example.org/a")
     assert "secret" not in error.value.render()
 
 
 @pytest.mark.parametrize("text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"])
 def test_what_is_pinned_names_the_same_place(text: str) -> None:
-    first = parsed(text)
+    first = parse_reference(text)
     assert isinstance(first, Repository | HubModel)
-    again = parsed(pinned(first, COMMIT))
+    again = parse_reference(pinned(first, COMMIT))
     assert isinstance(again, Repository | HubModel)
     assert again.revision == COMMIT
     assert pinned(again, "main") == pinned(first, "main")

@@ -17,7 +17,7 @@ import wandb
 from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
 from composer.errors import ComposerError, RunError
-from composer.hub import git as repository
+from composer.hub import remotes
 from composer.hub.pack import pack
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
@@ -174,9 +174,9 @@ def test_nothing_is_run_on_the_way(models: Path, folder: Path, tmp_path: Path, m
 
 
 def test_a_repository_that_is_too_large(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match="--max_gib"):
+    with pytest.raises(RunError, match="--max-gib"):
         pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
-    monkeypatch.setattr(repository, "ROOM", 0)
+    monkeypatch.setattr(remotes, "EXTRA_BYTES", 0)
     with pytest.raises(RunError, match="this repository is larger"):
         pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
     assert left(tmp_path) == []
@@ -209,7 +209,7 @@ def test_trees_of_trees_are_not_listed_without_end(models: Path, tmp_path: Path)
 
 
 def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repository, "ANSWERS", 0.5)
+    monkeypatch.setattr(remotes, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
         pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
     assert left(tmp_path) == []
@@ -230,7 +230,7 @@ def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_what_git_says_comes_with_what_helps(told: str, message: str, fix: str) -> None:
-    (fault,) = repository.failed("git+https://h/x", 128, told).faults
+    (fault,) = remotes.git_error("git+https://h/x", 128, told).faults
     assert message in fault.message
     assert fix in fault.hint
 
@@ -289,7 +289,7 @@ def test_nothing_is_fetched_of_a_pack_that_is_refused(
     with pytest.raises(RunError, match="no code"):
         pull("hub:ann/mine", tmp_path / "x")
     (place / "pytorch_model.bin").unlink()
-    with pytest.raises(RunError, match="--max_gib"):
+    with pytest.raises(RunError, match="--max-gib"):
         pull("hub:ann/mine", tmp_path / "x", max_gib=1e-6)
     assert hub.fetched == []
 
