@@ -197,7 +197,7 @@ ENVIRONMENT = {
     "GIT_LFS_SKIP_SMUDGE": "1",
     "LC_ALL": "C",
 }
-INHERITED = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
+INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
 INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
 """What users say of how git reaches a host; the other variables of git are about some other repository."""
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"

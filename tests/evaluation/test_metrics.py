@@ -10,7 +10,7 @@ import pytest
 
 from composer.cli.output import print_evaluation
 from composer.evaluation.evaluate import evaluate
-from composer.hub.model_card import card
+from composer.hub.huggingface import model_card
 from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, token_scores
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
@@ -65,7 +65,7 @@ def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: py
     assert word_ratio.meaning in html
     assert shown in html
     assert "val/word_ratio" in html  # its learning curve
-    text = card(load(run.recipe), run.read())
+    text = model_card(load(run.recipe), run.read())
     assert "type: words" in text
     assert "| word ratio |" in text
 
