@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import Pairs, available_splits, check_files, is_endless, open_pairs
-from composer.errors import DataError, RunError, os_error_reason
+from composer.data.sources import DataSource, Pairs, is_endless
+from composer.errors import RunError, os_error_reason
 from composer.recipe import defaults
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -51,11 +51,7 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path], began: InitialWeig
 
     Raises DataError with all that is wrong with the files.
     """
-    if faults := check_files(recipe, folders):
-        raise DataError(faults)
-    return fingerprint_pairs(
-        recipe, {split: open_pairs(recipe, split, folders) for split in available_splits(recipe)}, began
-    )
+    return fingerprint_pairs(recipe, DataSource(recipe, folders).all_pairs(), began)
 
 
 def fingerprint_pairs(

@@ -1,8 +1,10 @@
-"""Which pairs are trained on together: batches of like lengths, with as little padding as their size allows.
+"""Length buckets: batches of pairs of similar lengths, with as little padding as their size allows.
 
-Pairs of the same two lengths are a *cell*. Cells are joined to *blocks*, neighbours in both lengths, and a block is cut
-evenly into batches. The blocks depend on the lengths alone, so every epoch has as many batches; which pairs of a block
-come together, and in which order the batches come, is drawn anew in every epoch.
+Pairs of the same two lengths are a *cell*. A bucket joins neighbouring cells, and is cut evenly into batches; the
+buckets of a range of target lengths make up a target bucket. The buckets depend on the lengths alone, so every epoch
+has as many batches; which pairs of a bucket come together, and the order of the batches, is drawn anew in every epoch.
+
+The cut with the least padding is found by dynamic programming, over source lengths within target lengths.
 """
 
 from __future__ import annotations
@@ -12,18 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-PRICE = 0.15  # one batch more is worth it where it saves more padding than this share of the budget
-STRIP = 10  # so many neighbouring target lengths can be joined, and then
-SPAN = 24  # so many neighbouring source lengths
-DENSE = 6  # and no more once there is enough for so many batches
+BATCH_COST = 0.15  # share of the budget: one batch more is worth it if it saves more padding than this
+MAX_TARGET_LENGTHS = 10  # neighbouring target lengths that one target bucket can join
+MAX_SOURCE_LENGTHS = 24  # neighbouring source lengths that one bucket can join
+MAX_BATCHES = 6  # a bucket grows no further once it has pairs for so many batches
 GRID = 512  # source lengths are rounded so that there are no more than this
 
 
 class Buckets(NamedTuple):
-    """The cut of all pairs, by their lengths.
+    """Buckets of all pairs, by their lengths.
 
-    Strip i has target lengths up to `longest[i]`; a block has all pairs of its strip with source lengths (rounded to
-    `width`) after the previous block's, up to its own; `ends` is strip * (GRID + 1) + that length. `batches`: of each.
+    Target bucket i has target lengths up to `longest[i]`; a bucket has all its pairs with source lengths (rounded to
+    `width`) after the previous bucket's, up to its own; `ends` is i * (GRID + 1) + that length. `batches`: of each.
     """
 
     longest: np.ndarray
@@ -31,14 +33,14 @@ class Buckets(NamedTuple):
     batches: np.ndarray
     width: int
 
-    def of(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """The number of the block of every pair."""
-        strip = np.searchsorted(self.longest, target)
-        return np.searchsorted(self.ends, strip * (GRID + 1) + source // self.width)
+    def assign(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
+        """Return the index of every pair's bucket. target, source: (pairs,) lengths -> (pairs,)"""
+        target_bucket = np.searchsorted(self.longest, target)
+        return np.searchsorted(self.ends, target_bucket * (GRID + 1) + source // self.width)
 
 
 class SplitPoint(NamedTuple):
-    """Some neighbouring cells, or strips, cut into blocks: padded positions (and the price of batches), and how."""
+    """The last bucket of the best cut up to some cell: cost of the whole cut, its first cell, its batches."""
 
     cost: float
     start: int
@@ -46,103 +48,111 @@ class SplitPoint(NamedTuple):
 
 
 TargetBucket = tuple[float, int, list[tuple[int, int]]]
-"""The cost of everything up to a strip's end, where it starts, and its blocks: (source length, batches)."""
+"""Cost of the best cut up to a target bucket's end, where it starts, and its buckets: (source length, batches)."""
 
 
 def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets:
-    """The cut with the least padding on both sides. target, source: (pairs,) positions of each, 1 or more, 0 or more.
+    """Return the buckets with the least padding on both sides.
 
-    No batch has more than `budget` padded target positions, unless it is one pair.
+    target, source: (pairs,) positions of each, target 1 or more, source 0 or more. No batch has more than `budget`
+    padded target positions, unless it is one pair.
     """
     width = int(source.max()) // GRID + 1
-    kinds = np.unique(target)
-    cells = np.zeros((len(kinds), GRID + 1), dtype=np.int64)
-    np.add.at(cells, (np.searchsorted(kinds, target), source // width), 1)
+    lengths = np.unique(target)
+    cells = np.zeros((len(lengths), GRID + 1), dtype=np.int64)
+    np.add.at(cells, (np.searchsorted(lengths, target), source // width), 1)
     best: list[TargetBucket] = [(0.0, 0, [])]
-    for end in range(1, len(kinds) + 1):
-        best.append(_best_strip(best, cells[:end], int(kinds[end - 1]), budget, width))
-    return _collected(best, kinds, width)
+    for end in range(1, len(lengths) + 1):
+        best.append(_best_target_bucket(best, cells[:end], int(lengths[end - 1]), budget, width))
+    return _trace_back(best, lengths, width)
 
 
-def global_batches(blocks: Buckets, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
-    """The rows of every batch of an epoch, in the order of training."""
+def global_batches(buckets: Buckets, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
+    """Return the rows of every batch of an epoch, in the order of training."""
     draw = np.random.default_rng([seed, epoch])
     order = draw.permutation(len(target))
+    # stable sorts keep the drawn order among equals, so that pairs of one length meet others in each epoch
     order = order[np.argsort(source[order], kind="stable")]
-    block = blocks.of(target[order], source[order])
-    order = order[np.argsort(block, kind="stable")]
-    ends = np.cumsum(np.bincount(block, minlength=len(blocks.batches)))
-    found = [
-        rows[len(rows) * at // batches : len(rows) * (at + 1) // batches]
-        for rows, batches in zip(np.split(order, ends[:-1]), blocks.batches.tolist(), strict=True)
-        for at in range(batches)
+    bucket = buckets.assign(target[order], source[order])
+    order = order[np.argsort(bucket, kind="stable")]
+    ends = np.cumsum(np.bincount(bucket, minlength=len(buckets.batches)))
+    batches = [
+        rows[len(rows) * at // count : len(rows) * (at + 1) // count]
+        for rows, count in zip(np.split(order, ends[:-1]), buckets.batches.tolist(), strict=True)
+        for at in range(count)
     ]
-    return [found[at] for at in draw.permutation(len(found))]
+    return [batches[at] for at in draw.permutation(len(batches))]
 
 
-def _best_strip(best: list[TargetBucket], cells: np.ndarray, longest: int, budget: int, width: int) -> TargetBucket:
-    """The best strip that ends with the last of these target lengths."""
-    room = max(1, budget // longest)
+def _best_target_bucket(
+    best: list[TargetBucket], cells: np.ndarray, longest: int, budget: int, width: int
+) -> TargetBucket:
+    """Return the best target bucket that ends with the last row of `cells`."""
+    rows_per_batch = max(1, budget // longest)
     end = len(cells)
-    found: list[TargetBucket] = []
+    options: list[TargetBucket] = []
     counts = np.zeros(cells.shape[1], dtype=np.int64)
-    for start in range(end - 1, max(-1, end - 1 - STRIP), -1):
+    for start in range(end - 1, max(-1, end - 1 - MAX_TARGET_LENGTHS), -1):
         counts = counts + cells[start]
         pairs = int(counts.sum())
-        if found and pairs > DENSE * room:
+        if options and pairs > MAX_BATCHES * rows_per_batch:
             break
-        cost, blocks = _cut(counts, room, PRICE * budget, width)
-        found.append((best[start][0] + cost + pairs * longest, start, blocks))
-    return min(found, key=lambda strip: strip[:2])
+        cost, buckets = _cut(counts, rows_per_batch, BATCH_COST * budget, width)
+        options.append((best[start][0] + cost + pairs * longest, start, buckets))
+    return min(options, key=lambda option: option[:2])
 
 
-def _cut(counts: np.ndarray, room: int, price: float, width: int) -> tuple[float, list[tuple[int, int]]]:
-    """Cuts the cells of one strip into blocks; the padded source positions with the price, and the blocks."""
+def _cut(counts: np.ndarray, rows_per_batch: int, batch_cost: float, width: int) -> tuple[float, list[tuple[int, int]]]:
+    """Cut the cells of one target bucket into buckets; return padded source positions plus batch costs, and them."""
     lengths = np.flatnonzero(counts).tolist()
-    upto = [0, *np.cumsum(counts[lengths]).tolist()]
+    before = [0, *np.cumsum(counts[lengths]).tolist()]
     positions = [(length + 1) * width - 1 for length in lengths]
     best = [SplitPoint(0.0, 0, 0)]
     for end in range(1, len(lengths) + 1):
-        best.append(min(_blocks(best, upto, positions, end, room, price)))
-    blocks, end = [], len(lengths)
+        best.append(min(_split_points(best, before, positions, end, rows_per_batch, batch_cost)))
+    buckets, end = [], len(lengths)
     while end:
-        blocks.append((lengths[end - 1], best[end].batches))
+        buckets.append((lengths[end - 1], best[end].batches))
         end = best[end].start
-    return best[-1].cost, blocks[::-1]
+    return best[-1].cost, buckets[::-1]
 
 
-def _blocks(
-    best: list[SplitPoint], upto: list[int], positions: list[int], end: int, room: int, price: float
+def _split_points(
+    best: list[SplitPoint], before: list[int], positions: list[int], end: int, rows_per_batch: int, batch_cost: float
 ) -> list[SplitPoint]:
-    """Every block that ends with this cell."""
-    found: list[SplitPoint] = []
-    for start in range(end - 1, max(-1, end - 1 - SPAN), -1):
-        pairs = upto[end] - upto[start]
-        if found and pairs > DENSE * room:
+    """Return every bucket that ends with this cell."""
+    options: list[SplitPoint] = []
+    for start in range(end - 1, max(-1, end - 1 - MAX_SOURCE_LENGTHS), -1):
+        pairs = before[end] - before[start]
+        if options and pairs > MAX_BATCHES * rows_per_batch:
             break
-        batches = -(-pairs // room)
-        padded = _padded(upto, positions, start, end, batches)
-        found.append(SplitPoint(best[start].cost + padded + price * batches, start, batches))
-    return found
+        batches = -(-pairs // rows_per_batch)
+        padded = _padded_positions(before, positions, start, end, batches)
+        options.append(SplitPoint(best[start].cost + padded + batch_cost * batches, start, batches))
+    return options
 
 
-def _padded(upto: list[int], positions: list[int], start: int, end: int, batches: int) -> int:
-    """The padded source positions of a block that is cut evenly."""
-    first, pairs = upto[start], upto[end] - upto[start]
+def _padded_positions(before: list[int], positions: list[int], start: int, end: int, batches: int) -> int:
+    """Return the padded source positions of a bucket that is cut evenly into batches."""
+    first, pairs = before[start], before[end] - before[start]
     if batches == 1 or end - start == 1:
         return pairs * positions[end - 1]
     edges = [first + pairs * at // batches for at in range(batches + 1)]
-    last = [positions[bisect_left(upto, edge, start + 1, end + 1) - 1] for edge in edges[1:]]
+    last = [positions[bisect_left(before, edge, start + 1, end + 1) - 1] for edge in edges[1:]]
     return sum(longest * (high - low) for longest, low, high in zip(last, edges, edges[1:], strict=False))
 
 
-def _collected(best: list[TargetBucket], kinds: np.ndarray, width: int) -> Buckets:
-    strips, end = [], len(kinds)
+def _trace_back(best: list[TargetBucket], lengths: np.ndarray, width: int) -> Buckets:
+    target_buckets, end = [], len(lengths)
     while end:
-        _, start, blocks = best[end]
-        strips.append((int(kinds[end - 1]), blocks))
+        _, start, buckets = best[end]
+        target_buckets.append((int(lengths[end - 1]), buckets))
         end = start
-    strips.reverse()
-    blocks = [(at * (GRID + 1) + length, batches) for at, (_, each) in enumerate(strips) for length, batches in each]
-    ends, batches = np.array(blocks, dtype=np.int64).T
-    return Buckets(np.array([longest for longest, _ in strips]), ends, batches, width)
+    target_buckets.reverse()
+    flat = [
+        (at * (GRID + 1) + length, batches)
+        for at, (_, buckets) in enumerate(target_buckets)
+        for length, batches in buckets
+    ]
+    ends, batches = np.array(flat, dtype=np.int64).T
+    return Buckets(np.array([longest for longest, _ in target_buckets]), ends, batches, width)

@@ -1,4 +1,4 @@
-"""Collation: from rows of ids to padded tensors, and the data loader."""
+"""Collation: from the rows of a batch slice to padded tensors, and the data loader."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from composer.data.encoding import Corpus, Encoded, Ids
+from composer.data.encoding import Corpus, Ids
 from composer.data.sampler import BatchSlice
 from composer.model.vocabulary import BOS, EOS, PAD
 
 
 class Batch(TypedDict):
-    """What one device sees at once. Padding is 0, on the right. B rows, T target and S source positions.
+    """Tensors that one device sees at once. Padding is 0, on the right. B rows, T target and S source positions.
 
     `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed over this batch, then
     divided by it, adds up to the mean over the global batch. `part` is the share of its rows that are here, so that
@@ -30,55 +30,47 @@ class Batch(TypedDict):
     part: float
     rows: Tensor  # (B,)
     graded: Tensor  # (B,) bool, whether a curriculum counts the row's mistakes
-    facts: Tensor  # (B, F) the places in the story of what bears the answer, -1 for none; F = 0 without stories
+    facts: Tensor  # (B, F) the indices of the sentences that support the answer, -1 for none; F = 0 without stories
 
 
 class BatchDataset(Dataset[Batch]):
-    """From a share of rows to the tensors of a batch."""
+    """Map-style dataset whose index is a batch slice, and whose item the batch."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
 
-    def __getitem__(self, share: BatchSlice) -> Batch:
-        encoded = self.corpus.of_epoch(share.epoch)
-        target = encoded.target
-        out = pad_rows(target, share.rows, last=EOS)
-        counted = share.graded is not None and share.part > 0.0
+    def __getitem__(self, index: BatchSlice) -> Batch:
+        encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
+        out = pad_rows(encoded.target, rows, last=EOS)
+        is_graded = index.graded is not None and index.part > 0.0
+        facts = np.zeros((len(rows), 0), dtype=np.int64) if encoded.facts is None else encoded.facts[rows]
         return {
-            "sources": {side: source_tensor(ids, share.rows) for side, ids in encoded.sources.items()},
-            "target_in": pad_rows(target, share.rows, first=BOS),
-            "target_out": out if share.part else torch.full_like(out, PAD),
-            "tokens": float(share.tokens),
-            "part": share.part,
-            "rows": torch.from_numpy(share.rows.astype(np.int64)) if share.part else torch.full((1,), -1),
-            "graded": torch.from_numpy(share.graded) if counted else torch.zeros(len(share.rows), dtype=torch.bool),
-            "facts": facts_tensor(encoded, share.rows),
+            "sources": {side: pad_rows(ids, rows, last=EOS) for side, ids in encoded.sources.items()},
+            "target_in": pad_rows(encoded.target, rows, first=BOS),
+            "target_out": out if index.part else torch.full_like(out, PAD),
+            "tokens": float(index.tokens),
+            "part": index.part,
+            "rows": torch.from_numpy(rows.astype(np.int64)) if index.part else torch.full((1,), -1),
+            "graded": torch.from_numpy(index.graded) if is_graded else torch.zeros(len(rows), dtype=torch.bool),
+            "facts": torch.from_numpy(facts),
         }
 
 
-def source_tensor(ids: Ids, rows: np.ndarray) -> Tensor:
-    """What an encoder reads of these rows: (B, S), ending in eos; of stories (B, N, W)."""
-    return pad_rows(ids, rows) if ids.is_story else pad_rows(ids, rows, last=EOS)
-
-
-def facts_tensor(encoded: Encoded, rows: np.ndarray) -> Tensor:
-    """The facts of these rows; none without stories. -> (B, F)"""
-    none = np.zeros((len(rows), 0), dtype=np.int64)
-    return torch.from_numpy(none if encoded.facts is None else encoded.facts[rows])
-
-
 def pad_rows(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
-    """The ids of these rows with `first` before and `last` after each, padded on the right. -> (B, T) int64
+    """Return the ids of these rows with `first` before and `last` after each, padded on the right. -> (B, T) int64
 
-    Stories, which have neither, get whole sentences of padding. -> (B, N, W)
+    Stories have neither, and get whole sentences of padding. -> (B, N, W)
     """
+    if ids.is_story:
+        first = last = None
     starts, counts = ids.starts[rows], ids.lengths()[rows]
     before = int(first is not None)
     longest = before + int(counts.max(initial=0)) + int(last is not None)
     out = np.full((len(rows), longest, *ids.values.shape[1:]), PAD, dtype=np.int64)
-    places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    # one scatter for all rows: their positions one after another, and of each the row that it belongs to
+    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     row_of = np.repeat(np.arange(len(rows)), counts)
-    out[row_of, places + before] = ids.values[np.repeat(starts, counts) + places]
+    out[row_of, positions + before] = ids.values[np.repeat(starts, counts) + positions]
     if first is not None:
         out[:, 0] = first
     if last is not None:
@@ -87,7 +79,7 @@ def pad_rows(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | N
 
 
 def data_loader(corpus: Corpus, order: Sampler[BatchSlice], workers: int = 0) -> DataLoader[Batch]:
-    """Batches in that order, prepared by this process or by `workers` beside it.
+    """Return a loader of the batches in that order, prepared by this process or by `workers` more.
 
     The loader has its own generator: it never draws from torch's global one. Workers are forked, so that they share
     the corpus with this process.

@@ -1,4 +1,4 @@
-"""Data files: where they are looked up, and what can be wrong with the bytes in them. Quick on big files."""
+"""Text files: lookup, checks of their encoding, and columns of lines that are read from disk on demand."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ import numpy as np
 from composer.errors import DataError, Fault
 
 READ_BYTES = 1 << 22
+INDEX_BYTES = 1 << 26
+CHUNK_LINES = 10_000
+"""Lines that are read at once when a whole column is iterated."""
 BOM = b"\xef\xbb\xbf"
 MAGIC = {
     b"\x1f\x8b": ("it looks like gzip", "unpack it with `gunzip`"),
@@ -27,7 +30,7 @@ MAGIC = {
 
 
 class Problem(NamedTuple):
-    """What is wrong, and with which key of a split: a side, or `file`."""
+    """A fault of a data file. `key` is the key of the split that names the file: a side, or `file`."""
 
     key: str
     code: str
@@ -35,95 +38,37 @@ class Problem(NamedTuple):
     hint: str
 
 
+# ------------------------------------------------------------------------------------------- lookup
+
+
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
-    """The first file of that name in the folders, in their order."""
-    places = (folder / name for folder in folders)
-    return next((place for place in places if _exists(place)), None)
+    """Return the first file of that name in the folders, in their order."""
+    paths = (folder / name for folder in folders)
+    return next((path for path in paths if _exists(path)), None)
 
 
 def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
-    """That there is no such file, where it was looked for, and what was probably meant."""
+    """Return the problem of a file that is in none of the folders, with the name that was probably meant."""
     searched = " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
-    close = next((found for folder in folders if (found := suggest_file(name, folder))), None)
+    close = next((path for folder in folders if (path := suggest_file(name, folder))), None)
     question = f"; did you mean `{close}`?" if close else ""
     hint = f"write `{close}`" if close else "put the file there, or say `--data DIR`"
     return Problem(key, "file", f"no file `{name}` in {searched}{question}", hint)
 
 
 def suggest_file(name: str, folder: Path) -> str | None:
-    """The file that `name` in `folder` was probably meant to be: every part of the way is the name or close to it."""
+    """Return the file of `folder` that `name` was probably meant to be: each part of its path equal or similar."""
     parts: list[str] = []
-    place = folder
+    path = folder
     for part in Path(name).parts:
-        listed = [part] if _exists(place / part) else _listed(place)
-        same = [each for each in listed if each.casefold() == part.casefold()]
-        close = same or difflib.get_close_matches(part, listed, n=1, cutoff=0.6)
+        entries = [part] if _exists(path / part) else _entries(path)
+        same = [entry for entry in entries if entry.casefold() == part.casefold()]
+        close = same or difflib.get_close_matches(part, entries, n=1, cutoff=0.6)
         if not close:
             return None
         parts.append(close[0])
-        place /= close[0]
-    return Path(*parts).as_posix() if place.is_file() else None
-
-
-def check_readable(key: str, path: Path) -> Problem | None:
-    """Why the file cannot be read at all: a directory, a pipe, no permission, no text."""
-    if path.is_dir():
-        return Problem(key, "file", f"`{path}` is a directory", "name a file")
-    if not path.is_file():
-        return Problem(key, "file", f"`{path}` is not an ordinary file", "name an ordinary file")
-    try:
-        with path.open("rb") as file:
-            first = file.read(len(BOM) + 1)
-    except OSError as error:
-        return Problem(key, "file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
-    return Problem(key, "empty", f"`{path}` is empty", "give it at least one line") if first in (b"", BOM) else None
-
-
-def check_utf8(key: str, path: Path) -> Problem | None:
-    """Where the file stops being UTF-8, by line and byte."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(READ_BYTES):
-                decoder.decode(block)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return _where_not_text(key, path)
-    return None
-
-
-def count_lines(path: Path) -> int:
-    """How many lines there are; the last one may lack its line break."""
-    count, last = 0, b"\n"
-    with path.open("rb") as file:
-        while block := file.read(READ_BYTES):
-            count, last = count + block.count(b"\n"), block[-1:]
-    return count + (last != b"\n")
-
-
-def _where_not_text(key: str, path: Path) -> Problem | None:
-    offset = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return _not_utf8(key, path, number, error, offset)
-            offset += len(line)
-    return None
-
-
-def _not_utf8(key: str, path: Path, number: int, error: UnicodeDecodeError, offset: int) -> Problem:
-    with path.open("rb") as file:
-        start = file.read(4)
-    seems, hint = next(
-        (told for magic, told in MAGIC.items() if start.startswith(magic)),
-        ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"),
-    )
-    byte = error.object[error.start]
-    place = f"line {number}, byte {error.start + 1} of the line (offset {offset + error.start})"
-    message = f"`{path}` is not UTF-8 at {place}: 0x{byte:02x}{'; ' if seems else ''}{seems}"
-    return Problem(key, "encoding", message, hint)
+        path /= close[0]
+    return Path(*parts).as_posix() if path.is_file() else None
 
 
 def _exists(path: Path) -> bool:
@@ -133,22 +78,80 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _listed(folder: Path) -> list[str]:
+def _entries(folder: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in os.scandir(folder))[:10_000]
     except OSError:
         return []
 
 
-CHUNK_LINES = 10_000  # lines that are read at once when all are wanted
-INDEX_BYTES = 1 << 26
+# ------------------------------------------------------------------------------------------- checks
+
+
+def check_readable(key: str, path: Path) -> Problem | None:
+    """Return why a file cannot be read at all: a directory, a pipe, no permission, no content."""
+    if path.is_dir():
+        return Problem(key, "file", f"`{path}` is a directory", "name a file")
+    if not path.is_file():
+        return Problem(key, "file", f"`{path}` is not an ordinary file", "name an ordinary file")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(BOM) + 1)
+    except OSError as error:
+        return Problem(key, "file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
+    return Problem(key, "empty", f"`{path}` is empty", "give it at least one line") if start in (b"", BOM) else None
+
+
+def check_utf8(key: str, path: Path) -> Problem | None:
+    """Return where a file stops being UTF-8, by line and byte; None for UTF-8."""
+    # decoding by large blocks is many times faster than by lines, which are only needed to place a fault
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(READ_BYTES):
+                decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return _locate_bad_byte(key, path)
+    return None
+
+
+def _locate_bad_byte(key: str, path: Path) -> Problem | None:
+    offset = 0
+    with path.open("rb") as file:
+        start = file.read(4)
+        file.seek(0)
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                latin = ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1")
+                format_, hint = next((text for magic, text in MAGIC.items() if start.startswith(magic)), latin)
+                position = f"line {number}, byte {error.start + 1} of the line (offset {offset + error.start})"
+                byte = f"0x{line[error.start]:02x}"
+                message = f"`{path}` is not UTF-8 at {position}: {'; '.join(filter(None, (byte, format_)))}"
+                return Problem(key, "encoding", message, hint)
+            offset += len(line)
+    return None
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of lines; the last one may lack its line feed."""
+    count, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            count, last = count + block.count(b"\n"), block[-1:]
+    return count + (last != b"\n")
+
+
+# ------------------------------------------------------------------------------------------- columns
 
 
 class Column(Sequence[str]):
-    """Lines by number; a subclass says how many there are and reads some of them."""
+    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast."""
 
     def read(self, rows: Sequence[int]) -> list[str]:
-        """The lines of these numbers, 0 or more and less than the length."""
+        """Return the lines with these numbers, each in [0, len)."""
         raise NotImplementedError
 
     @overload
@@ -166,93 +169,108 @@ class Column(Sequence[str]):
 
 
 class TextColumn(Column):
-    """The lines of a UTF-8 file. Only `\\n` ends a line, with or without `\\r` before it; the last may have none.
+    """Lines of a UTF-8 file, through an index of where each line starts.
 
-    `skip` lines at the start are left out; `pick` takes the column out of a line.
+    Only `\\n` ends a line, with or without `\\r` before it; the last line may have none. `skip` lines at the start are
+    left out; `pick` takes a field out of a line.
     """
 
     def __init__(self, path: Path, skip: int = 0, pick: Callable[[str], str] | None = None) -> None:
-        self.bytes = Bytes(path)
-        self.starts = _starts(self.bytes.blocks())
+        self.bytes = StableFile(path)
+        self.starts = _line_starts(self.bytes.blocks())
         self.skip, self.pick = skip, pick
 
     def __len__(self) -> int:
         return max(0, len(self.starts) - 1 - self.skip)
 
     def read(self, rows: Sequence[int]) -> list[str]:
-        lines = self._lines(rows) if isinstance(rows, range) and rows.step == 1 else map(self._line, rows)
-        return [one_line(self.pick(line)) for line in lines] if self.pick else list(lines)
+        # neighbouring lines are one read
+        spans = [rows] if isinstance(rows, range) and rows.step == 1 else [range(row, row + 1) for row in rows]
+        lines = [line for span in spans for line in self._lines(span)]
+        return [one_line(self.pick(line)) for line in lines] if self.pick else lines
 
     def _lines(self, rows: range) -> list[str]:
-        """Neighbouring lines, read at once."""
         starts = self.starts[rows.start + self.skip : rows.stop + self.skip + 1].tolist()
-        whole = self.bytes.read(starts[0], starts[-1]) if len(rows) else b""
-        return [_text(whole[start - starts[0] : end - starts[0]]) for start, end in pairwise(starts)]
-
-    def _line(self, row: int) -> str:
-        start, end = self.starts[row + self.skip : row + self.skip + 2].tolist()
-        return _text(self.bytes.read(start, end))
+        block = self.bytes.read(starts[0], starts[-1]) if len(rows) else b""
+        lines = (block[start - starts[0] : end - starts[0]] for start, end in pairwise(starts))
+        return [line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for line in lines]
 
 
-class Bytes:
-    """The bytes of a file that is open as long as it is needed; they must stay what they were, which is looked at.
+class StableFile:
+    """An open file whose bytes must not change while it is in use, which every read verifies.
 
-    They are not mapped into memory: a mapped file that another process cuts short ends this one without a word.
+    The file is not memory-mapped: if another process truncates a mapped file, this process dies by SIGBUS.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, path.open("rb")
-        self.stamp, self.sum = self._stamp(), self._sum()
+        self.stamp, self.crc = self._stamp(), self._crc()
 
     def blocks(self) -> Iterator[bytes]:
-        """All bytes."""
+        """Yield all bytes, block by block."""
         at = 0
         while block := os.pread(self.file.fileno(), INDEX_BYTES, at):
             yield block
             at += len(block)
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`. Raises DataError where the file is not what it was."""
-        found = os.pread(self.file.fileno(), end - start, start)
-        if self._stamp() != self.stamp:
-            stamp, now = self._stamp(), self._sum()
-            if now != self.sum:
+        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
+        data = os.pread(self.file.fileno(), end - start, start)
+        stamp = self._stamp()
+        if stamp != self.stamp:
+            if self._crc() != self.crc:
                 raise _file_changed(self.path)
-            self.stamp = stamp  # touched, or written as it was
-            found = os.pread(self.file.fileno(), end - start, start)
-        if len(found) != end - start:
+            self.stamp = stamp  # touched, or rewritten with the same content
+            data = os.pread(self.file.fileno(), end - start, start)
+        if len(data) != end - start:
             raise _file_changed(self.path)
-        return found
+        return data
 
     def _stamp(self) -> tuple[int, int]:
-        now = os.fstat(self.file.fileno())
-        return now.st_mtime_ns, now.st_size
+        status = os.fstat(self.file.fileno())
+        return status.st_mtime_ns, status.st_size
 
-    def _sum(self) -> int:
-        found = 0
+    def _crc(self) -> int:
+        crc = 0
         for block in self.blocks():
-            found = zlib.crc32(block, found)
-        return found
+            crc = zlib.crc32(block, crc)
+        return crc
+
+
+class RowSubset(Column):
+    """Some lines of a column, in their order."""
+
+    def __init__(self, column: Sequence[str], rows: np.ndarray) -> None:
+        self.column, self.rows = column, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        numbers = self.rows[np.asarray(rows, dtype=np.int64)]
+        if not len(numbers):
+            return []
+        first, last = int(numbers.min()), int(numbers.max())
+        if last - first > 2 * len(numbers):
+            return [self.column[int(number)] for number in numbers]
+        lines = self.column[first : last + 1]  # one read of neighbours, the others dropped
+        return [lines[number - first] for number in numbers]
 
 
 def one_line(text: str | None) -> str:
-    """A text as one line: a pair is a line on each side, wherever it came from. Nothing is an empty line."""
+    """Return a text as one line, with spaces for line breaks; None is an empty line."""
     return (text or "").replace("\r\n", " ").replace("\n", " ")
 
 
-def _text(line: bytes) -> str:
-    return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-
-
-def _starts(blocks: Iterator[bytes]) -> np.ndarray:
-    """Where each line starts, and the end."""
-    head, at, found = b"", 0, []
+def _line_starts(blocks: Iterator[bytes]) -> np.ndarray:
+    """Return the offset of each line's first byte, and of the file's end."""
+    head, at, breaks = b"", 0, []
     for block in blocks:
         head = head if len(head) >= len(BOM) else head + block[: len(BOM)]
-        found.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == 10) + (at + 1))
+        breaks.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1))
         at += len(block)
     first = len(BOM) if head.startswith(BOM) else 0
-    starts = np.concatenate([np.array([first], dtype=np.int64), *found])
+    starts = np.concatenate([np.array([first], dtype=np.int64), *breaks])
     return starts if starts[-1] == at else np.append(starts, at)
 
 

@@ -1,18 +1,18 @@
-"""Tokenizers: trained once on the training part, kept in one file, never trained again behind anyone's back.
+"""Tokenizers: word, char, byte-level BPE and unigram, trained once on the training part; bits and integers.
 
-`bpe` and `unigram` work on the bytes of the text (as GPT-2 does), so that every text can be written and comes back
+`bpe` and `unigram` work on the bytes of the text (as GPT-2 does), so that every text can be encoded and is decoded
 exactly, whatever the training part held. `char` and `word` know what they have seen; the rest is `unk`. `word` takes
-text as people write it, or text that is tokenised already. `bits` is for vectors of binary digits and `integers` for
-whole numbers; they learn nothing.
+raw text, or text that is tokenized already. `bits` is for vectors of binary digits and `integers` for whole numbers;
+they learn nothing.
 
-No token is special to the reader: a text that contains `<pad>` is only a text.
+No text is parsed for special tokens: `<pad>` in the input is only a text.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,36 +22,39 @@ from typing import Annotated, Any, Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from blocks.core.contract import Bounds, Count
+from composer.atomic_io import atomic_write
 from composer.errors import RunError
-from composer.model.vocabulary import UNK, bits_vocabulary
+from composer.model.vocabulary import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
-SPECIAL_TOKENS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
-"""No text gives one: `bpe` and `unigram` know bytes only, `word` takes brackets off or looks, `char` has characters."""
+UNK_TOKEN = SPECIAL_TOKENS[UNK]
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
 FORMAT = "seqcomposer tokenizer 1"
-CHUNK = 8192  # lines that are encoded at once: enough to be quick, few enough not to fill the memory
+CHUNK = 8192  # lines that are encoded at once: enough to be fast, few enough not to fill the memory
+ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
+"""A channel of 0.00 behind a vector of `bits`: the vector alone is the same token."""
+MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
+"""A punctuation mark, with the characters next to it."""
 
 Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000)]
-"""A number of ids, with at least one beside the four special ones."""
+"""Number of ids, with at least one beside the four special ones."""
 Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
-"""A number of ids, with room for 256 bytes and the four special ones."""
+"""Number of ids, with room for 256 bytes and the four special ones."""
 Bits = Annotated[int, Bounds(minimum=1, maximum=12)]
-"""How many binary digits a vector has."""
+"""Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
-"""What can stand between vectors."""
+"""Separator between vectors."""
 Integers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
-"""How many integers there are, from 0."""
+"""Number of integers, from 0."""
 Lines = Iterable[str]
-Learn = Callable[[Lines], Tokenizer]
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizer of every side: `target`, and `source` or the encoders' names. Joint sides share one.
+    """Tokenizers of every side: `target`, and `source` or the encoders' names. Joint sides share one.
 
-    `settings` is the tokenizer as the recipe says it, in full; `lowercase` belongs to it, so that what is translated
-    later is treated as what was trained on.
+    `settings` is the tokenizer of the recipe with its defaults; `lowercase` belongs to it, so that the input of a
+    trained run is treated as its training text was. `sides` gives each side's index in `parts`.
     """
 
     settings: dict[str, Any]
@@ -60,29 +63,32 @@ class Tokenizers:
     parts: tuple[Tokenizer, ...]
 
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, without bos and eos."""
+        """Return the ids of each line, without bos and eos."""
         part = self._part(side)
-        batches = (self._prepared(lines[at : at + CHUNK]) for at in range(0, len(lines), CHUNK))
-        return [each.ids for batch in batches for each in part.encode_batch_fast(batch, add_special_tokens=False)]
+        batches = (self._prepare(lines[at : at + CHUNK]) for at in range(0, len(lines), CHUNK))
+        encodings = (part.encode_batch_fast(batch, add_special_tokens=False) for batch in batches)
+        return [encoding.ids for batch in encodings for encoding in batch]
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
-        kept = [[index for index in row if index >= UNK] for row in rows]
-        lines = self._part(side).decode_batch(kept, skip_special_tokens=False)
-        return [_joined(line) for line in lines] if self._joins else lines
+        """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
+        real = [[index for index in row if index >= UNK] for row in rows]
+        lines = self._part(side).decode_batch(real, skip_special_tokens=False)
+        if not self._has_joiners:
+            return lines
+        return [line.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER) for line in lines]
 
     def tokens(self, side: str, line: str) -> list[str]:
-        """The tokens of a line as a reader would show them, for pictures of attention."""
+        """Return the tokens of a line as a reader would show them, for attention maps."""
         part = self._part(side)
         return [part.decode([index]) or "·" for index in self.encode(side, [line])[0]]
 
     def vocabulary(self, side: str) -> list[str]:
-        """The token of every id, as the tokenizer names it."""
+        """Return the token of every id, as the tokenizer names it."""
         part = self._part(side)
         return [part.id_to_token(index) or "" for index in range(part.get_vocab_size())]
 
     def size(self, side: str) -> int:
-        """How many ids there are, the four special ones included."""
+        """Return the number of ids, the four special ones included."""
         return self._part(side).get_vocab_size()
 
     @property
@@ -92,66 +98,78 @@ class Tokenizers:
 
     @property
     def sha256(self) -> str:
-        """The fingerprint of everything that decides about an id."""
+        """SHA-256 of its text, which holds everything that decides about an id."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
+    def text(self) -> str:
+        """Return the content of tokenizer.json, which `from_text` reads."""
+        parts = [json.loads(part.to_str()) for part in self.parts]
+        head = {"format": FORMAT, "settings": self.settings, "lowercase": self.lowercase, "sides": self.sides}
+        return json.dumps({**head, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
+
     def save(self, path: Path) -> None:
-        """Writes the one file; whoever reads at the same time sees the old one or the new one, whole."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(self.text(), encoding="utf-8")
-        os.replace(beside, path)
+        """Write tokenizer.json atomically: a concurrent reader sees the old file or the new one."""
+        atomic_write(path, self.text().encode())
 
     @classmethod
     def load(cls, path: Path) -> Tokenizers:
-        """Reads what `save` wrote. Raises RunError."""
+        """Read a file that `save` wrote. Raises RunError."""
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            if told["format"] != FORMAT:
-                raise ValueError(f"the format is {told['format']!r}, and {FORMAT!r} is what is read here")
-            parts = tuple(Tokenizer.from_str(json.dumps(each)) for each in told["parts"])
-            found = cls(told["settings"], told["lowercase"], told["sides"], parts)
-            sizes = [found.size(side) for side in found.sides]
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _unreadable(f"the tokenizer cannot be read: {error}", path) from error
+        return cls.from_text(text, path)
+
+    @classmethod
+    def from_text(cls, text: str, origin: Path | str = "") -> Tokenizers:
+        """Return the tokenizers of a text that `text` wrote; `origin` names its file in errors. Raises RunError."""
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError(f"the format is {data['format']!r}, and {FORMAT!r} is what is read here")
+            parts = tuple(Tokenizer.from_str(json.dumps(part)) for part in data["parts"])
+            tokenizers = cls(data["settings"], data["lowercase"], data["sides"], parts)
+            sizes = [tokenizers.size(side) for side in tokenizers.sides]
         except Exception as error:  # tokenizers raises bare Exceptions
-            raise RunError.of(
-                f"the tokenizer cannot be read: {error}", "take the file from the run", str(path)
-            ) from error
-        if not sizes or min(sizes) < len(SPECIAL_TOKENS):
-            raise RunError.of("the tokenizer has no vocabulary", "take the file from the run", str(path))
-        return found
+            raise _unreadable(f"the tokenizer cannot be read: {error}", origin) from error
+        if not sizes or min(sizes) < NUM_SPECIAL:
+            raise _unreadable("the tokenizer has no vocabulary", origin)
+        return tokenizers
 
     def _part(self, side: str) -> Tokenizer:
         return self.parts[self.sides[side]]
 
-    def _prepared(self, lines: Sequence[str]) -> list[str]:
+    def _prepare(self, lines: Sequence[str]) -> list[str]:
         lowered = [line.lower() for line in lines] if self.lowercase else list(lines)
-        if self.kind in ON_TEXT:
+        if self.kind in READ_AS_THEY_ARE:
             return lowered
+        if self._has_joiners:
+            return [_split(line) for line in lowered]
         if self.kind == "bits":
             lowered = [ZERO.sub("", line) for line in lowered]
-        return [_split(line) if self._joins else _spaced(line) for line in lowered]
+        # a word that looks like a special token is unknown
+        return [" ".join(UNK_TOKEN if word in SPECIAL_TOKENS else word for word in line.split()) for line in lowered]
 
     @property
-    def _joins(self) -> bool:
-        """Whether texts are kept with joiners. A file from before there was `split` says nothing of it."""
+    def _has_joiners(self) -> bool:
         return self.kind == "word" and self.settings["word"].get("split", "marks") == "marks"
 
-    def text(self) -> str:
-        parts = [json.loads(part.to_str()) for part in self.parts]
-        told = {"format": FORMAT, "settings": self.settings, "lowercase": self.lowercase, "sides": self.sides}
-        return json.dumps({**told, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
+
+def _unreadable(message: str, origin: Path | str) -> RunError:
+    return RunError.of(message, "take the file from the run", str(origin))
 
 
 def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
-    """Trains the tokenizer of a recipe's frozen `data` section on the lines of every side.
+    """Train the tokenizer of a frozen recipe's section `data` on the lines of every side.
 
-    `unigram` is not the same twice: with several processes one trains and the others load what it saved.
+    `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """
     ((kind, settings),) = section["tokenizer"].items()
     lowercase = bool(section.get("lowercase"))
     lowered = {side: map(str.lower, lines) if lowercase else lines for side, lines in sides.items()}
     parts = TOKENIZERS[kind](lowered, **settings)
-    place = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
-    return Tokenizers({kind: dict(settings)}, lowercase, place, tuple(parts))
+    indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
+    return Tokenizers({kind: dict(settings)}, lowercase, indices, tuple(parts))
 
 
 # ------------------------------------------------------------------------------------------- the kinds that learn
@@ -176,17 +194,21 @@ def word(
         min_count: a rarer word is `unk`
         split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
     """
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIAL_TOKENS
+    )
 
-    def learn(lines: Lines) -> Tokenizer:
-        part = Tokenizer(models.WordLevel({}, SPECIAL_TOKENS[UNK]))
+    def blank() -> Tokenizer:
+        part = Tokenizer(models.WordLevel({}, UNK_TOKEN))
         part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        trainer = trainers.WordLevelTrainer(
-            vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIAL_TOKENS
-        )
-        part.train_from_iterator(map(_split if split == "marks" else _ordinary, lines), trainer)
         return part
 
-    return _learned(learn, sides, joint)
+    def words(line: str) -> str:
+        # a word that looks like a special token would take its id away, so it is not learned
+        return " ".join(word for word in line.split() if word not in SPECIAL_TOKENS)
+
+    prepare = _split if split == "marks" else words
+    return _train(blank, trainer, {side: map(prepare, lines) for side, lines in sides.items()}, joint)
 
 
 def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False) -> list[Tokenizer]:
@@ -197,15 +219,14 @@ def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool =
         joint: whether all sides share one vocabulary
     """
 
-    def learn(lines: Lines) -> Tokenizer:
-        part = Tokenizer(models.WordLevel({}, SPECIAL_TOKENS[UNK]))
+    def blank() -> Tokenizer:
+        part = Tokenizer(models.WordLevel({}, UNK_TOKEN))
         part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         part.decoder = decoders.Fuse()
-        trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS)
-        part.train_from_iterator(lines, trainer)
         return part
 
-    return _learned(learn, sides, joint)
+    trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS)
+    return _train(blank, trainer, sides, joint)
 
 
 def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
@@ -215,16 +236,11 @@ def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True)
         size: ids at most, the four special ones and 256 bytes included; 300 or more
         joint: whether all sides share one vocabulary
     """
-
-    def learn(lines: Lines) -> Tokenizer:
-        part = _on_bytes(models.BPE())
-        trainer = trainers.BpeTrainer(
-            vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS, initial_alphabet=_alphabet()
-        )
-        part.train_from_iterator(lines, trainer)
-        return part
-
-    return _learned(learn, sides, joint)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS, initial_alphabet=alphabet
+    )
+    return _train(lambda: _byte_level(models.BPE()), trainer, sides, joint)
 
 
 def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
@@ -234,26 +250,49 @@ def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = T
         size: ids at most, the four special ones and 256 bytes included; 300 or more
         joint: whether all sides share one vocabulary
     """
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size,
+        show_progress=False,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        unk_token=UNK_TOKEN,
+    )
+    return _train(lambda: _byte_level(models.Unigram()), trainer, sides, joint)
 
-    def learn(lines: Lines) -> Tokenizer:
-        part = _on_bytes(models.Unigram())
-        trainer = trainers.UnigramTrainer(
-            vocab_size=size,
-            show_progress=False,
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=_alphabet(),
-            unk_token=SPECIAL_TOKENS[UNK],
-        )
+
+def _byte_level(model: models.Model) -> Tokenizer:
+    part = Tokenizer(model)
+    # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
+    part.normalizer = normalizers.Prepend(" ")
+    part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return part
+
+
+def _train(
+    blank: Callable[[], Tokenizer], trainer: trainers.Trainer, sides: Mapping[str, Lines], joint: bool
+) -> list[Tokenizer]:
+    """Train one tokenizer on all sides, or one on each."""
+    parts = []
+    for lines in [itertools.chain.from_iterable(sides.values())] if joint else sides.values():
+        part = blank()
         part.train_from_iterator(lines, trainer)
-        return part
+        # the library looks for `added tokens` in every text, so a text could contain a special token
+        parts.append(Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []})))
+    return parts
 
-    return _learned(learn, sides, joint)
+
+def _split(line: str) -> str:
+    """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
+    return MARK.sub(_add_joiners, line)
+
+
+def _add_joiners(match: re.Match[str]) -> str:
+    before, mark, after = match.groups()
+    return f"{f' {JOINER}' if before else ''}{mark}{f'{JOINER} ' if after else ''}"
 
 
 # ------------------------------------------------------------------------------------------- vectors and integers
-
-ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
-"""A number that says nothing: the vector alone is the same token."""
 
 
 def bits(
@@ -283,15 +322,12 @@ def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokeni
 
 
 def _fixed(words: Sequence[str]) -> Tokenizer:
-    """Just these words between spaces, whatever the lines hold."""
-    part = Tokenizer(
-        models.WordLevel({word: at for at, word in enumerate([*SPECIAL_TOKENS, *words])}, SPECIAL_TOKENS[UNK])
-    )
+    """Return a tokenizer of just these words between spaces."""
+    ids = {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
+    part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
     part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return part
 
-
-# ------------------------------------------------------------------------------------------- all of them
 
 TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {
     "word": word,
@@ -302,61 +338,5 @@ TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {
     "integers": integers,
 }
 """Every tokenizer by its word in a recipe: from the lines of each side to one tokenizer for all sides, or one each."""
-ON_TEXT = ("char", "bpe", "unigram")
-"""Those that take a line as it is, spaces and all."""
-
-
-def _learned(learn: Learn, sides: Mapping[str, Lines], joint: bool) -> list[Tokenizer]:
-    if joint:
-        return [_plain(learn(line for lines in sides.values() for line in lines))]
-    return [_plain(learn(lines)) for lines in sides.values()]
-
-
-def _on_bytes(model: models.Model) -> Tokenizer:
-    part = Tokenizer(model)
-    # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
-    part.normalizer = normalizers.Prepend(" ")
-    part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    return part
-
-
-def _alphabet() -> list[str]:
-    return sorted(pre_tokenizers.ByteLevel.alphabet())
-
-
-def _plain(part: Tokenizer) -> Tokenizer:
-    """Without `added tokens`, which would be looked for in every text."""
-    return Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []}))
-
-
-# ------------------------------------------------------------------------------------------- words and joiners
-
-MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
-
-
-def _split(line: str) -> str:
-    """Words and marks with spaces between; `it's "so"` is `it ￭'￭ s "￭ so ￭"`."""
-    return MARK.sub(_with_joiners, line)
-
-
-def _with_joiners(match: re.Match[str]) -> str:
-    before, mark, after = match.groups()
-    return f"{f' {JOINER}' if before else ''}{mark}{f'{JOINER} ' if after else ''}"
-
-
-def _joined(line: str) -> str:
-    return line.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
-
-
-# ------------------------------------------------------------------------------------------- tokens and spaces
-
-
-def _spaced(line: str) -> str:
-    """The tokens of a line with single spaces between; one that looks like a special token is unknown."""
-    return " ".join(SPECIAL_TOKENS[UNK] if token in SPECIAL_TOKENS else token for token in line.split())
-
-
-def _ordinary(line: str) -> str:
-    """The tokens that can have an id of their own: a word that looks like a special token would take its id away."""
-    return " ".join(token for token in line.split() if token not in SPECIAL_TOKENS)
+READ_AS_THEY_ARE = ("char", "bpe", "unigram")
+"""Tokenizers that take a line as it is, spaces and all."""

@@ -1892,7 +1892,7 @@ class PrioritySortTask(Task, word="priority_sort"):
     bits: digits of a vector, 1 to 12; default 8.
     share: the part of the vectors that is given back, 0 < share <= 1, rounded, and at least one; default 0.8.
     min_length: vectors of the shortest sequence; default 20.
-    max_length: vectors of the longest training and validation sequence, at most 201; default 20.
+    max_length: vectors of the longest training and validation sequence; default 20.
     test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training.
     train: training pairs of an epoch; default 20000.
     val: validation pairs; default 500.
@@ -1994,25 +1994,25 @@ class RepeatCopyTask(Task, word="repeat_copy"):
     """Vectors, given back as often as is said behind them: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
 
     bits: digits of a vector, 1 to 12; default 8.
-    min_length: vectors of the shortest sequence; default 1.
-    max_length: vectors of the longest training and validation sequence; default 10.
     min_repeats: the least repetitions; default 1.
     max_repeats: the most repetitions in training and validation, 1 to 100; default 10.
-    test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training.
     test_repeats: repetitions in the test, with each of the lengths, at most twice the most; null: as in training.
+    min_length: vectors of the shortest sequence; default 1.
+    max_length: vectors of the longest training and validation sequence; default 10.
+    test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training.
     train: training pairs of an epoch; default 20000.
     val: validation pairs; default 500.
-    test: test pairs, of each test length and number of repetitions; default 1000.
+    test: test pairs, of each test length; default 1000.
     seed: what the draws start from; default 1.
     endless: whether every epoch has new training pairs; default True.
     """
     bits: int | Var | Unset = field(default=UNSET, kw_only=False)
-    min_length: int | Var | Unset = UNSET
-    max_length: int | Var | Unset = UNSET
     min_repeats: int | Var | Unset = UNSET
     max_repeats: int | Var | Unset = UNSET
-    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
     test_repeats: Sequence[int | Var] | Var | Unset | None = UNSET
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
     train: int | Var | Unset = UNSET
     val: int | Var | Unset = UNSET
     test: int | Var | Unset = UNSET

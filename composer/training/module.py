@@ -6,8 +6,6 @@ The training step never waits for the device: sums stay tensors until a row of m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -200,11 +198,8 @@ def advances(block: Block) -> bool:
 
 
 def read_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
-    """The recipe and the tokenizers that two texts say."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "tokenizer.json")
-        file.write_text(tokenizer, encoding="utf-8")
-        return load_text(recipe), Tokenizers.load(file)
+    """Return the recipe and the tokenizers of two texts."""
+    return load_text(recipe), Tokenizers.from_text(tokenizer)
 
 
 class DeviceSums:

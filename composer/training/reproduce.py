@@ -7,15 +7,16 @@ did, step by step. Whatever changes the fingerprint makes it another run; then n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
+from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.fingerprint import InitialWeights, fingerprint_data, initial_weights
+from composer.fingerprint import InitialWeights, fingerprint_pairs, initial_weights
 from composer.model.weights import describe_difference
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -40,9 +41,9 @@ class ReproducedRun:
         first, second = runs / f"{name}-repeat", runs / f"{name}-repeat-2"
         return second if is_same(first, self.folder.path) else first
 
-    def tokenizers(self, recipe: Recipe, folders: Sequence[Path]) -> Tokenizers | None:
+    def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """The run's own tokenizers; None where the data are others. Raises RunError where they are not its own."""
-        if fingerprint_data(recipe, folders)["data"] != self.record["fingerprints"]["data"]:
+        if fingerprint_pairs(source.recipe, source.all_pairs())["data"] != self.record["fingerprints"]["data"]:
             return None
         found = Tokenizers.load(self.folder.tokenizer)
         if found.sha256 != self.record.get("tokenizer"):

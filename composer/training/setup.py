@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from pytorch_lightning import Trainer, seed_everything
 
-from composer.data.encoding import Corpus, Data, Encoded, load_data, training_corpus
+from composer.data.encoding import Corpus, Data, Encoded, encode_data, training_corpus
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
+from composer.data.sources import DataSource
 from composer.errors import DataError, RunError
 from composer.inference.target_lengths import ROUNDING
 from composer.model.encoder_decoder import EncoderDecoder
@@ -60,19 +61,19 @@ class TrainingSetup:
 
 
 def setup(
-    recipe: Recipe,
+    source: DataSource,
     folder: RunDir,
-    folders: list[Path],
     record: Mapping[str, Any],
     start_from: Path | None,
     display: ProgressDisplay,
     origin: ReproducedRun | None = None,
 ) -> TrainingSetup:
     """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
+    recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
     repeats = origin is not None and not folder.tokenizer.exists()
-    known = origin.tokenizers(recipe, folders) if origin is not None and repeats else None
-    data = load_data(recipe, folders, known or tokenizers_of(recipe, folder, start_from))
+    known = origin.tokenizers(source) if origin is not None and repeats else None
+    data = encode_data(source, known or tokenizers_of(recipe, folder, start_from))
     assert data.train is not None
     if record and folder.tokenizer.exists():
         must_be_same_data(data, record, folder)
@@ -93,7 +94,19 @@ def setup(
     course.followed = pace_followed(origin, record)
     trainer = build_trainer(recipe, [course])
     return TrainingSetup(
-        recipe, folder, folders, record, display, data, train, module, course, trainer, start_from, checkpoint, origin
+        recipe,
+        folder,
+        list(source.folders),
+        record,
+        display,
+        data,
+        train,
+        module,
+        course,
+        trainer,
+        start_from,
+        checkpoint,
+        origin,
     )
 
 

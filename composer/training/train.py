@@ -15,7 +15,7 @@ from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.data.collate import data_loader
 from composer.data.sampler import EvalBatchSampler
-from composer.data.sources import check_files, is_endless
+from composer.data.sources import DataSource, is_endless
 from composer.errors import ComposerError, RunError, RunFailed, os_error_hint, os_error_reason
 from composer.fingerprint import fingerprint_pairs, initial_weights
 from composer.model.planner import count_parameters, plan
@@ -59,12 +59,12 @@ def train(
     if record.get("status") == "finished":
         display.say(f"{folder.path} is finished already; nothing is left to do")
         return TrainingResult(folder.path, record)
-    folders = data_folders(recipe, data, record or (origin.record if origin else {}))
+    source = DataSource(recipe, data_folders(recipe, data, record or (origin.record if origin else {})))
     if is_main_process():
-        check(recipe, folders)
+        check(source)
     display.say(describe_mode(current_wandb_mode(recipe.logging["wandb"]), folder.path))
     start = resolve_initial_run(start_from, record, folder, origin)
-    session = setup(recipe, folder, folders, record, start, display, origin)
+    session = setup(source, folder, record, start, display, origin)
     with held(folder, resume, record), reported(session):
         journal = begin(session)
         fit(session, journal)
@@ -83,11 +83,11 @@ def found(folder: RunDir, recipe: Recipe, resume: bool) -> dict[str, Any]:
     return record
 
 
-def check(recipe: Recipe, folders: list[Path]) -> None:
-    """Raises every fault of the model and of the data files together."""
-    faults = check_files(recipe, folders)
+def check(source: DataSource) -> None:
+    """Raise every fault of the model and of the data files together."""
+    faults = list(source.faults)
     try:
-        plan(recipe)
+        plan(source.recipe)
     except ComposerError as error:
         faults += error.faults
     if faults:

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from blocks.core.contract import Record
 from composer.data.encoding import encode_side
 from composer.data.sources import TARGET, source_names
-from composer.data.tokenizer import SPECIAL_TOKENS, Tokenizers
+from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import Row, decode_all, evaluation_mode, padded, source_tensor
 from composer.inference.run import Run, check_stories, columns, oom_as_run_failed
 from composer.model.encoder_decoder import StepInputs
-from composer.model.vocabulary import BOS, EOS
+from composer.model.vocabulary import BOS, EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import BLANK, Tokens, named, passes, sides_of, what_is_read
 from composer.viz.frames import Film, films

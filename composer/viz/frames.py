@@ -13,8 +13,7 @@ from torch import Tensor
 
 from blocks.core.contract import Path, Record
 from composer.data.sources import TARGET
-from composer.data.tokenizer import SPECIAL_TOKENS
-from composer.model.vocabulary import EOS
+from composer.model.vocabulary import EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import Tokens, named, sides_of, what_is_read
 

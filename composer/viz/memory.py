@@ -13,9 +13,8 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Record
 from composer.data.sources import TARGET
-from composer.data.tokenizer import SPECIAL_TOKENS
 from composer.model.builder import encoder_stacks
-from composer.model.vocabulary import EOS
+from composer.model.vocabulary import EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
 from composer.viz.axis_labels import Tokens, named, passes, sides_of, what_is_read
 

@@ -14,7 +14,7 @@ from composer.data.collate import Batch, data_loader
 from composer.data.encoding import Data, Encoded, Ids, load_data
 from composer.data.sampler import TrainBatchSampler, fill_ratio
 from composer.data.sources import available_splits, check_files, open_pairs
-from composer.data.stories import NO_FACT, Question, StoryShape, asked_in, split_sentences, story_fault
+from composer.data.stories import NO_FACT, Question, StoryShape, parse_file, split_sentences, story_fault
 from composer.errors import DataError
 from composer.model.vocabulary import EOS, PAD
 from composer.recipe.recipe import Recipe
@@ -127,7 +127,7 @@ def test_stories_are_counted_by_their_room_and_kept_with_their_facts(told: Make)
     assert story.lengths().tolist() == [2, 3, 3, 1]
     assert story.positions().tolist() == [12, 18, 18, 6]
     # words of the sentences: 5 and 5, and 5 more, and 2
-    assert story.real() == 10 + 15 + 15 + 2
+    assert story.count_real() == 10 + 15 + 15 + 2
     assert fill_ratio(encoded, [np.arange(4)])["story"] == 42 / (4 * 18)
     some = encoded.keep(np.array([False, True, False, True]))
     assert some.sources["story"][1].tolist() == story[3].tolist()
@@ -176,8 +176,8 @@ def test_a_story_as_text() -> None:
 
 def test_places_of_facts_in_order() -> None:
     asked = Question(("a", "b", "c"), "q", "x", (2, 0))
-    assert asked.last(3) == asked
-    assert asked.last(2) == Question(("b", "c"), "q", "x", (1, NO_FACT))
+    assert asked.keep_last(3) == asked
+    assert asked.keep_last(2) == Question(("b", "c"), "q", "x", (1, NO_FACT))
 
 
 FAULTS = {
@@ -241,4 +241,4 @@ def test_splits_that_have_no_question(told: Make) -> None:
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "qa.txt"
     path.write_bytes("\ufeff1 A ran.\r\n2 Who?\tA\t1\r\n".encode())
-    assert asked_in(path, 6) == [Question(("a ran",), "who?", "a", (0,))]
+    assert list(parse_file(path, 6)) == [Question(("a ran",), "who?", "a", (0,))]

@@ -24,7 +24,7 @@ WORDS = {"word": {"split": "spaces", "joint": True}}
 @pytest.fixture
 def no_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if everything happened to the files after they had been checked."""
-    monkeypatch.setattr("composer.data.encoding.check_files", lambda *_: [])
+    monkeypatch.setattr("composer.data.sources.check_files", lambda *_: [])
 
 
 def fault_of(recipe) -> tuple[str, str, str]:

@@ -11,8 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from composer.data.tasks import TASKS
-from composer.data.tasks.draws import TaskError
+from composer.data.tasks import TASKS, TaskError
 from composer.data.tasks.sequences import FORMS, certain_words, ngrams_optimum
 
 SIZES: dict[str, Callable[..., bool]] = {

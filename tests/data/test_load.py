@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from composer.data import sources
 from composer.data.encoding import load_data
 from composer.errors import DataError
+from composer.recipe.recipe import load
+from composer.training.train import train
 
 
 def test_what_is_left_out_is_counted(make, texts):
@@ -77,3 +80,30 @@ def test_lowercase(make, texts):
     data = load_data(recipe, recipe.folders())
     assert data.tokenizers.decode("target", [data.train.target[0]]) == ["ä"]
     assert data.pairs["train"][0] == {"source": "A b", "target": "Ä"}
+
+
+def test_a_training_checks_and_opens_each_file_once(texts, tmp_path, monkeypatch):
+    texts("train", source=["a", "b"], target=["b", "a"])
+    texts("val", source=["a"], target=["b"])
+    files = "{train: {source: train.source, target: train.target}, val: {source: val.source, target: val.target}}"
+    model = "{width: 4, encoder: [rnn], decoder: [{rnn: {initial_state: encoder}}]}"
+    text = f"recipe: 1\nname: once\ndata: {{tokenizer: char, parallel: {files}}}\nmodel: {model}\n"
+    text += "training: {max_steps: 1}\nlogging: {wandb: false}\ntrainer: {accelerator: cpu}\n"
+    (tmp_path / "once.yaml").write_text(text)
+    calls: list[str] = []
+
+    def count(name: str, real):
+        def counted(recipe, *args):
+            calls.append(" ".join([name, *(arg for arg in args if isinstance(arg, str))]))
+            return real(recipe, *args)
+
+        monkeypatch.setattr(f"composer.data.sources.{name}", counted)
+
+    count("check_files", sources.check_files)
+    count("open_pairs", sources.open_pairs)
+    train(load(tmp_path / "once.yaml"), run=tmp_path / "first")
+    assert sorted(calls) == ["check_files", "open_pairs train", "open_pairs val"]
+    # a reproduction also compares its data with the run's
+    calls.clear()
+    train(load(tmp_path / "first" / "recipe.yaml"), run=tmp_path / "second")
+    assert sorted(calls) == ["check_files", "open_pairs train", "open_pairs val"]

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from composer.data.tasks import TASKS
-from composer.data.tasks.draws import TaskError
+from composer.data.tasks import TASKS, TaskError
 from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
 from composer.model.vocabulary import NUM_SPECIAL, UNK
 

@@ -14,10 +14,9 @@ import pytest
 from num2words import num2words
 
 from composer.data.sources import check_files, generate_pairs, is_endless, open_pairs
-from composer.data.tasks import TASKS
-from composer.data.tasks.draws import Lines, TaskError, split_of
-from composer.data.tasks.numbers import Language, digits, english, german, in_words, number, number_words
-from composer.data.tasks.sequences import CLOSING, OPENING, closing_next, dialect_optimum, in_dialect, marked
+from composer.data.tasks import TASKS, Lines, TaskError, split_of
+from composer.data.tasks.numbers import Language, from_bits, number_words, spell, spell_english, spell_german, to_bits
+from composer.data.tasks.sequences import CLOSING, OPENING, closing_next, dialect_optimum, mark, translate
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
 LONG = sorted(set(TASKS) - {"number_words", "counting", "ram_access", "ram_increment", "ram_copy"})
@@ -42,15 +41,15 @@ def words_of(task: str, length: int) -> int:
 def test_number_words_are_those_of_num2words():
     draw = random.Random(1)
     for value in [*EDGES, *(draw.randrange(1_000_000) for _ in range(600))]:
-        assert english(value) == num2words(value)
-        assert german(value) == num2words(value, lang="de")
-    assert (english(421), german(421)) == ("four hundred and twenty-one", "vierhunderteinundzwanzig")
+        assert spell_english(value) == num2words(value)
+        assert spell_german(value) == num2words(value, lang="de")
+    assert (spell_english(421), spell_german(421)) == ("four hundred and twenty-one", "vierhunderteinundzwanzig")
 
 
 @pytest.mark.parametrize("language", get_args(Language))
 def test_number_words_of_every_language(language):
     """Each number has words of its own, and the two sides are of the same numbers."""
-    words, english_of = ({in_words(value, each): value for value in range(2000)} for each in (language, "en"))
+    words, english_of = ({spell(value, each): value for value in range(2000)} for each in (language, "en"))
     assert len(words) == 2000
     lines = number_words("test", source=language, target="en", test=40, maximum=1999)
     assert [words[line] for line in lines.source] == [english_of[line] for line in lines.target]
@@ -140,8 +139,8 @@ def test_sequences():
 
 
 def test_binary_numbers():
-    assert number([0, 1, 1, 0]) == 6
-    assert digits(6, 4) == [0, 1, 1, 0]
+    assert from_bits([0, 1, 1, 0]) == 6
+    assert to_bits(6, 4) == [0, 1, 1, 0]
     signs = {"binary_addition": ("+", lambda k: k + 1), "binary_multiplication": ("*", lambda k: 2 * k)}
     for task, (sign, places) in signs.items():
         lines = TASKS[task]("train", train=300, max_length=70)
@@ -205,7 +204,7 @@ def test_dialect():
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("dialects", [2, 3])
 def test_the_optimum_is_that_of_all_answers_counted(every: int, dialects: int):
-    sources = [" ".join(marked(list("abcdefg"[:length]), every)) for length in (1, 2, 3, 5, 7)]
+    sources = [" ".join(mark(list("abcdefg"[:length]), every)) for length in (1, 2, 3, 5, 7)]
     tokens = sum(len(source.split()) + 1 for source in sources)
     for reads in ("nothing", "last", "all"):
         nats = sum(entropy(source.lower().split(), every, dialects, reads) for source in sources)
@@ -214,7 +213,7 @@ def test_the_optimum_is_that_of_all_answers_counted(every: int, dialects: int):
 
 def entropy(row: Sequence[str], every: int, dialects: int, reads: str) -> float:
     """The entropy of an answer, word by word, given what is read of the words before: from all answers there are."""
-    answers = [[*in_dialect(row, every, which), "</s>"] for which in range(1, dialects + 1)]
+    answers = [[*translate(row, every, which), "</s>"] for which in range(1, dialects + 1)]
 
     def known(answer: Sequence[str], place: int) -> tuple[str, ...]:
         begin = {"nothing": place, "last": max(place - 1, 0), "all": 0}[reads]

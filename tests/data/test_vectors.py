@@ -9,8 +9,7 @@ import statistics
 import pytest
 
 from composer.data.encoding import load_data
-from composer.data.tasks import TASKS
-from composer.data.tasks.draws import TaskError
+from composer.data.tasks import TASKS, TaskError
 from composer.model.vocabulary import UNK
 
 

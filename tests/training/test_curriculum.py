@@ -172,7 +172,7 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
     for epoch in range(4):
         order = order_of(accumulate=accumulate)
         order.set_epoch(epoch)
-        assert len(order) == order.shares_in(epoch) == len(list(order))
+        assert len(order) == order.slices_in(epoch) == len(list(order))
         assert sorted(row for each in order.batches() for row in each) == list(range(len(fresh(epoch))))
         whole += [place_of(share) for share in order]
     counts = [sum(epoch == each for each, _ in whole) for epoch in range(4)]

@@ -1,49 +1,147 @@
-"""number_words: numbers in words, from one language to another. The one door to num2words."""
+"""Tasks of numbers: binary arithmetic, programs over memory cells, and number words.
+
+binary_addition, binary_multiplication, increment: a number is written from its least significant digit, each digit a
+word, with zeros up to its number of digits: of four digits, six is "0 1 1 0" (Kaiser & Sutskever 2015, section 3).
+Every digit is drawn evenly.
+
+ram_access, ram_increment, ram_copy (Kurach et al. 2016, section 5.1), for `nram`: a source is a tape, all its cells in
+order, each an integer below the number of cells; `integers: {below: N}` reads it. The target is the tape as the
+program leaves it. An array has no 0 in it, and all other cells are 0.
+"""
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from num2words import num2words
 
 from blocks.core.contract import Bounds
-from composer.data.tasks.draws import (
-    Key,
-    Length,
-    Lengths,
-    Lines,
-    Request,
-    Seed,
-    Size,
-    Split,
-    TaskError,
-    draw,
-    draw_lengths,
-    lengths_of,
-    request,
-)
+from composer.data.tasks import Draws, Key, Lines, TaskError, task
 
+Cells = Annotated[int, Bounds(minimum=4, maximum=1000)]
+"""Cells of a tape, which is also the number of integers."""
 Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
-"""The largest number of a task."""
+"""Largest number of a task."""
 Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
 
 
+# ------------------------------------------------------------------------------------------- binary arithmetic
+
+
+@task("digits", "number")
+def binary_addition(draws: Draws) -> Lines:
+    """Two binary numbers of k digits, the least significant first, and their sum of k + 1 digits: "1 1 + 1 0" is
+    "0 0 1"."""
+    return _arithmetic(draws, "+", lambda one, other: one + other, lambda digits: digits + 1)
+
+
+@task("digits", "number")
+def binary_multiplication(draws: Draws) -> Lines:
+    """Two binary numbers of k digits, the least significant first, and their product of 2k digits: "1 1 * 1 1" is
+    "1 0 0 1"."""
+    return _arithmetic(draws, "*", lambda one, other: one * other, lambda digits: 2 * digits)
+
+
+@task("digits", "number")
+def increment(draws: Draws) -> Lines:
+    """A binary number of k digits, the least significant first, and the one after it in k + 1 digits: "1 1 0" is
+    "0 0 1 0". The answer is longer than the question."""
+    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=length)))
+    return Lines([_join(key) for key in keys], [_join(to_bits(from_bits(key) + 1, len(key) + 1)) for key in keys])
+
+
+def _arithmetic(draws: Draws, sign: str, compute: Callable[[int, int], int], digits: Callable[[int], int]) -> Lines:
+    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length)))
+    pairs = [(key[: len(key) // 2], key[len(key) // 2 :]) for key in keys]
+    results = [to_bits(compute(from_bits(one), from_bits(other)), digits(len(one))) for one, other in pairs]
+    return Lines([f"{_join(one)} {sign} {_join(other)}" for one, other in pairs], [_join(bits) for bits in results])
+
+
+def from_bits(bits: Sequence[int]) -> int:
+    """Return the number that these binary digits are, the least significant first."""
+    return int("".join(map(str, reversed(bits))), 2)
+
+
+def to_bits(value: int, count: int) -> list[int]:
+    """Return a number in `count` binary digits, the least significant first."""
+    return [int(digit) for digit in reversed(f"{value:0{count}b}")]
+
+
+def _join(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+# ------------------------------------------------------------------------------------------- memory cells
+
+
+@task("integers", "array", max_length=8)
+def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
+    """An index k and an array that ends with 0: cell 0 becomes the array's element k, from 0. "1 7 9 4 0" becomes
+    "9 7 9 4 0".
+
+    Settings:
+        cells: cells of a tape, and integers that there are
+    """
+    _check_cells(draws, cells, lambda length: length + 2)
+    keys = draws.keys_by_length(lambda numbers, length: (numbers.randrange(length), *_array(numbers, length, cells)))
+    return _tapes(cells, keys, [(key[1 + key[0]], *key[1:]) for key in keys])
+
+
+@task("integers", "array", max_length=8)
+def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
+    """An array that ends with 0: each element becomes one more. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
+
+    Settings:
+        cells: cells of a tape, and integers that there are
+    """
+    _check_cells(draws, cells, lambda length: length + 1)
+    keys = draws.keys_by_length(lambda numbers, length: tuple(_array(numbers, length, cells - 1)))
+    return _tapes(cells, keys, [[value + 1 for value in key] for key in keys])
+
+
+@task("integers", "array", max_length=8)
+def ram_copy(draws: Draws, *, cells: Cells = 20) -> Lines:
+    """The number of the first cell behind the array, and the array, which is written there once more:
+    "3 5 2 0 0" becomes "3 5 2 5 2".
+
+    Settings:
+        cells: cells of a tape, and integers that there are
+    """
+    _check_cells(draws, cells, lambda length: 2 * length + 1)
+    keys = draws.keys_by_length(lambda numbers, length: tuple(_array(numbers, length, cells)))
+    return _tapes(cells, [(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys])
+
+
+def _check_cells(draws: Draws, cells: int, needed: Callable[[int], int]) -> None:
+    """Raise TaskError if the longest array and what is beside it need more cells than a tape has."""
+    tested = draws.lengths.tested if draws.split == "test" else ()
+    longest = max(tested) if tested else draws.lengths.longest
+    if needed(longest) > cells:
+        message = f"an array of {longest} needs {needed(longest)} cells, and there are {cells}"
+        setting = "test_lengths" if tested else "max_length"
+        raise TaskError(setting, message, f"write `cells: {needed(longest)}` or more")
+
+
+def _array(numbers: random.Random, length: int, below: int) -> list[int]:
+    return numbers.choices(range(1, below), k=length)
+
+
+def _tapes(cells: int, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:
+    def fill(values: Sequence[int]) -> str:
+        return _join([*values, *[0] * (cells - len(values))])
+
+    return Lines([fill(values) for values in before], [fill(values) for values in after])
+
+
+# ------------------------------------------------------------------------------------------- number words
+
+
+@task("", train=30_000, endless=False)
 def number_words(
-    split: Split,
-    epoch: int = 0,
-    *,
-    maximum: Maximum = 999_999,
-    source: Language = "en",
-    target: Language = "de",
-    train: Size = 30_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = False,
+    draws: Draws, *, maximum: Maximum = 999_999, source: Language = "en", target: Language = "de"
 ) -> Lines:
     """Number words, from English to German if not said: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 
@@ -54,36 +152,31 @@ def number_words(
         maximum: the largest number, 99 to 999999
         source: the language that is read: da, de, en, es, fi, fr, hu, it, nl, pl, pt, sv or tr
         target: the language that is written, one of the same
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
     """
     digits = len(str(maximum))
 
     def evenly(numbers: random.Random) -> Key:
         return (numbers.randint(0, maximum),)
 
-    def short_ones_too(numbers: random.Random) -> Key:
+    def with_short_ones(numbers: random.Random) -> Key:
         if numbers.random() < 0.8:
             return evenly(numbers)
         length = numbers.randint(1, digits)
         return (numbers.randint(0 if length == 1 else 10 ** (length - 1), min(maximum, 10**length - 1)),)
 
-    ask = request(split, epoch, endless, seed, train, val, test)
-    numbers = [number for (number,) in draw(ask, short_ones_too if split == "train" else evenly)]
-    return Lines([in_words(number, source) for number in numbers], [in_words(number, target) for number in numbers])
+    values = [value for (value,) in draws.keys(with_short_ones if draws.split == "train" else evenly)]
+    return Lines([spell(value, source) for value in values], [spell(value, target) for value in values])
 
 
-def in_words(number: int, language: str) -> str:
-    """A number from 0 to 999,999 as num2words writes it."""
-    by_pieces = {"en": english, "de": german}.get(language)
-    return _words(number, language) if by_pieces is None else by_pieces(number)
+def spell(number: int, language: str) -> str:
+    """Return a number from 0 to 999,999 as num2words spells it."""
+    # num2words is slow; English and German are composed of cached parts
+    from_parts = {"en": spell_english, "de": spell_german}.get(language)
+    return from_parts(number) if from_parts else _words(number, language)
 
 
-def english(number: int) -> str:
-    """A number from 0 to 999,999 as num2words writes it in English, from cached pieces."""
+def spell_english(number: int) -> str:
+    """Return a number from 0 to 999,999 as num2words spells it in English, from cached parts."""
     thousands, rest = divmod(number, 1000)
     if not thousands:
         return _words(rest, "en")
@@ -91,8 +184,8 @@ def english(number: int) -> str:
     return f"{_words(thousands, 'en')} thousand{joint}{_words(rest, 'en') if rest else ''}"
 
 
-def german(number: int) -> str:
-    """A number from 0 to 999,999 as num2words writes it in German, from cached pieces."""
+def spell_german(number: int) -> str:
+    """Return a number from 0 to 999,999 as num2words spells it in German, from cached parts."""
     thousands, rest = divmod(number, 1000)
     if not thousands:
         return _words(rest, "de")
@@ -103,210 +196,3 @@ def german(number: int) -> str:
 @cache
 def _words(number: int, language: str) -> str:
     return str(num2words(number, lang=language))
-
-
-Written = Callable[[Sequence[int]], tuple[str, str]]
-
-
-def _binary_task(name: str, first_lines: str, numbers: int, written: Written) -> Callable[..., Lines]:
-    """A task over so many binary numbers of equal length; `written` makes the two lines of all their digits."""
-
-    def task(
-        split: Split,
-        epoch: int = 0,
-        *,
-        min_length: Length = 1,
-        max_length: Length = 20,
-        test_lengths: list[Length] | None = None,
-        train: Size = 20_000,
-        val: Size = 500,
-        test: Size = 1_000,
-        seed: Seed = 1,
-        endless: bool = True,
-    ) -> Lines:
-        """What the task does is said by its maker.
-
-        Settings:
-            min_length: digits of the shortest number
-            max_length: digits of the longest training and validation number
-            test_lengths: digits of the test numbers, to ask for longer ones than were trained; null: as in training
-            train: training pairs of an epoch
-            val: validation pairs
-            test: test pairs, of each test length
-            seed: what the draws start from
-            endless: whether every epoch has new training pairs
-        """
-        ask = request(split, epoch, endless, seed, train, val, test)
-
-        def any_digits(draws: random.Random, length: int) -> Key:
-            return tuple(draws.choices((0, 1), k=numbers * length))
-
-        keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_digits)
-        pairs = [written(key) for key in keys]
-        return Lines([source for source, _ in pairs], [target for _, target in pairs])
-
-    task.__name__ = task.__qualname__ = name
-    _, _, settings = (inspect.getdoc(task) or "").partition("\n\n")
-    task.__doc__ = f"{first_lines}\n\n{settings}\n"
-    return task
-
-
-def _added(key: Sequence[int]) -> tuple[str, str]:
-    one, other = _halves(key)
-    return f"{_line(one)} + {_line(other)}", _line(digits(number(one) + number(other), len(one) + 1))
-
-
-def _multiplied(key: Sequence[int]) -> tuple[str, str]:
-    one, other = _halves(key)
-    return f"{_line(one)} * {_line(other)}", _line(digits(number(one) * number(other), 2 * len(one)))
-
-
-def _incremented(key: Sequence[int]) -> tuple[str, str]:
-    return _line(key), _line(digits(number(key) + 1, len(key) + 1))
-
-
-def _halves(key: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    return key[: len(key) // 2], key[len(key) // 2 :]
-
-
-def _line(told: Sequence[int]) -> str:
-    return " ".join(map(str, told))
-
-
-def number(told: Sequence[int]) -> int:
-    """What digits say, the least significant first."""
-    return int("".join(map(str, reversed(told))), 2)
-
-
-def digits(value: int, count: int) -> list[int]:
-    """A number in so many digits, the least significant first."""
-    return [int(digit) for digit in reversed(f"{value:0{count}b}")]
-
-
-binary_addition = _binary_task(
-    "binary_addition",
-    'Two binary numbers of k digits, the least significant first, and their sum of k + 1 digits: "1 1 + 1 0" is '
-    '"0 0 1".',
-    2,
-    _added,
-)
-binary_multiplication = _binary_task(
-    "binary_multiplication",
-    'Two binary numbers of k digits, the least significant first, and their product of 2k digits: "1 1 * 1 1" is '
-    '"1 0 0 1".',
-    2,
-    _multiplied,
-)
-increment = _binary_task(
-    "increment",
-    'A binary number of k digits, the least significant first, and the one after it in k + 1 digits: "1 1 0" is '
-    '"0 0 1 0". The answer is longer than the question.',
-    1,
-    _incremented,
-)
-
-
-Cells = Annotated[int, Bounds(minimum=4, maximum=1000)]
-"""How many cells a tape has, and how many integers there are."""
-
-
-class Program(NamedTuple):
-    """One task: what may stand in its tapes, and what becomes of them."""
-
-    needed: Callable[[int], int]  # cells of an array of this length
-    any_key: Callable[[random.Random, int, int], Key]  # by length and cells
-    run: Callable[
-        [Key], tuple[Sequence[int], Sequence[int]]
-    ]  # the tape before and after, the zeros at its end left out
-
-
-def _cells_task(name: str, first_lines: str, program: Program) -> Callable[..., Lines]:
-    """A task over tapes; the target is the tape as the program leaves it."""
-
-    def task(
-        split: Split,
-        epoch: int = 0,
-        *,
-        cells: Cells = 20,
-        min_length: Length = 1,
-        max_length: Length = 8,
-        test_lengths: list[Length] | None = None,
-        train: Size = 20_000,
-        val: Size = 500,
-        test: Size = 1_000,
-        seed: Seed = 1,
-        endless: bool = True,
-    ) -> Lines:
-        """What the task does is said by its maker.
-
-        Settings:
-            cells: cells of a tape, and integers that there are
-            min_length: integers of the shortest array
-            max_length: integers of the longest training and validation array
-            test_lengths: integers of the test arrays, to ask for longer ones than were trained; null: as in training
-            train: training pairs of an epoch
-            val: validation pairs
-            test: test pairs, of each test length
-            seed: what the draws start from
-            endless: whether every epoch has new training pairs
-        """
-        ask = request(split, epoch, endless, seed, train, val, test)
-        lengths = lengths_of(min_length, max_length, test_lengths)
-        _must_fit(ask, lengths, cells, program.needed)
-        keys = draw_lengths(ask, lengths, lambda numbers, length: program.any_key(numbers, length, cells))
-        pairs = [program.run(key) for key in keys]
-        return Lines([_tape(before, cells) for before, _ in pairs], [_tape(after, cells) for _, after in pairs])
-
-    task.__name__ = task.__qualname__ = name
-    _, _, settings = (inspect.getdoc(task) or "").partition("\n\n")
-    task.__doc__ = f"{first_lines}\n\n{settings}\n"
-    return task
-
-
-def _must_fit(ask: Request, lengths: Lengths, cells: int, needed: Callable[[int], int]) -> None:
-    tested = ask.split == "test" and lengths.tested
-    longest = max(lengths.tested) if tested else lengths.longest
-    if needed(longest) > cells:
-        message = f"an array of {longest} needs {needed(longest)} cells, and there are {cells}"
-        raise TaskError(
-            "test_lengths" if tested else "max_length", message, f"write `cells: {needed(longest)}` or more"
-        )
-
-
-def _tape(values: Sequence[int], cells: int) -> str:
-    return " ".join(map(str, [*values, *[0] * (cells - len(values))]))
-
-
-def _array(numbers: random.Random, length: int, below: int) -> list[int]:
-    return numbers.choices(range(1, below), k=length)
-
-
-ram_access = _cells_task(
-    "ram_access",
-    'An index k and an array that ends with 0: cell 0 becomes the array\'s element k, from 0. "1 7 9 4 0" becomes\n'
-    '"9 7 9 4 0".',
-    Program(
-        lambda length: length + 2,
-        lambda numbers, length, cells: (numbers.randrange(length), *_array(numbers, length, cells)),
-        lambda key: (key, (key[1 + key[0]], *key[1:])),
-    ),
-)
-ram_increment = _cells_task(
-    "ram_increment",
-    'An array that ends with 0: each element becomes one more. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".',
-    Program(
-        lambda length: length + 1,
-        lambda numbers, length, cells: tuple(_array(numbers, length, cells - 1)),
-        lambda key: (key, [value + 1 for value in key]),
-    ),
-)
-ram_copy = _cells_task(
-    "ram_copy",
-    "The number of the first cell behind the array, and the array, which is written there once more:\n"
-    '"3 5 2 0 0" becomes "3 5 2 5 2".',
-    Program(
-        lambda length: 2 * length + 1,
-        lambda numbers, length, cells: tuple(_array(numbers, length, cells)),
-        lambda key: ((len(key) + 1, *key), (len(key) + 1, *key, *key)),
-    ),
-)

@@ -1,8 +1,12 @@
-"""Sequences of symbols whose target is the source, rearranged: copy, reverse, duplicate, sort, bigram_flip."""
+"""Tasks of symbol sequences and formal languages.
+
+copy, reverse, duplicate, sort, bigram_flip: the target is the source, rearranged. parentheses: what must close next.
+dialect: its least loss is known. dynamic_ngrams (Graves et al. 2014) and counting (Joulin & Mikolov 2015): languages
+for models without an encoder, whose sources are empty.
+"""
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 import random
@@ -11,105 +15,145 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from blocks.core.contract import Bounds, Count
-from composer.data.tasks.draws import (
-    Key,
-    Length,
-    Lengths,
-    Lines,
-    Seed,
-    Size,
-    Split,
-    Symbols,
-    TaskError,
-    draw_lengths,
-    lengths_of,
-    request,
-    symbol,
-)
+from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
 
-
-def _sequence_task(name: str, first_line: str, rearrange: Callable[[list[str]], list[str]]) -> Callable[..., Lines]:
-    """A task over sequences of symbols; the target is the source, rearranged."""
-
-    def task(
-        split: Split,
-        epoch: int = 0,
-        *,
-        symbols: Symbols = 26,
-        min_length: Length = 1,
-        max_length: Length = 20,
-        test_lengths: list[Length] | None = None,
-        train: Size = 20_000,
-        val: Size = 500,
-        test: Size = 1_000,
-        seed: Seed = 1,
-        endless: bool = True,
-    ) -> Lines:
-        """What the task does is said by its maker.
-
-        Settings:
-            symbols: different symbols, 2 to 702
-            min_length: symbols of the shortest sequence
-            max_length: symbols of the longest training and validation sequence
-            test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training
-            train: training pairs of an epoch
-            val: validation pairs
-            test: test pairs, of each test length
-            seed: what the draws start from
-            endless: whether every epoch has new training pairs
-        """
-        ask = request(split, epoch, endless, seed, train, val, test)
-
-        def any_sequence(numbers: random.Random, length: int) -> Key:
-            return tuple(numbers.choices(range(symbols), k=length))
-
-        keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_sequence)
-        rows = [[symbol(index) for index in key] for key in keys]
-        return Lines([" ".join(row) for row in rows], [" ".join(rearrange(row)) for row in rows])
-
-    task.__name__ = task.__qualname__ = name
-    _, _, settings = (inspect.getdoc(task) or "").partition("\n\n")
-    task.__doc__ = f"{first_line}\n\n{settings}\n"
-    return task
-
-
-copy = _sequence_task("copy", 'A sequence of symbols, given back as it is: "d a c" is "d a c".', list)
-reverse = _sequence_task(
-    "reverse", 'A sequence of symbols, given back from its end: "d a c" is "c a d".', lambda row: row[::-1]
-)
-duplicate = _sequence_task(
-    "duplicate", 'A sequence of symbols, given back twice: "d a c" is "d a c d a c".', lambda row: row * 2
-)
-sort = _sequence_task("sort", 'A sequence of symbols, in alphabetical order: "d a c" is "a c d".', sorted)
-bigram_flip = _sequence_task(
-    "bigram_flip",
-    'A sequence of symbols with each two exchanged: "d a c b" is "a d b c"; one that is over stays. (Grefenstette et '
-    "al. 2015, section 4.1.)",
-    lambda row: [symbol for at in range(0, len(row), 2) for symbol in reversed(row[at : at + 2])],
-)
-
-
+Symbols = Annotated[int, Bounds(minimum=2, maximum=702)]
+"""Number of different symbols."""
 Kinds = Annotated[int, Bounds(minimum=1, maximum=4)]
-"""How many kinds of brackets there are."""
+"""Number of kinds of brackets."""
+Dialects = Annotated[int, Bounds(minimum=2, maximum=100)]
+Reads = Literal["nothing", "last", "all"]
+"""What a model reads of its own answer when it writes a word: nothing, the word before, or all words before."""
+Context = Annotated[int, Bounds(minimum=0, maximum=16)]
+"""Number of bits that decide about the next."""
+Pattern = Literal["anbn", "anbncn", "anbncndn", "anb2n", "anbmcnm"]
+"""Form of the strings of a counting language."""
 
 OPENING, CLOSING = "([{<", ")]}>"
 NOTHING, BROKEN = ".", "x"
 
 
-def parentheses(
-    split: Split,
-    epoch: int = 0,
-    *,
-    kinds: Kinds = 2,
-    min_length: Length = 1,
-    max_length: Length = 20,
-    test_lengths: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
-) -> Lines:
+# ------------------------------------------------------------------------------------------- rearranged symbols
+
+
+@task("symbols")
+def copy(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+    """A sequence of symbols, given back as it is: "d a c" is "d a c".
+
+    Settings:
+        symbols: different symbols, 2 to 702
+    """
+    return _rearranged(draws, symbols, list)
+
+
+@task("symbols")
+def reverse(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+    """A sequence of symbols, given back from its end: "d a c" is "c a d".
+
+    Settings:
+        symbols: different symbols, 2 to 702
+    """
+    return _rearranged(draws, symbols, lambda row: row[::-1])
+
+
+@task("symbols")
+def duplicate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+    """A sequence of symbols, given back twice: "d a c" is "d a c d a c".
+
+    Settings:
+        symbols: different symbols, 2 to 702
+    """
+    return _rearranged(draws, symbols, lambda row: row * 2)
+
+
+@task("symbols")
+def sort(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+    """A sequence of symbols, in alphabetical order: "d a c" is "a c d".
+
+    Settings:
+        symbols: different symbols, 2 to 702
+    """
+    return _rearranged(draws, symbols, sorted)
+
+
+@task("symbols")
+def bigram_flip(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+    """A sequence of symbols with each two exchanged: "d a c b" is "a d b c"; one that is over stays. (Grefenstette et
+    al. 2015, section 4.1.)
+
+    Settings:
+        symbols: different symbols, 2 to 702
+    """
+
+    def flip(row: list[str]) -> list[str]:
+        return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
+
+    return _rearranged(draws, symbols, flip)
+
+
+def _rearranged(draws: Draws, symbols: int, rearrange: Callable[[list[str]], list[str]]) -> Lines:
+    rows = _symbol_rows(draws, symbols)
+    return Lines([" ".join(row) for row in rows], [" ".join(rearrange(row)) for row in rows])
+
+
+def _symbol_rows(draws: Draws, symbols: int) -> list[list[str]]:
+    """Draw sequences of the symbols a to z, then aa, ab ..."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [*letters, *(f"{first}{second}" for first in letters for second in letters)]
+    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(symbols), k=length)))
+    return [[names[index] for index in key] for key in keys]
+
+
+# ------------------------------------------------------------------------------------------- dialects
+
+
+@task("symbols")
+def dialect(draws: Draws, *, symbols: Symbols = 10, dialects: Dialects = 4, every: Count = 3) -> Lines:
+    """Symbols, given back with the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
+
+    Every third symbol is marked, by a capital. The dialect of a line is drawn evenly, and its source does not show it.
+    So models differ by what each word of an answer can know of the others, and by nothing else: all words but the
+    marked ones are certain, and each of these is even among the dialects until the answer's own words tell which it is.
+
+    Settings:
+        symbols: different symbols, 2 to 702
+        dialects: different dialects, 2 to 100
+        every: how many symbols after one another have one marked among them; 1: each is
+    """
+    sources = [mark(row, every) for row in _symbol_rows(draws, symbols)]
+    numbers = draws.generator("dialects").choices(range(1, dialects + 1), k=len(sources))
+    targets = [translate(row, every, number) for row, number in zip(sources, numbers, strict=True)]
+    return Lines([" ".join(row) for row in sources], [" ".join(row) for row in targets])
+
+
+def mark(row: Sequence[str], every: int) -> list[str]:
+    """Return the row with each `every`-th symbol in capitals."""
+    return [word.upper() if at % every == 0 else word for at, word in enumerate(row, 1)]
+
+
+def translate(row: Sequence[str], every: int, number: int) -> list[str]:
+    """Return the row with the dialect's number behind each `every`-th symbol."""
+    return [f"{word}{number}" if at % every == 0 else word for at, word in enumerate(row, 1)]
+
+
+def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Reads) -> float:
+    """Return the least loss on these lines that a model can have, in nats per target token, eos counted.
+
+    Of m marked words, a model that reads nothing of its answer must guess all: m log(dialects) nats. One that reads all
+    words before guesses the first alone: log(dialects), if m > 0. The word before tells the dialect only where each
+    word is marked (`every: 1`); else a model that reads it alone guesses as if it read nothing.
+    """
+    lengths = [len(source.split()) for source in sources]
+    once = reads == "all" or (reads == "last" and every == 1)
+    guesses = sum(min(length // every, 1) if once else length // every for length in lengths)
+    return guesses * math.log(dialects) / sum(length + 1 for length in lengths)
+
+
+# ------------------------------------------------------------------------------------------- brackets
+
+
+@task("brackets")
+def parentheses(draws: Draws, *, kinds: Kinds = 2) -> Lines:
     """Brackets, and after each of them the one that must close next: "( [ ] )" is ") ] ) .".
 
     `.` is where nothing is open, and `x` stands from the first bracket on that closes what is not open innermost: so
@@ -118,27 +162,14 @@ def parentheses(
 
     Settings:
         kinds: kinds of brackets, 1 to 4: ( ), [ ], { }, < >
-        min_length: brackets of the shortest sequence
-        max_length: brackets of the longest training and validation sequence
-        test_lengths: brackets of the test sequences, to ask for longer ones than were trained; null: as in training
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
-
-    def any_brackets(numbers: random.Random, length: int) -> Key:
-        return _brackets(numbers, length, kinds)
-
-    keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_brackets)
-    sources = [[(OPENING + CLOSING)[each] for each in key] for key in keys]
+    keys = draws.keys_by_length(lambda numbers, length: _brackets(numbers, length, kinds))
+    sources = [[(OPENING + CLOSING)[index] for index in key] for key in keys]
     return Lines([" ".join(row) for row in sources], [" ".join(closing_next(row)) for row in sources])
 
 
 def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
-    """0 to 3 open and 4 to 7 close. Every second bracket closes, where it can; then perhaps one is changed."""
+    """Draw brackets: 0 to 3 open and 4 to 7 close. Every second one closes if it can; then perhaps one is changed."""
     open_: list[int] = []
     row = []
     for _ in range(length):
@@ -153,7 +184,7 @@ def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
 
 
 def closing_next(row: Sequence[str]) -> list[str]:
-    """After each bracket, the one that must close next; `.` if none, `x` once it cannot be balanced any more."""
+    """Return what must close next after each bracket; `.` if nothing, `x` once it cannot be balanced any more."""
     open_: list[str] = []
     answer: list[str] = []
     for bracket in row:
@@ -165,103 +196,11 @@ def closing_next(row: Sequence[str]) -> list[str]:
     return answer
 
 
-Dialects = Annotated[int, Bounds(minimum=2, maximum=100)]
-"""How many dialects there are."""
-Reads = Literal["nothing", "last", "all"]
-"""What a model knows of an answer when it writes a word: nothing, the word before, or all words before."""
-
-
-def dialect(
-    split: Split,
-    epoch: int = 0,
-    *,
-    symbols: Symbols = 10,
-    dialects: Dialects = 4,
-    every: Count = 3,
-    min_length: Length = 1,
-    max_length: Length = 20,
-    test_lengths: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
-) -> Lines:
-    """Symbols, given back with the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
-
-    Every third symbol is marked, by a capital. The dialect of a line is drawn evenly, and its source does not show it.
-
-    Settings:
-        symbols: different symbols, 2 to 702
-        dialects: different dialects, 2 to 100
-        every: how many symbols after one another have one marked among them; 1: each is
-        min_length: symbols of the shortest sequence
-        max_length: symbols of the longest training and validation sequence
-        test_lengths: symbols of the test sequences, to ask for longer ones than were trained; null: as in training
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
-    """
-    ask = request(split, epoch, endless, seed, train, val, test)
-
-    def any_sequence(numbers: random.Random, length: int) -> Key:
-        return tuple(numbers.choices(range(symbols), k=length))
-
-    keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_sequence)
-    spoken = ask.generator("dialects").choices(range(1, dialects + 1), k=len(keys))
-    sources = [marked([symbol(index) for index in key], every) for key in keys]
-    targets = [in_dialect(row, every, each) for row, each in zip(sources, spoken, strict=True)]
-    return Lines([" ".join(row) for row in sources], [" ".join(row) for row in targets])
-
-
-def marked(row: Sequence[str], every: int) -> list[str]:
-    """Each `every`-th symbol in capitals."""
-    return [word.upper() if at % every == 0 else word for at, word in enumerate(row, 1)]
-
-
-def in_dialect(row: Sequence[str], every: int, which: int) -> list[str]:
-    """Each `every`-th symbol with the dialect's number behind it."""
-    return [f"{word}{which}" if at % every == 0 else word for at, word in enumerate(row, 1)]
-
-
-def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Reads) -> float:
-    """The least loss on these lines that a model can have, in nats per target token, eos counted.
-
-    Of m marked words, a model that reads nothing of its answer must guess all: m log(dialects) nats. One that reads all
-    words before guesses the first alone: log(dialects), if m > 0. The word before tells the dialect only where each
-    word is marked (`every: 1`); else who reads it alone guesses as if it read nothing.
-    """
-    lengths = [len(source.split()) for source in sources]
-    once = reads == "all" or (reads == "last" and every == 1)
-    guesses = sum(min(length // every, 1) if once else length // every for length in lengths)
-    return guesses * math.log(dialects) / sum(length + 1 for length in lengths)
-
-
-Before = Annotated[int, Bounds(minimum=0, maximum=16)]
-"""How many bits decide about the next."""
-Pattern = Literal["anbn", "anbncn", "anbncndn", "anb2n", "anbmcnm"]
-"""What the strings of a counting language look like."""
-
-
 # ------------------------------------------------------------------------------------------- N-grams
 
 
-def dynamic_ngrams(
-    split: Split,
-    epoch: int = 0,
-    *,
-    context: Before = 5,
-    min_length: Length = 200,
-    max_length: Length = 200,
-    test_lengths: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
-) -> Lines:
+@task("bits", "line", pairs="lines", min_length=200, max_length=200)
+def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
     """Bits, each drawn by the few before it, from a table that is drawn anew for each line: "0 1 1 0 1". No source.
 
     For each context the table has the probability of a 1, from Beta(1/2, 1/2); the bits that have too few before them
@@ -269,65 +208,51 @@ def dynamic_ngrams(
 
     Settings:
         context: how many bits decide about the next, 0 to 16
-        min_length: bits of the shortest line
-        max_length: bits of the longest training and validation line
-        test_lengths: bits of the test lines, to ask for longer ones than were trained; null: as in training
-        train: training lines of an epoch
-        val: validation lines
-        test: test lines, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training lines
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
-
-    def any_bits(numbers: random.Random, length: int) -> Key:
-        return _bits(numbers, length, context)
-
-    keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_bits)
-    return _language([" ".join(map(str, key)) for key in keys])
+    keys = draws.keys_by_length(lambda numbers, length: _ngram_bits(numbers, length, context))
+    return Lines([""] * len(keys), [" ".join(map(str, key)) for key in keys])
 
 
-def _bits(numbers: random.Random, length: int, context: int) -> Key:
+def _ngram_bits(numbers: random.Random, length: int, context: int) -> Key:
     table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
     bits: list[int] = []
-    known = 0  # the bits before, as a number
+    before = 0  # the bits of the context, as a number
     for at in range(length):
-        bits.append(int(numbers.random() < (table[known] if at >= context else 0.5)))
-        known = (2 * known + bits[-1]) % 2**context
+        bits.append(int(numbers.random() < (table[before] if at >= context else 0.5)))
+        before = (2 * before + bits[-1]) % 2**context
     return tuple(bits)
 
 
 def ngrams_optimum(lines: Sequence[str], context: int) -> float:
-    """What the best predictor pays for these lines of dynamic_ngrams, in bits a line; that they end costs nothing.
+    """Return the cost of the best predictor on these lines of dynamic_ngrams, in bits a line; eos costs nothing.
 
     Of a bit after a context c that had n_0 zeros and n_1 ones after it before, p(1) = (n_1 + 1/2) / (n_0 + n_1 + 1)
     (Graves et al. 2014, eq. 10): the mean of the table's entry, given all that was seen. Bits without a context cost 1.
     """
-    return sum(_price(line.split(), context) for line in lines) / len(lines)
-
-
-def _price(bits: Sequence[str], context: int) -> float:
-    seen: Counter[tuple[str, ...]] = Counter()
-    paid = float(min(context, len(bits)))
-    for at in range(context, len(bits)):
-        known = tuple(bits[at - context : at])
-        paid -= math.log2((seen[*known, bits[at]] + 0.5) / (seen[*known, "0"] + seen[*known, "1"] + 1))
-        seen[*known, bits[at]] += 1
-    return paid
+    cost = 0.0
+    for bits in (line.split() for line in lines):
+        seen: Counter[tuple[str, ...]] = Counter()
+        line_cost = float(min(context, len(bits)))
+        for at in range(context, len(bits)):
+            before = tuple(bits[at - context : at])
+            line_cost -= math.log2((seen[*before, bits[at]] + 0.5) / (seen[*before, "0"] + seen[*before, "1"] + 1))
+            seen[*before, bits[at]] += 1
+        cost += line_cost
+    return cost / len(lines)
 
 
 # ------------------------------------------------------------------------------------------- counting
 
 
 class Form(NamedTuple):
-    """How a counting language makes a string: its letters, how often each comes, and the least n."""
+    """Form of a counting language's strings: letters, how often each comes for some n, and the least n."""
 
     letters: str
     counts: Callable[[random.Random, int], tuple[int, ...]]
     least: int = 1
 
 
-def _sum(numbers: random.Random, total: int) -> tuple[int, ...]:
+def _summands(numbers: random.Random, total: int) -> tuple[int, ...]:
     first = numbers.randint(1, total - 1)
     return first, total - first, total
 
@@ -337,25 +262,20 @@ FORMS: dict[Pattern, Form] = {
     "anbncn": Form("abc", lambda numbers, n: (n, n, n)),
     "anbncndn": Form("abcd", lambda numbers, n: (n, n, n, n)),
     "anb2n": Form("ab", lambda numbers, n: (n, 2 * n)),
-    "anbmcnm": Form("abc", _sum, least=2),
+    "anbmcnm": Form("abc", _summands, least=2),
 }
 """Every pattern. Of `anbmcnm`, n says how often c comes, and a and b share it."""
 
 
+@task("strings", "line", pairs="lines")
 def counting(
-    split: Split,
-    epoch: int = 0,
+    draws: Draws,
     *,
     pattern: Pattern = "anbn",
     strings: Count = 10,
     min_length: Length = 2,
     max_length: Length = 15,
     test_lengths: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
 ) -> Lines:
     """Strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
 
@@ -369,46 +289,32 @@ def counting(
         min_length: the least n; 2 or more for anbmcnm
         max_length: the largest n in training and validation
         test_lengths: the n of the last string of each test line; null: as in training
-        train: training lines of an epoch
-        val: validation lines
-        test: test lines, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training lines
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
-    lengths = lengths_of(min_length, max_length, test_lengths)
-    form = _checked_form(pattern, lengths)
-
-    def any_strings(numbers: random.Random, last: int) -> Key:
-        drawn = [*(numbers.randint(min_length, max_length) for _ in range(strings - 1)), last]
-        return tuple(itertools.chain.from_iterable(form.counts(numbers, n) for n in drawn))
-
-    keys = draw_lengths(ask, lengths, any_strings)
-    return _language([_spelled(key, form.letters) for key in keys])
-
-
-def _spelled(key: Key, letters: str) -> str:
-    return " ".join(" ".join(letter * count) for count, letter in zip(key, itertools.cycle(letters), strict=False))
-
-
-def _checked_form(pattern: Pattern, lengths: Lengths) -> Form:
-    """Raises TaskError."""
     form = FORMS[pattern]
-    for setting, least in (("min_length", lengths.shortest), ("test_lengths", min(lengths.tested, default=form.least))):
-        if least < form.least:
-            message = f"`{pattern}` has no string of n = {least}"
-            raise TaskError(setting, message, f"write `{setting}` of {form.least} or more")
-    return form
+    _check_least(pattern, form.least, draws.lengths)
+
+    def random_strings(numbers: random.Random, last: int) -> Key:
+        sizes = [*(numbers.randint(min_length, max_length) for _ in range(strings - 1)), last]
+        return tuple(itertools.chain.from_iterable(form.counts(numbers, n) for n in sizes))
+
+    lines = []
+    for key in draws.keys_by_length(random_strings):
+        runs = zip(key, itertools.cycle(form.letters), strict=False)
+        lines.append(" ".join(" ".join(letter * count) for count, letter in runs))
+    return Lines([""] * len(lines), lines)
+
+
+def _check_least(pattern: Pattern, least: int, lengths: Lengths) -> None:
+    for setting, shortest in (("min_length", lengths.shortest), ("test_lengths", min(lengths.tested, default=least))):
+        if shortest < least:
+            message = f"`{pattern}` has no string of n = {shortest}"
+            raise TaskError(setting, message, f"write `{setting}` of {least} or more")
 
 
 def certain_words(words: Sequence[str], pattern: Pattern) -> list[bool]:
-    """Of each word of a line of counting, whether those before it leave no other; the line's first does not count.
+    """Return of each word of a line of counting whether the words before it leave no other; never of the first.
 
     What comes after an `a` is free, after a `b` of `anbmcnm` too; all else is certain, the next string's `a` as well.
     """
     free = {"", "a", "b"} if pattern == "anbmcnm" else {"", "a"}
     return [before not in free for before in ["", *words][:-1]]
-
-
-def _language(lines: list[str]) -> Lines:
-    return Lines([""] * len(lines), lines)

@@ -7,92 +7,44 @@ A vector is a word of its digits, "01101001", and every digit is drawn evenly. A
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from blocks.core.contract import Bounds
-from composer.data.tasks.draws import (
-    Key,
-    Length,
-    Lengths,
-    Lines,
-    Request,
-    Seed,
-    Size,
-    Split,
-    TaskError,
-    draw_lengths,
-    lengths_of,
-    request,
-)
+from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12)]
-"""How many binary digits a vector has."""
+"""Binary digits of a vector."""
 Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]
 """How often a sequence is repeated."""
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
-"""A part of a whole."""
 Few = Annotated[int, Bounds(minimum=1, maximum=201)]
-"""How many vectors can have numbers of their own."""
+"""Number of vectors that can have different priorities."""
 
 HUNDREDTHS = range(-100, 101)
 """The numbers that can stand behind a vector."""
 
 
-def vector_copy(
-    split: Split,
-    epoch: int = 0,
-    *,
-    bits: Digits = 8,
-    min_length: Length = 1,
-    max_length: Length = 20,
-    test_lengths: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
-) -> Lines:
+@task("vectors")
+def vector_copy(draws: Draws, *, bits: Digits = 8) -> Lines:
     """Vectors of binary digits, given back as they are: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
 
     Settings:
         bits: digits of a vector, 1 to 12
-        min_length: vectors of the shortest sequence
-        max_length: vectors of the longest training and validation sequence
-        test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
-
-    def any_vectors(numbers: random.Random, length: int) -> Key:
-        return tuple(numbers.choices(range(2**bits), k=length))
-
-    keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_vectors)
-    lines = [written(key, bits) for key in keys]
+    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(2**bits), k=length)))
+    lines = [join_vectors(key, bits) for key in keys]
     return Lines(lines, lines)
 
 
+@task("vectors", max_length=10)
 def repeat_copy(
-    split: Split,
-    epoch: int = 0,
+    draws: Draws,
     *,
     bits: Digits = 8,
-    min_length: Length = 1,
-    max_length: Length = 10,
     min_repeats: Repeats = 1,
     max_repeats: Repeats = 10,
-    test_lengths: list[Length] | None = None,
     test_repeats: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
 ) -> Lines:
     """Vectors, given back as often as is said behind them: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
 
@@ -101,33 +53,31 @@ def repeat_copy(
 
     Settings:
         bits: digits of a vector, 1 to 12
-        min_length: vectors of the shortest sequence
-        max_length: vectors of the longest training and validation sequence
         min_repeats: the least repetitions
         max_repeats: the most repetitions in training and validation, 1 to 100
-        test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training
         test_repeats: repetitions in the test, with each of the lengths, at most twice the most; null: as in training
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs, of each test length and number of repetitions
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
-    lengths = lengths_of(min_length, max_length, test_lengths)
     repeats = _repeats(min_repeats, max_repeats, test_repeats)
 
-    def any_pair(numbers: random.Random, length: int, times: int) -> Key:
+    def random_pair(numbers: random.Random, length: int, times: int) -> Key:
         return times, *numbers.choices(range(2**bits), k=length)
 
-    keys = _drawn_for_both(ask, lengths, repeats, any_pair)
-    rows = [(times, written(key, bits)) for times, *key in keys]
-    asking = [f"{line} {0:0{bits}b}{number(times / max_repeats - 1)}" for times, line in rows]
-    return Lines(asking, [" ".join([line] * times) for times, line in rows])
+    def keys_of(times: int) -> list[Key]:
+        return draws.keys_by_length(lambda numbers, length: random_pair(numbers, length, times))
+
+    def random_times(numbers: random.Random, length: int) -> Key:
+        return random_pair(numbers, length, numbers.randint(min_repeats, max_repeats))
+
+    is_tested = draws.split == "test" and repeats.tested
+    keys = (
+        [key for times in repeats.tested for key in keys_of(times)] if is_tested else draws.keys_by_length(random_times)
+    )
+    rows = [(times, join_vectors(key, bits)) for times, *key in keys]
+    sources = [f"{line} {0:0{bits}b}{channel(times / max_repeats - 1)}" for times, line in rows]
+    return Lines(sources, [" ".join([line] * times) for times, line in rows])
 
 
 def _repeats(least: int, most: int, tested: Sequence[int] | None) -> Lengths:
-    """How often a sequence is repeated. Raises TaskError."""
     if least > most:
         message = f"the least ({least}) is more than the most ({most})"
         raise TaskError("min_repeats", message, f"write `min_repeats: {most}` or less")
@@ -137,35 +87,9 @@ def _repeats(least: int, most: int, tested: Sequence[int] | None) -> Lengths:
     return Lengths(least, most, list(dict.fromkeys(tested or ())))
 
 
-def _drawn_for_both(
-    ask: Request, lengths: Lengths, repeats: Lengths, make: Callable[[random.Random, int, int], Key]
-) -> list[Key]:
-    """Keys of evenly drawn lengths and repetitions; of what is tested, the pairs asked for of each two."""
-    if ask.split != "test" or not repeats.tested:
-        least, most, _ = repeats
-        return draw_lengths(ask, lengths, lambda numbers, length: make(numbers, length, numbers.randint(least, most)))
-    found = (draw_lengths(ask, lengths, partial(_with, make, times)) for times in repeats.tested)
-    return [key for keys in found for key in keys]
-
-
-def _with(make: Callable[[random.Random, int, int], Key], times: int, numbers: random.Random, length: int) -> Key:
-    return make(numbers, length, times)
-
-
+@task("items", "line")
 def associative_recall(
-    split: Split,
-    epoch: int = 0,
-    *,
-    bits: Digits = 6,
-    vectors: Length = 3,
-    min_length: Length = 2,
-    max_length: Length = 6,
-    test_lengths: list[Length] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
+    draws: Draws, *, bits: Digits = 6, vectors: Length = 3, min_length: Length = 2, max_length: Length = 6
 ) -> Lines:
     """Items of a few vectors, and one of them asked for: the answer is the one after it. "; 01 11 ; 10 00 ? 01 11" is
     "10 00".
@@ -178,48 +102,29 @@ def associative_recall(
         vectors: vectors of an item
         min_length: items of the shortest line, 2 or more
         max_length: items of the longest training and validation line
-        test_lengths: items of the test lines, to ask for longer ones than were trained; null: as in training
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
-    lengths = lengths_of(min_length, max_length, test_lengths)
-    for setting, shortest in (("min_length", min_length), ("test_lengths", min(lengths.tested, default=2))):
+    tested = draws.lengths.tested
+    for setting, shortest in (("min_length", min_length), ("test_lengths", min(tested, default=2))):
         if shortest < 2:
             raise TaskError(setting, "one item has none after it", f"write `{setting}` of 2 or more")
-    if max([max_length, *lengths.tested]) > 2 ** (bits * vectors):
-        message = f"of {vectors} vectors of {bits} digits there are only {2 ** (bits * vectors)} different items"
+    different = 2 ** (bits * vectors)
+    if max([max_length, *tested]) > different:
+        message = f"of {vectors} vectors of {bits} digits there are only {different} different items"
         raise TaskError("vectors", message, "raise `vectors` or `bits`, or ask for fewer items")
 
-    def any_items(numbers: random.Random, length: int) -> Key:
-        return numbers.randrange(length - 1), *numbers.sample(range(2 ** (bits * vectors)), length)
+    def random_items(numbers: random.Random, length: int) -> Key:
+        return numbers.randrange(length - 1), *numbers.sample(range(different), length)
 
     def item(index: int) -> str:
-        return written((index >> bits * at & 2**bits - 1 for at in range(vectors)), bits)
+        return join_vectors((index >> bits * at & 2**bits - 1 for at in range(vectors)), bits)
 
-    pairs = [(which, [item(each) for each in key]) for which, *key in draw_lengths(ask, lengths, any_items)]
-    asking = [f"{' '.join(f'; {each}' for each in items)} ? {items[which]}" for which, items in pairs]
-    return Lines(asking, [items[which + 1] for which, items in pairs])
+    pairs = [(which, [item(index) for index in key]) for which, *key in draws.keys_by_length(random_items)]
+    sources = [f"{' '.join(f'; {text}' for text in items)} ? {items[which]}" for which, items in pairs]
+    return Lines(sources, [items[which + 1] for which, items in pairs])
 
 
-def priority_sort(
-    split: Split,
-    epoch: int = 0,
-    *,
-    bits: Digits = 8,
-    share: Share = 0.8,
-    min_length: Few = 20,
-    max_length: Few = 20,
-    test_lengths: list[Few] | None = None,
-    train: Size = 20_000,
-    val: Size = 500,
-    test: Size = 1_000,
-    seed: Seed = 1,
-    endless: bool = True,
-) -> Lines:
+@task("vectors", length=Few, min_length=20)
+def priority_sort(draws: Draws, *, bits: Digits = 8, share: Share = 0.8) -> Lines:
     """Vectors with priorities, and those of the highest priority in order: "01@-0.20 11@0.90 10@0.00" is "11 10".
 
     The priorities of a line are different hundredths from -1.00 to 1.00, evenly drawn. (Graves et al. 2014, section
@@ -228,32 +133,23 @@ def priority_sort(
     Settings:
         bits: digits of a vector, 1 to 12
         share: the part of the vectors that is given back, 0 < share <= 1, rounded, and at least one
-        min_length: vectors of the shortest sequence
-        max_length: vectors of the longest training and validation sequence, at most 201
-        test_lengths: vectors of the test sequences, to ask for longer ones than were trained; null: as in training
-        train: training pairs of an epoch
-        val: validation pairs
-        test: test pairs, of each test length
-        seed: what the draws start from
-        endless: whether every epoch has new training pairs
     """
-    ask = request(split, epoch, endless, seed, train, val, test)
 
-    def any_vectors(numbers: random.Random, length: int) -> Key:
+    def random_vectors(numbers: random.Random, length: int) -> Key:
         return *numbers.choices(range(2**bits), k=length), *numbers.sample(HUNDREDTHS, length)
 
-    keys = draw_lengths(ask, lengths_of(min_length, max_length, test_lengths), any_vectors)
+    keys = draws.keys_by_length(random_vectors)
     rows = [list(zip(key[len(key) // 2 :], key[: len(key) // 2], strict=True)) for key in keys]
-    asking = [" ".join(f"{vector:0{bits}b}{number(level / 100)}" for level, vector in row) for row in rows]
+    sources = [" ".join(f"{vector:0{bits}b}{channel(level / 100)}" for level, vector in row) for row in rows]
     highest = [sorted(row, reverse=True)[: max(1, round(share * len(row)))] for row in rows]
-    return Lines(asking, [written((vector for _, vector in row), bits) for row in highest])
+    return Lines(sources, [join_vectors((vector for _, vector in row), bits) for row in highest])
 
 
-def written(vectors: Iterable[int], bits: int) -> str:
-    """Vectors as words, the most significant digit first."""
+def join_vectors(vectors: Iterable[int], bits: int) -> str:
+    """Return vectors as words, the most significant digit first."""
     return " ".join(f"{vector:0{bits}b}" for vector in vectors)
 
 
-def number(value: float) -> str:
-    """A number as it stands behind a vector; a nought has no sign."""
+def channel(value: float) -> str:
+    """Return the number behind a vector, with two decimals; zero has no sign."""
     return f"@{round(value, 2) + 0.0:.2f}"
