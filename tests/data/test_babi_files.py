@@ -20,7 +20,7 @@ from composer.model.vocabulary import EOS, PAD
 from composer.recipe.recipe import Recipe
 
 MODEL = {
-    "encoders": {"question": ["rnn"], "story": ["sum"]},
+    "encoders": {"question": ["rnn"], "story": ["sum_columns"]},
     "decoder": ["rnn", {"cross_attention": {"from": "story"}}],
 }
 WORDS = {"word": {"split": "spaces", "joint": True}}

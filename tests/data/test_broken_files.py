@@ -17,7 +17,7 @@ from composer.errors import DataError
 
 TABLE = {"source": "en", "target": "de"}
 BOM = b"\xef\xbb\xbf"
-STORIES = {"encoders": {"question": ["rnn"], "story": ["sum"]}, "decoder": ["rnn"], "output": {"length": 1}}
+STORIES = {"encoders": {"question": ["rnn"], "story": ["sum_columns"]}, "decoder": ["rnn"], "output": {"length": 1}}
 WORDS = {"word": {"split": "spaces", "joint": True}}
 
 
