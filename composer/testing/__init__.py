@@ -16,7 +16,7 @@ import torch
 from blocks.core.contract import Block, BlockError
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import block_laws, model_laws, module_laws
-from composer.testing.harness import COLUMNS, Case, LawError, Place
+from composer.testing.harness import COLUMNS, Case, LawError, Place, default_dtype
 from composer.testing.settings_laws import check_settings
 
 __all__ = ["LAWS", "Case", "LawError", "check_block", "check_case", "check_model"]
@@ -57,6 +57,7 @@ CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "handing_on"})
 PLACES: tuple[Place, ...] = ("decoder", "encoder")
 
 
+@default_dtype(torch.float32)
 def check_block(
     block: type[Block],
     *variants: Mapping[str, Any],
@@ -96,6 +97,7 @@ def check_block(
         check_settings(block, accepted, {name.removeprefix("settings."): why for name, why in known.items()})
 
 
+@default_dtype(torch.float32)
 def check_case(case: Case, skip: set[str] | frozenset[str] = frozenset()) -> None:
     """Checks every law that holds in the case's place, but those of `skip`. Raises LawError."""
     for name, law in LAWS.items():
@@ -111,6 +113,7 @@ def _expect_help(case: Case, refusal: BlockError, accepted: Sequence[Case]) -> N
         case.broken("kinds", f"it is refused without a `fix`, which says what to write instead: {refusal}")
 
 
+@default_dtype(torch.float32)
 def check_model(model: EncoderDecoder) -> None:
     """Checks every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
     from composer.testing.model_laws import searching

@@ -7,28 +7,27 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
+from blocks.core.contract import Block, Kind
+from composer.errors import RecipeError
 from composer.recipe import schema
 from composer.recipe.json_schema import describe, scalar_text
+from composer.recipe.recipe import load_text
 from composer.recipe.registry import blocks
 from composer.recipe.yaml_reader import dump
 from docs.hooks.corpus import ROOT, Shown, blocks_in, shown, stacks
 from docs.hooks.equations import paragraph, typeset
 from docs.hooks.pages import code, folded, page, table
 
+DECODER = ["rnn", "cross_attention"]
 MANY = 6
 """Digits from which on an upper bound is there to catch slips and worth no word."""
 ROOM = 16
 """Lines of an example."""
-OWN = {
-    "conv2d": "- grid: {columns: 4}\n- conv2d: {kernel: [3, 3], activation: relu}\n- sum_columns\n",
-    "flatten": "- grid: {columns: 4}\n- flatten\n",
-    "highway": "- highway:\n    stack:\n      - linear: {activation: tanh}\n",
-    "multiply": "- linear: {activation: sigmoid, as: gate}\n- conv: {kernel: 5}\n- multiply: [gate]\n",
-    "sum_columns": "- grid: {columns: 4}\n- cgru\n- sum_columns\n",
-}
-"""An example for each block that no recipe of the repository uses, as an encoder's stack; a test checks them."""
+GATE = {"linear": {"activation": "sigmoid", "as": "gate"}}
+REQUIRED: dict[str, Any] = {"stack": [{"linear": {"activation": "tanh"}}], "names": ["gate"]}
+"""What stands for a setting without a default in an example, by its kind."""
 MODELS = {
     "use": """\
 model:
@@ -41,7 +40,7 @@ model:
     - use: {stack: twice}
 """
 }
-"""The same where a stack alone does not show it."""
+"""An example of a block that a stack alone cannot show."""
 
 
 class Told(NamedTuple):
@@ -122,7 +121,37 @@ def fragments(name: str) -> Iterator[tuple[str, Shown]]:
 def example(name: str) -> tuple[str, Shown | None]:
     """The fragment that shows most in little room, and the recipe that it is from; else one of our own."""
     found = sorted(fragments(name), key=lambda pair: (-worth(pair[0]), len(pair[0]), pair[1].place))
-    return found[0] if found else (OWN.get(name) or MODELS[name], None)
+    return found[0] if found else (MODELS.get(name) or derived_example(name), None)
+
+
+def derived_example(name: str) -> str:
+    """Return an encoder's stack with a block that no recipe uses: the first of a few around it that a plan accepts."""
+    settings = {setting: REQUIRED[kind] for setting, kind in required_kinds(blocks()[name]).items()}
+    before = [GATE] if "gate" in repr(settings) else []
+    block = {name: settings} if settings else name
+    around: list[tuple[list[Any], list[Any]]] = [([], []), ([{"grid": {"columns": 4}}], [])]
+    for first, last in (*around, ([{"grid": {"columns": 4}}], ["sum_columns"])):
+        stack = [*first, *before, block, *last]
+        model = {"width": 64, "encoder": stack, "decoder": DECODER}
+        recipe = {"recipe": 1, "name": name, "data": {"generate": {"copy": {}}}, "model": model}
+        try:
+            load_text(dump(recipe), f"{name}.yaml").plan()
+        except RecipeError:
+            continue
+        return dump(stack)
+    raise ValueError(f"no example of `{name}` can be derived: use it in a recipe")
+
+
+def required_kinds(block: type[Block]) -> dict[str, str]:
+    """Return the kind of each setting of a block that has no default."""
+    hints = get_type_hints(block.__init__, include_extras=True)
+    required = [
+        each
+        for each in inspect.signature(block).parameters.values()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is inspect.Parameter.empty
+    ]
+    notes = {each.name: get_args(hints[each.name]) for each in required}
+    return {name: next(note.name for note in kinds if isinstance(note, Kind)) for name, kinds in notes.items()}
 
 
 def worth(text: str) -> int:

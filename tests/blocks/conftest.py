@@ -1,4 +1,4 @@
-"""What every test of a block starts from."""
+"""Fixtures of the tests of single blocks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    """Float64 everywhere, so that equal means equal; a fixed seed."""
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Make float64 the default dtype, so that equal means equal up to 1e-9, and fix the seed."""
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield

@@ -9,6 +9,8 @@ import torch
 
 from blocks.core.functional import Activation, activate, gate_factor
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 @pytest.mark.parametrize("name", get_args(Activation))
 def test_gives_the_width_that_it_promises(name: Activation) -> None:

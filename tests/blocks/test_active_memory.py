@@ -14,7 +14,23 @@ from blocks.cgru import Cgru
 from blocks.core.contract import BlockError, Context, Named, Output, Stream
 from blocks.grid import Grid
 from blocks.linear import Linear
+from tests.blocks.inner_stacks import CGRU
 from tests.blocks.single_block import close, context_of, mask_of, site_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "active_memory": (
+        {"from": "encoder.grid", "stack": [{"cgru": {"with": "tape"}}]},
+        {
+            "from": "encoder.earlier_grid",
+            "stack": [{"repeat": {"times": 2, "stack": CGRU}}, {"cgru": {"with": "tape"}}],
+            "write": "all",
+            "recompute": True,
+        },
+    ),
+}
+"""Settings with which the laws are checked, by block."""
 
 WIDTH, MAPS, COLUMNS, LENGTH = 3, 4, 2, 5
 SIZES = (5, 3, 4)

@@ -15,6 +15,19 @@ from blocks.repeat import Repeat
 from blocks.rnn import Rnn
 from tests.blocks.single_block import cells_of, close, context_of, grid_site, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "cgru": (
+        {},
+        {"kernel": [1, 1], "gates": "plain", "diagonal": True, "with": "narrow"},
+        {"kernel": [2, 3], "gates": "hard", "candidate": "hard", "bias": 0.0, "saturation": 0.5},
+        {"dropout": 0.3, "saturation": 0.1, "with": "earlier"},
+        {"dropout": 0.1, "dropout_by": "length"},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 
 def still(width: int = 1, columns: int = 1, *, gate: float = 0.0, new: float = 0.0, **settings: Any) -> Cgru:
     """A unit whose kernels are zero: its gates and its candidate are what their biases say."""

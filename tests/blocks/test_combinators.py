@@ -15,7 +15,21 @@ from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.rnn import Rnn
 from blocks.use import Use
+from tests.blocks.inner_stacks import ATTENTION, CGRU
 from tests.blocks.single_block import close, run, site_of, stack_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "residual": (
+        {"stack": ATTENTION, "norm": "pre"},
+        {"stack": [{"rnn": {"cell": "gru"}}], "norm": "post", "dropout": 0.3},
+        {"stack": [{"residual": {"stack": [{"conv": {}}]}}, {"cross_attention": {}}], "scale": 0.5},
+        {"stack": CGRU, "norm": "post"},
+    ),
+    "use": ({"stack": "shelf"}, {"stack": "other_shelf", "copy": True}),
+}
+"""Settings with which the laws are checked, by block."""
 
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 

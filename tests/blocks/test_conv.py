@@ -11,6 +11,20 @@ from blocks.conv import Conv
 from blocks.core.contract import BlockError
 from tests.blocks.single_block import close, keeps_chunks, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "conv": (
+        {},
+        {"kernel": 4, "dilation": 2, "activation": "glu", "width": 5},
+        {"stride": 2},
+        {"kernel": 1},
+        {"depthwise": True, "kernel": 2, "activation": "glu"},
+        {"weight_norm": True, "activation": "tanh"},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 
 def summing(block: Conv, *taps: float) -> Conv:
     """The block with these weights and no bias, one channel in and out."""

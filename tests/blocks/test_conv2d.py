@@ -12,6 +12,13 @@ from blocks.conv2d import Conv2d
 from blocks.core.contract import BlockError, Stream
 from tests.blocks.single_block import cells_of, close, context_of, grid_site, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "conv2d": ({}, {"kernel": [1, 3], "activation": "tanh"}, {"kernel": [4, 2], "activation": "glu", "width": 5}),
+}
+"""Settings with which the laws are checked, by block."""
+
 
 def by_the_sum(made: Conv2d, s: Tensor) -> Tensor:
     """y[t, w] = sum_ij W_ij s[t + i - l, w + j - m] + b, one cell after another. s: (T, W, D)"""

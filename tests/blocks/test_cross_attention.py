@@ -17,7 +17,23 @@ from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.cross_attention import CrossAttention
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
-pytestmark = pytest.mark.usefixtures("no_gradients")
+VARIANTS = {
+    "cross_attention": (
+        {},
+        {"heads": 3, "merge": "average", "dropout": 0.3},
+        {"score": "general", "heads": 2, "values": "encoder.earlier"},
+        {"score": "additive", "heads": 3, "query": "narrow", "sqrt_length": True},
+        {"score": "additive", "heads": 2, "merge": "average", "local": "predicted", "window": 1},
+        {"score": "fine_grained", "from": ["encoder", "encoder.earlier"], "dropout": 0.3},
+        {"score": "location", "max_length": 5, "heads": 2, "local": "monotonic", "window": 1},
+        {"heads": 2, "keys": "encoder.earlier", "values": "encoder", "local": "monotonic", "window": 2},
+        {"heads": 4, "from": ["encoder", "encoder.summary"], "query": "encoder.summary"},
+        {"score": "general", "heads": 3, "local": "predicted", "window": 3, "from": "encoder.earlier"},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
+pytestmark = pytest.mark.usefixtures("float64", "no_gradients")
 
 X = torch.randn(2, 5, 4, dtype=torch.float64)
 LENGTHS = (3, 2)

@@ -13,6 +13,18 @@ from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.discrete_stacks import DiscreteStacks
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "discrete_stacks": (
+        {"stacks": 2, "cells": 4},
+        {"stacks": 3, "cells": 3, "depth": 3, "no_op": False},
+        {"stacks": 2, "cells": 5, "rounding": "evaluation", "depth": 1},
+        {"stacks": 2, "cells": 4, "initial_state": {"copy": "encoder.same"}},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 PUSH, POP, STAY = 0, 1, 2
 
 

@@ -17,6 +17,16 @@ from blocks.select_column import SelectColumn
 from blocks.sum_columns import SumColumns
 from tests.blocks.single_block import cells_of, close, context_of, grid_site, mask_of, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "select_column": ({}, {"index": 2}),
+    "flatten": ({},),
+    "grid": ({}, {"columns": 2, "max_length_ratio": 1.0}),
+    "sum_columns": ({},),
+}
+"""Settings with which the laws are checked, by block."""
+
 CELLS = torch.arange(1.0, 19.0).view(3, 3, 2, 1).double()
 THERE = cells_of(2, 3, 2, 1) & torch.tensor([[True, True], [False, True], [True, True]])
 """In each row the first cell of the second position is not real; rows of 3, 2 and 1 positions."""

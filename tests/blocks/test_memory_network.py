@@ -15,6 +15,26 @@ from blocks.core.sentence_encoding import embed_sentences, randomly_aged, senten
 from blocks.memory_network import MemoryNetwork
 from tests.blocks.single_block import close, mask_of, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "memory_network": (
+        {"from": "encoder.grid", "query": "encoder.earlier", "time": 5},
+        {
+            "from": "encoder.earlier_grid",
+            "tying": "layer_wise",
+            "encoding": "bag",
+            "hops": 2,
+            "width": 5,
+            "time": 0,
+            "slots": 9,
+        },
+        {"hops": 1, "noise": 0.5, "linear_start": 0.5, "answer": "words", "query": "encoder.summary"},
+        {"from": "encoder.grid", "tying": "layer_wise", "query": "encoder", "answer": "words", "time": 3, "noise": 0.0},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 WORDS, WIDTH = 7, 4
 COUNTS = ((3, 1, 2), (4, 2, 0))
 """How many words each sentence of each row has."""

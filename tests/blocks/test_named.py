@@ -14,6 +14,15 @@ from blocks.core.contract import Block, BlockError, Named, Output, Site, Stream
 from blocks.multiply import Multiply
 from tests.blocks.single_block import close, context_of, mask_of, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "add": ({"of": ["earlier"]}, {"of": ["earlier", "encoder.summary"], "scale": 0.7}),
+    "concat": ({"of": ["narrow"]}, {"of": ["input", "narrow", "encoder.summary"]}),
+    "multiply": ({"of": ["earlier"]}, {"of": ["encoder.summary", "input"]}),
+}
+"""Settings with which the laws are checked, by block."""
+
 READERS = [Concat, Add, Multiply]
 A, B = torch.randn(2, 3, 2), torch.randn(2, 3, 2)
 

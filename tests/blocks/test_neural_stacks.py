@@ -17,6 +17,15 @@ from blocks.queue_memory import QueueMemory
 from blocks.stack_memory import StackMemory
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "deque_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
+    "queue_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
+    "stack_memory": ({}, {"width": 5}, {"initial_state": {"copy": "encoder.same"}}),
+}
+"""Settings with which the laws are checked, by block."""
+
 Memory = StackMemory | QueueMemory | DequeMemory
 ENDS: dict[type[Memory], int] = {StackMemory: 1, QueueMemory: 1, DequeMemory: 2}
 KINDS = tuple(ENDS)

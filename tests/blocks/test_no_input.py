@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from blocks.no_input import NoInput
 from composer.model.builder import build
 from composer.testing import check_block
 from tests.small_recipes import loaded
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "no_input": ({}, {"width": 5}),
+}
+"""Settings with which the laws are checked, by block."""
 
 TEXT = """recipe: 1
 data: {generate: copy}

@@ -26,6 +26,13 @@ from blocks.core.register_machine import (
 from blocks.nram import Nram
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "nram": ({"steps": 3}, {"steps": 2, "registers": 2, "hidden": 5, "layers": 2, "entropy": 0.3}),
+}
+"""Settings with which the laws are checked, by block."""
+
 ORDER = list(MODULES)
 Wiring = tuple[list[list[int]], list[int]]
 """Of each module whence its arguments come, and whence each register: places among registers and modules."""

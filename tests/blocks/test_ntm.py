@@ -14,6 +14,20 @@ from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.ntm import Ntm
 from tests.blocks.single_block import close, context_of, leaves, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "ntm": (
+        {"slots": 5, "slot_width": 3},
+        {"slots": 6, "slot_width": 2, "read_heads": 2, "write_heads": 3, "memory": "random"},
+        {"slots": 7, "slot_width": 3, "shift": 3, "memory": "learned", "initial_state": "learned"},
+        {"slots": 4, "slot_width": 3, "shift": 0, "initial_state": "encoder"},
+        {"slots": 5, "slot_width": 2, "read_heads": 2, "initial_state": {"copy": "encoder.same"}},
+        {"slots": 5, "slot_width": 2, "initial_state": "encoder.grid"},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 WIDTH, SLOTS, CELL = 4, 5, 3
 SURE = 60.0
 """A logit that leaves nothing to the others in double precision."""

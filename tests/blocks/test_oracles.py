@@ -24,6 +24,8 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load
 from tests.blocks.single_block import close, mask_of, run, site_of, stack_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 # ------------------------------------------------------------------------------------------- torch's Transformer
 
 TRANSFORMER = """recipe: 1

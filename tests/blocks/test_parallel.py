@@ -14,7 +14,27 @@ from blocks.identity import Identity
 from blocks.maxout import Maxout
 from blocks.parallel import Parallel
 from blocks.rnn import Rnn
+from tests.blocks.inner_stacks import ATTENTION, CGRU, NARROWER, RNN, TANH, WIDER
 from tests.blocks.single_block import close, context_of, keeps_chunks, mask_of, run, site_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "parallel": (
+        {"branches": {"one": RNN, "two": ATTENTION}},
+        {"branches": [RNN, TANH, [{"identity": {}}]], "merge": "max"},
+        {"branches": {"one": WIDER, "two": TANH}, "merge": "concat"},
+        {"branches": [TANH, ATTENTION], "merge": "gate"},
+        {"branches": [[{"conv": {}}], [{"cross_attention": {}}]], "merge": "mean"},
+        {"branches": {"one": RNN, "two": [{"cross_attention": {"heads": 2}}], "three": TANH}, "merge": "attention"},
+        {"branches": [CGRU, [{"conv2d": {}}], TANH], "merge": "gate"},
+        {"branches": {"one": [{"grid": {}}], "two": [*TANH, {"grid": {}}]}, "merge": "mean"},
+        {"branches": [CGRU, TANH], "merge": "attention"},
+        {"branches": [[{"select_column": {}}], [{"sum_columns": {}}]], "merge": "max"},
+        {"branches": [NARROWER, [*NARROWER, {"cross_attention": {"score": "dot", "heads": 2}}]]},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
 
 X = torch.randn(2, 5, 3, dtype=torch.float64)
 TWO = {"read": [{"block": Rnn, "as": "top"}], "near": [{"block": Conv}]}

@@ -9,6 +9,13 @@ from blocks.core.contract import BlockError
 from blocks.pool import Pool
 from tests.blocks.single_block import close, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "pool": ({"how": "last"}, {"how": "mean"}, {"how": "max"}, {"how": "attention"}),
+}
+"""Settings with which the laws are checked, by block."""
+
 X = torch.tensor([[1.0, -5, 3], [2, 4, 100], [7, 8, 9]], dtype=torch.float64)[..., None]  # (3, 3, 1)
 MASK = mask_of(3, 2, 0)
 

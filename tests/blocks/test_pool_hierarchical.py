@@ -10,6 +10,13 @@ from blocks.core.contract import BlockError
 from blocks.pool_hierarchical import PoolHierarchical, convolution_schedule
 from tests.blocks.single_block import close, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "pool_hierarchical": ({}, {"max_length": 3, "activation": "none"}, {"max_length": 6, "activation": "sigmoid"}),
+}
+"""Settings with which the laws are checked, by block."""
+
 
 def by_hand(block: PoolHierarchical, row: Tensor) -> Tensor:
     """The vector of one row (n, D), column by column; the kernels are taken from where they lie."""

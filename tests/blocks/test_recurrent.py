@@ -13,7 +13,75 @@ from blocks.core.contract import BlockError
 from blocks.recurrent import Recurrent
 from blocks.repeat import Repeat
 from composer.testing.harness import Batch, Case, random_batch, run
+from tests.blocks.inner_stacks import TANH
 from tests.blocks.single_block import close
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "recurrent": (
+        {
+            "stack": [
+                {"concat": {"of": ["prev.top"]}},
+                {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "top"}},
+            ]
+        },
+        {
+            "stack": [
+                {"linear": {"as": "lifted"}},
+                {"cross_attention": {"query": "prev.state", "as": "read"}},
+                {"concat": {"of": ["input", "lifted", "earlier"]}},
+                {"rnn": {"cell": "lstm", "initial_state": "learned", "as": "state"}},
+                {"concat": {"of": ["read", "encoder.summary"]}},
+            ]
+        },
+        {"stack": [{"conv": {}}, {"self_attention": {"heads": 2}}]},
+        {
+            "stack": [
+                {"residual": {"stack": [{"add": {"of": ["prev.up"]}}, {"linear": {"activation": "tanh", "as": "up"}}]}},
+                {"conv": {}},
+            ]
+        },
+        {
+            "stack": [
+                {"recurrent": {"stack": [{"concat": {"of": ["prev.deep"]}}, {"linear": {"as": "deep", "width": 3}}]}},
+                {"concat": {"of": ["prev.out", "deep"]}},
+                {"linear": {"activation": "tanh", "as": "out"}},
+            ]
+        },
+        {
+            "stack": [
+                {"recurrent": {"stack": [{"linear": {"as": "low", "width": 3}}, {"concat": {"of": ["prev.low"]}}]}},
+                {"linear": {"as": "flat"}},
+            ]
+        },
+        {
+            "stack": [
+                {"concat": {"of": ["prev.state", "prev.deep"]}},
+                {
+                    "recurrent": {
+                        "stack": [
+                            {"linear": {"as": "deep", "width": 3}},
+                            {"concat": {"of": ["prev.deep", "prev.state"]}},
+                            {"rnn": {"cell": "gru", "initial_state": "encoder", "as": "state"}},
+                        ]
+                    }
+                },
+            ]
+        },
+        {
+            "stack": [
+                {
+                    "parallel": {
+                        "branches": {"left": [{"concat": {"of": ["prev.left"]}}, *TANH], "right": TANH},
+                        "merge": "concat",
+                    }
+                }
+            ]
+        },
+    ),
+}
+"""Settings with which the laws are checked, by block."""
 
 FEEDBACK = [{"add": {"of": ["prev.total"]}}, {"identity": {"as": "total"}}]
 BAHDANAU = [

@@ -11,7 +11,24 @@ from blocks.core.contract import BlockError
 from blocks.linear import Linear
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
+from tests.blocks.inner_stacks import ATTENTION, CGRU, RNN, WIDER
+from tests.blocks.inner_stacks import TANH as TANH_STACK
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "repeat": (
+        {"times": 2, "stack": ATTENTION},
+        {"times": 3, "stack": WIDER},
+        {"times": 2, "stack": [*RNN, *TANH_STACK], "share": True},
+        {"times": 3, "stack": TANH_STACK, "relaxation": {"sets": 2}},
+        {"times": "length", "stack": [{"conv": {}}, {"linear": {"activation": "tanh", "as": "made"}}], "share": True},
+        {"times": "length", "stack": CGRU, "share": True, "relaxation": {"sets": 2}},
+        {"times": 2, "stack": [*CGRU, {"conv2d": {"activation": "tanh"}}]},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
 
 TANH = [{"block": Linear, "activation": "tanh"}]
 X = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)

@@ -14,6 +14,29 @@ from blocks.core.recurrence import reverse
 from blocks.rnn import Rnn
 from tests.blocks.single_block import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "rnn": (
+        {},
+        {"cell": "tanh", "layers": 2, "dropout": 0.3},
+        {"cell": "gru", "reset": "before", "initial_state": "learned"},
+        {"cell": "gru", "reset": "after", "layers": 2, "width": 10},
+        {"cell": "lstm", "projection": 8, "initial_state": "encoder"},
+        {"cell": "tanh", "initial_state": "encoder.grid"},
+        {"layers": 2, "initial_state": {"copy": "encoder.same"}},
+        {"cell": "gru", "initial_state": {"copy": "encoder.same"}},
+        {"bidirectional": True},
+        {"cell": "gru", "reset": "after", "bidirectional": True, "layers": 2},
+        {"bidirectional": True, "layers": 2, "projection": 8, "initial_state": "learned"},
+        {"norm": "gates", "initial_state": "learned"},
+        {"norm": "gates", "cell": "gru", "bidirectional": True, "width": 8},
+        {"norm": "gates", "cell": "gru", "reset": "after", "layers": 2},
+        {"norm": "gates", "cell": "tanh"},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 KINDS: list[dict[str, Any]] = [
     {"cell": "lstm"},
     {"cell": "lstm", "layers": 2, "initial_state": "learned"},

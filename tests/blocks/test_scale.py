@@ -8,6 +8,13 @@ import torch
 from blocks.scale import Scale
 from tests.blocks.single_block import run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "scale": ({"factor": 0.3}, {"factor": 0.3, "gradient": 2.0}),
+}
+"""Settings with which the laws are checked, by block."""
+
 
 @pytest.mark.parametrize(("factor", "gradient", "expected"), [(0.5, None, 0.5), (1.0, 0.25, 0.25), (0.5, 3.0, 3.0)])
 def test_the_stream_and_the_gradient_are_multiplied(factor: float, gradient: float | None, expected: float) -> None:

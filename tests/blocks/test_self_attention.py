@@ -14,6 +14,21 @@ from blocks.core.contract import BlockError
 from blocks.self_attention import SelfAttention
 from tests.blocks.single_block import close, context_of, keeps_chunks, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "self_attention": (
+        {"heads": 2, "dropout": 0.3},
+        {"heads": 3, "window": 3},
+        {"heads": 1, "window": 1},
+        {"heads": 2, "positions": "relative", "max_distance": 3},
+        {"heads": 2, "positions": "rotary"},
+        {"heads": 3, "positions": "relative", "window": 3, "dropout": 0.3},
+        {"heads": 3, "positions": "rotary", "window": 3},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 LENGTHS = (6, 4)
 X = torch.randn(2, 6, 8, dtype=torch.float64)
 PLACES = ["", "a decoder"]

@@ -12,7 +12,18 @@ from blocks.identity import Identity
 from blocks.maxout import Maxout
 from blocks.reverse import Reverse
 from blocks.rnn import Rnn
+from tests.blocks.inner_stacks import ATTENTION, RNN, TANH
 from tests.blocks.single_block import close, mask_of, run, site_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "highway": ({"stack": RNN}, {"stack": ATTENTION}, {"stack": TANH}),
+    "identity": ({},),
+    "maxout": ({}, {"pieces": 3, "width": 5}),
+    "reverse": ({},),
+}
+"""Settings with which the laws are checked, by block."""
 
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 

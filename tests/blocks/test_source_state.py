@@ -9,6 +9,13 @@ from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.source_state import SourceState
 from tests.blocks.single_block import close, context_of, mask_of, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "source_state": ({}, {"from": "encoder.earlier"}),
+}
+"""Settings with which the laws are checked, by block."""
+
 LENGTHS = (3, 1, 0)
 STATES = torch.arange(1.0, 10.0).view(3, 3, 1).double()
 MEMORY = Output(STATES, mask_of(*LENGTHS))

@@ -12,6 +12,17 @@ from blocks.core.contract import BlockError, Context, Named, Output, Stream
 from blocks.supporting_facts import SupportingFacts, tournament_winner
 from tests.blocks.single_block import close, mask_of, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "supporting_facts": (
+        {"from": "encoder.grid", "query": "encoder", "hops": 2},
+        {"from": "encoder.earlier_grid", "query": "encoder.summary", "encoding": "position", "width": 5},
+        {"query": "encoder.earlier", "hops": 3, "margin": 0.5},
+    ),
+}
+"""Settings with which the laws are checked, by block."""
+
 WORDS, WIDTH, LENGTHS = 6, 3, (5, 3)
 SEEN = {"story": Named(Stream(WORDS)), "question": Named(Stream(WORDS))}
 READ = {

@@ -18,6 +18,17 @@ from blocks.positions import Positions
 from blocks.self_attention import SelfAttention
 from tests.blocks.single_block import close, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
+VARIANTS = {
+    "dropout": ({}, {"rate": 0.3}),
+    "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}),
+    "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
+    "norm": ({}, {"kind": "rms"}),
+    "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3, "per_iteration": True}),
+}
+"""Settings with which the laws are checked, by block."""
+
 X = torch.randn(2, 5, 4, dtype=torch.float64)
 LENGTHS = (5, 3)
 MASK = mask_of(*LENGTHS)

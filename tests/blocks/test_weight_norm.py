@@ -15,6 +15,8 @@ from blocks.linear import Linear
 from blocks.rnn import Rnn
 from tests.blocks.single_block import close, keeps_chunks, mask_of, run, site_of
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 @pytest.mark.parametrize("settings", [{}, {"activation": "glu"}, {"width": 2, "bias": False}])
 def test_a_linear_map_equals_torch_s_own_parametrisation(settings: dict[str, Any]) -> None:

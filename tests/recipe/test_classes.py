@@ -155,7 +155,7 @@ def test_nothing_in_the_recipes_but_blocks_of_plug_ins_stays_plain() -> None:
         (Dropout(0.1, as_="x"), {"dropout": {"rate": 0.1, "as": "x"}}),
         (CrossAttention(from_="encoder"), {"cross_attention": {"from": "encoder"}}),
         (Residual([Norm()]), {"residual": ["norm"]}),
-        (Residual(["norm", {"shift": {"past": 0.2}}]), {"residual": ["norm", {"shift": {"past": 0.2}}]}),
+        (Residual(["norm", {"unheard": {"past": 0.2}}]), {"residual": ["norm", {"unheard": {"past": 0.2}}]}),
         (Repeat(times=Var("n"), stack=[Norm("rms")]), {"repeat": {"times": "$n", "stack": [{"norm": "rms"}]}}),
         (Parallel({"a": [Norm()]}), {"parallel": {"branches": {"a": ["norm"]}}}),
         (Rnn(width=None), {"rnn": {"width": None}}),
@@ -299,12 +299,12 @@ def test_a_file_is_not_lost_unasked(tmp_path: Path) -> None:
 
 def test_what_fits_no_class_stays_plain_and_is_told_by_the_recipe(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
-    text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [{nrm: 1}, {norm: {knd: rms}}, shift]}\n"
+    text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [{nrm: 1}, {norm: {knd: rms}}, unheard]}\n"
     file.write_text(text, encoding="utf-8")
     found = words.read(file)
     assert found.plain() == to_data(read(file, "r"))
     told = " ".join(fault.message for fault in refused(found).faults)
-    assert all(f"`{each}`" in told for each in ("nrm", "knd", "shift")), told
+    assert all(f"`{each}`" in told for each in ("nrm", "knd", "unheard")), told
     file.write_text("recipe: 1\nmodle: {width: 8}\n", encoding="utf-8")
     with pytest.raises(RecipeError, match="`model`"):
         words.read(file)
