@@ -1,8 +1,8 @@
-"""The store: recipes of others that were pulled, each under the SHA-256 of its bytes. Nothing here uses a network.
+"""Cache of pulled recipes, each under the SHA-256 of its bytes, and pins: `{pull: REF, sha256: HEX}`.
 
-It lies in `$SEQCOMPOSER_STORE`, else `$XDG_CACHE_HOME/seqcomposer/store`, else `~/.cache/seqcomposer/store`; where it
-lies decides nothing, for what is read from it is what its hash says, or refused. It may be removed at any time: what a
-recipe then misses is told with the command that pulls it again.
+A pin is read from the cache alone, so that `check` means the same everywhere and without a network; a fault names the
+command that pulls what is missing. The cache is `$SEQCOMPOSER_STORE`, else `$XDG_CACHE_HOME/seqcomposer/store`, else
+`~/.cache/seqcomposer/store`. It may be removed at any time; what is read is checked against its hash.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from composer.recipe.yaml_reader import MAX_BYTES, read_bytes
 
 READ_ONLY = 0o444
 SHORT_HASH = 12
-"""Digits of a hash that are told to people."""
+"""Digits of a hash that are shown to people."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def cache_dir() -> Path:
-    """The folder of the store, there or not. Raises RunError where this user has no home."""
+    """Return the folder of the cache, which may not exist yet. Raise RunError if this user has no home folder."""
     chosen = os.environ.get("SEQCOMPOSER_STORE")
     if chosen:
         return Path(os.path.abspath(chosen))
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(cache):  # as the standard has it, a relative one is none
-        return Path(cache) / "seqcomposer" / "store"
+    xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg_cache):  # the standard says to ignore a relative one
+        return Path(xdg_cache) / "seqcomposer" / "store"
     try:
         return Path.home() / ".cache" / "seqcomposer" / "store"
     except RuntimeError:
@@ -42,50 +42,58 @@ def cache_dir() -> Path:
 
 
 def is_hash(text: object) -> TypeGuard[str]:
-    """Whether something is a SHA-256 as the store writes it: 64 digits, 0-9 and a-f."""
+    """Return True for a SHA-256 in hexadecimal: 64 digits, 0-9 and a-f."""
     return isinstance(text, str) and _HASH.fullmatch(text) is not None
 
 
 def require_hash(text: str) -> None:
-    """Raises RunError where something that a user has given is no SHA-256."""
+    """Raise RunError if something that a user gave is no SHA-256."""
     if not is_hash(text):
         raise RunError.of(f"`{text}` is no SHA-256", "write its 64 digits, 0-9 and a-f")
 
 
 def put(text: str) -> str:
-    """Puts a recipe's text into the store, whole or not at all, and returns its SHA-256. Raises RunError.
+    """Write a recipe's text to the cache, atomically, and return its SHA-256.
 
-    What is there already stays as it is; what was changed there is made good. Any number of processes may keep at once.
+    A file that is there already is left alone, or repaired if it was changed. Several processes may write at once.
+
+    Raises:
+        RunError: If the text is larger than 1 MiB, or the cache cannot be written.
     """
     data = text.encode()
     if len(data) > MAX_BYTES:
         raise RunError.of("a recipe larger than 1 MiB is not kept", "a recipe is a few kilobytes of text")
     sha256 = hashlib.sha256(data).hexdigest()
     path = _path_of(sha256)
-    if not _is_good(path, sha256):
-        try:
-            _write(path, data)
-        except OSError as error:
-            fix = "set SEQCOMPOSER_STORE to a folder that you may write to"
-            raise RunError.of(f"the store cannot be written: {os_error_reason(error)}", fix, str(path.parent)) from None
+    with suppress(OSError):
+        if _read_regular(path) == data:
+            return sha256
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, data)
+        path.chmod(READ_ONLY)  # an editor then says that this is no file to change
+    except OSError as error:
+        fix = "set SEQCOMPOSER_STORE to a folder that you may write to"
+        raise RunError.of(f"the store cannot be written: {os_error_reason(error)}", fix, str(path.parent)) from None
     return sha256
 
 
 def get(sha256: str) -> Path | None:
-    """The file of a kept recipe, whose content was just verified; None where there is none. Raises RunError."""
-    found = read(sha256)
-    return None if found is None else found[0]
+    """Return the file of a cached recipe after verifying it; None if there is none. Raise RunError as `read`."""
+    cached = read(sha256)
+    return None if cached is None else cached[0]
 
 
 def read(sha256: str) -> tuple[Path, bytes] | None:
-    """The file of a kept recipe and the very bytes that were verified; None where there is none.
+    """Return the file of a cached recipe and the bytes that were verified; None if there is none.
 
-    Raises RunError where it cannot be read, is no regular file, or is not what was kept.
+    Raises:
+        RunError: If it cannot be read, is no regular file, or does not have this hash.
     """
     require_hash(sha256)
     path = _path_of(sha256)
     try:
-        data = _bytes(path)
+        data = _read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -100,8 +108,8 @@ def _path_of(sha256: str) -> Path:
     return cache_dir() / "recipes" / f"{sha256}.yaml"
 
 
-def _bytes(path: Path) -> bytes | None:
-    """What a regular file holds, up to what a recipe may have; None of anything else."""
+def _read_regular(path: Path) -> bytes | None:
+    """Return the bytes of a regular file, one more than a recipe may have at most; None for anything else."""
     file = open_regular(path)
     if file is None:
         return None
@@ -109,18 +117,7 @@ def _bytes(path: Path) -> bytes | None:
         return file.read(MAX_BYTES + 1)
 
 
-def _is_good(path: Path, sha256: str) -> bool:
-    with suppress(OSError):
-        data = _bytes(path)
-        return data is not None and hashlib.sha256(data).hexdigest() == sha256
-    return False
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, data)
-    path.chmod(READ_ONLY)  # an editor then says that this is no file to change
-
+# ------------------------------------------------------------------------------------------- pins
 
 PIN_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -141,14 +138,14 @@ PIN_SCHEMA: dict[str, Any] = {
     "required": ["pull", "sha256"],
     "additionalProperties": False,
 }
-"""What it looks like, as a JSON Schema."""
+"""The JSON Schema of a pin. Pins are read before the schema of recipes is applied, so they are checked here."""
 
 PIN_KEYS = tuple(PIN_SCHEMA["properties"])
 PIN_FORM = "{pull: REF, sha256: HEX}"
 
 
 class Pin(NamedTuple):
-    """Where a recipe comes from, and the SHA-256 of its text. `node` is where this was written."""
+    """A pinned recipe: what `pull` fetches it from, the SHA-256 of its text, and the node of the pin."""
 
     ref: str
     sha256: str
@@ -156,41 +153,43 @@ class Pin(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What brings it into the store, for a shell."""
+        """The shell command that puts it into the cache."""
         escaped = self.ref.replace("'", "'\\''")
         return f"seqcomposer pull '{escaped}'"
 
 
 def parse_pin(node: Node) -> Pin:
-    """The pin that a mapping is. Raises RecipeError with everything that is wrong with it."""
+    """Return the pin in a mapping. Raise RecipeError with everything that is wrong with it."""
     if not any(key in PIN_KEYS or did_you_mean(key, PIN_KEYS) for key in node.value):
         message = f"a pinned recipe is `{PIN_FORM}`, and this is another mapping"
         raise _pin_error(node, "type", message, f"write `{PIN_FORM}`, or a path")
-    faults = [fault for key, each in node.value.items() if (fault := _key_fault(key, each)) is not None]
-    faults.extend(_missing_key(node, key) for key in PIN_KEYS if key not in node.value and not _is_misspelt(node, key))
+    faults = [fault for key, value in node.value.items() if (fault := _key_fault(key, value)) is not None]
+    misspelt = "".join(did_you_mean(key, PIN_KEYS) for key in node.value if key not in PIN_KEYS)
+    missing = [key for key in PIN_KEYS if key not in node.value and f"`{key}`" not in misspelt]
+    faults.extend(_missing_key(node, key) for key in missing)
     if faults:
         raise RecipeError(faults)
     return Pin(node.value["pull"].value, node.value["sha256"].value, node)
 
 
 def read_pinned(pin: Pin) -> Node:
-    """The recipe that is pinned, from the store. Raises RecipeError."""
+    """Return the pinned recipe from the cache. Raise RecipeError if it is not there, was changed or extends another."""
     sha256 = pin.node.value["sha256"]
     try:
-        found = read(pin.sha256)
+        cached = read(pin.sha256)
     except RunError as error:
-        (told,) = error.faults
-        message = f"in the store, {told.file}: {told.message}"
+        (fault,) = error.faults
+        message = f"in the store, {fault.file}: {fault.message}"
         raise _pin_error(sha256, "sha256", message, f"remove that file, then run `{pin.command}`") from None
-    if found is None:
+    if cached is None:
         message = f"no recipe with this hash is in the store; it comes from `{pin.ref}`, unless that was changed"
         raise _pin_error(pin.node.value["pull"], "pull", message, f"run `{pin.command}`")
-    path, data = found
+    path, data = cached
     root = read_bytes(data, str(path))
     if "extends" in root.value:
-        place, hint = root.value["extends"].place, f"run `{pin.command}`, which makes it whole"
+        mark, hint = root.value["extends"].place, f"run `{pin.command}`, which makes it whole"
         message = "a recipe of the store stands alone, and this one extends another"
-        raise RecipeError([fault_at(place, "pull", "extends", message, hint)])
+        raise RecipeError([fault_at(mark, "pull", "extends", message, hint)])
     return root
 
 
@@ -199,39 +198,32 @@ def _pin_error(node: Node, code: str, message: str, hint: str) -> RecipeError:
 
 
 def _key_fault(key: str, node: Node) -> Fault | None:
-    """What is wrong with a key and its value."""
+    mark = node.place if node.value is None and not node.text else node.mark
     if key not in PIN_KEYS:
         message = f"a pinned recipe has no key `{key}`{did_you_mean(key, PIN_KEYS)}"
         return fault_at(node.place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`")
-    place = node.place if node.value is None and not node.text else node.mark
-    if key == "sha256" and not is_hash(node.value):
-        message = "a sha256 has 64 digits, 0-9 and a-f" + _length_of(node)
-        return fault_at(place, "sha256", "extends.sha256", message, "copy it from what `seqcomposer pull` printed")
     if key == "pull" and not _is_reference(node.value):
         message = "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
-        return fault_at(place, "type", "extends.pull", message, f"write `{PIN_FORM}`")
-    return None
-
-
-def _length_of(node: Node) -> str:
+        return fault_at(mark, "type", "extends.pull", message, f"write `{PIN_FORM}`")
+    if key == "pull" or is_hash(node.value):
+        return None
+    message = "a sha256 has 64 digits, 0-9 and a-f"
     if node.text and not node.quoted and not isinstance(node.value, str):
-        return "; this is a number: put quotes around it"
-    return f", and this has {len(node.text)} characters" if node.text and len(node.text) != 64 else ""
-
-
-def _is_reference(value: object) -> bool:
-    """Whether a value can be given to `pull`: on one line, visible, and no option."""
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable() and not value.startswith("-")
-
-
-def _is_misspelt(node: Node, key: str) -> bool:
-    return any(each not in PIN_KEYS and f"`{key}`" in did_you_mean(each, PIN_KEYS) for each in node.value)
+        message += "; this is a number: put quotes around it"
+    elif node.text and len(node.text) != 64:
+        message += f", and this has {len(node.text)} characters"
+    return fault_at(mark, "sha256", "extends.sha256", message, "copy it from what `seqcomposer pull` printed")
 
 
 def _missing_key(node: Node, key: str) -> Fault:
     ref = node.value.get("pull")
-    message = f"a pinned recipe needs `{key}`"
     hint = f"write `{PIN_FORM}`"
     if key == "sha256" and ref is not None and _is_reference(ref.value):
         hint = f"run `{Pin(ref.value, '', node).command}`, which prints it"
-    return fault_at(node.place if node.key else node.mark._replace(length=1), "missing", "extends", message, hint)
+    mark = node.place if node.key else node.mark._replace(length=1)
+    return fault_at(mark, "missing", "extends", f"a pinned recipe needs `{key}`", hint)
+
+
+def _is_reference(value: object) -> bool:
+    """Return True for what can be given to `pull`: on one line, visible, and no option."""
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable() and not value.startswith("-")

@@ -1,6 +1,6 @@
-"""`extends`: a recipe laid over others.
+"""Inheritance (`extends`): a recipe laid over its bases.
 
-They are files that may lie no higher than the repository or folder of the recipe, or recipes of the store, pinned.
+Bases are files, no higher than the repository or folder of the recipe, or pinned recipes from the cache.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ REPLACED_WHOLE = {
     *(choice.key for choice in CHOICES.values()),
     ("model", "output"),
 }
+"""Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
 
 
 def extend(path: Path) -> Node:
-    """The recipe of a file laid over what it extends. Raises RecipeError with the faults of all files."""
+    """Return the recipe of a file laid over its bases. Raise RecipeError with the faults of all files."""
     return _without_extends(_Extender(_ceiling(path)).load(path, str(path), ()))
 
 
 def extend_node(own: Node, file: Path) -> Node:
-    """A recipe that lies in no file, laid over what it extends as if `file` were its own. Raises RecipeError."""
-    return _without_extends(_Extender(_ceiling(file)).laid(own, str(file), file.parent, (_real_path(file),)))
+    """Return a recipe in memory laid over its bases, as if it lay in `file`. Raise RecipeError."""
+    return _without_extends(_Extender(_ceiling(file)).apply(own, str(file), file.parent, (_real_path(file),)))
 
 
-def resolve_relative(file: Path, named: Node) -> Node:
-    """The recipe that a value of a file names, by the rules of `extends`. Raises RecipeError with the faults of all."""
-    return _without_extends(_Extender(_ceiling(file)).base(named, str(file), file.parent, (_real_path(file),)))
+def resolve_relative(file: Path, base: Node) -> Node:
+    """Return the recipe that a value in a file names by the rules of `extends`. Raise RecipeError."""
+    return _without_extends(_Extender(_ceiling(file)).base(base, str(file), file.parent, (_real_path(file),)))
 
 
 def portable_text(path: Path, ceiling: Path | None = None) -> str:
-    """A recipe as the store keeps it: one YAML text with all that it extends, and with its `vars` still open.
+    """Return a recipe and all its bases as one YAML text, with `vars` still open: the form that the cache stores.
 
-    The hash of this text is what others write down, so the same recipe must give the same bytes in every version.
-    `ceiling` is the folder above which no path may climb, where that is not the repository of the file: of a recipe
-    that somebody else wrote, the folder that it came in. Raises RecipeError.
+    Others write down the hash of this text, so the same recipe must give the same bytes in every version of the code.
+    `ceiling` is the folder above which no path may climb, by default the recipe's repository; for a recipe that
+    somebody else wrote, the folder that it came in. Raise RecipeError.
     """
     top = _ceiling(path) if ceiling is None else Path(os.path.realpath(ceiling))
     if ceiling is not None and not Path(_real_path(path)).is_relative_to(top):
@@ -58,13 +59,13 @@ def portable_text(path: Path, ceiling: Path | None = None) -> str:
 
 
 def _without_extends(root: Node) -> Node:
-    return replace(root, value={name: node for name, node in root.value.items() if name != "extends"})
+    return replace(root, value={key: node for key, node in root.value.items() if key != "extends"})
 
 
 def _ceiling(path: Path) -> Path:
-    """The folder above which no path may climb: the repository's, or the recipe's own."""
+    """Return the folder above which no path may climb: the repository's, or the recipe's own."""
     folder = Path(os.path.realpath(path.parent))
-    return next((each for each in (folder, *folder.parents) if os.path.exists(each / ".git")), folder)
+    return next((parent for parent in (folder, *folder.parents) if os.path.exists(parent / ".git")), folder)
 
 
 def _real_path(path: Path) -> str:
@@ -74,32 +75,25 @@ def _real_path(path: Path) -> str:
         return str(path)
 
 
-def _recipes_in(folder: Path) -> list[str]:
-    """The recipes in a folder; none where it cannot be looked into."""
-    try:
-        return sorted(name for name in os.listdir(folder) if name.endswith(".yaml"))
-    except OSError:
-        return []
-
-
 @dataclass
 class _Extender:
-    """Reads recipes and what they extend, each file once."""
+    """Reads recipes and their bases, each file once. `chain` is the files that lead to the one being read."""
 
     ceiling: Path
     done: dict[str, Node] = field(default_factory=dict)
 
     def load(self, path: Path, shown: str, chain: tuple[str, ...]) -> Node:
+        """Return the recipe of a file laid over its bases; `shown` is its name in faults."""
         real = _real_path(path)
         if real not in self.done:
             own = _check_version(read(path, shown))
-            self.done[real] = self.laid(own, shown, path.parent, (*chain, real))
+            self.done[real] = self.apply(own, shown, path.parent, (*chain, real))
         return self.done[real]
 
-    def laid(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
-        """A recipe over what it extends, looked up from its folder. Raises RecipeError with the faults of all."""
+    def apply(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+        """Return a recipe laid over its bases, looked up from its folder. Raise RecipeError with the faults of all."""
         bases, faults = [], []
-        for node in _bases(own):
+        for node in _base_nodes(own):
             try:
                 bases.append(self.base(node, shown, folder, chain))
             except RecipeError as error:
@@ -109,47 +103,49 @@ class _Extender:
         return reduce(merge, (*bases, own))
 
     def base(self, node: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
-        """What one file extends, by the name that it gives. Raises RecipeError."""
+        """Return one base: a file by its path, or a pinned recipe. Raise RecipeError."""
         if isinstance(node.value, dict):
-            return self._kept(node, chain)
-        named = node.value
-        target = os.path.realpath(folder / named)
-        if os.path.isabs(named) or not Path(target).is_relative_to(self.ceiling):
-            self._refuse(
-                node,
-                "file",
-                f"`{named}` leads out of the recipe's repository or folder",
-                "write a path relative to this file, inside the same repository",
-            )
+            return self._pinned(node, chain)
+        path = node.value
+        target = os.path.realpath(folder / path)
+        if os.path.isabs(path) or not Path(target).is_relative_to(self.ceiling):
+            message = f"`{path}` leads out of the recipe's repository or folder"
+            raise _base_error(node, "file", message, "write a path relative to this file, inside the same repository")
         if target in chain:
-            names = [os.path.relpath(each, self.ceiling) for each in (*chain[chain.index(target) :], target)]
-            self._refuse(node, "cycle", f"these recipes extend each other: {' -> '.join(names)}", "break the circle")
-        self._count(node, chain)
-        return self._read(node, Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), named)), chain)
+            names = [os.path.relpath(file, self.ceiling) for file in (*chain[chain.index(target) :], target)]
+            message = f"these recipes extend each other: {' -> '.join(names)}"
+            raise _base_error(node, "cycle", message, "break the circle")
+        self._check_count(node, chain)
+        name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
+        if not os.path.isfile(target):
+            reason = "is not a file" if os.path.exists(target) else "does not exist"
+            others = [other for other in _recipes_in(Path(target).parent) if other not in chain]
+            close = did_you_mean(os.path.basename(target), map(os.path.basename, others))
+            raise _base_error(node, "file", f"`{name}` {reason}{close}", "the path is relative to this file")
+        return self.load(Path(target), name, chain)
 
-    def _count(self, node: Node, chain: tuple[str, ...]) -> None:
-        if len(self.done) + len(chain) > MAX_FILES:
-            self._refuse(node, "size", f"more than {MAX_FILES} files extend each other", "use fewer files")
-
-    def _kept(self, node: Node, chain: tuple[str, ...]) -> Node:
-        """A recipe of the store, which extends no other."""
+    def _pinned(self, node: Node, chain: tuple[str, ...]) -> Node:
         pin = parse_pin(node)
         if pin.sha256 not in self.done:
-            self._count(node, chain)
+            self._check_count(node, chain)
             self.done[pin.sha256] = _check_version(read_pinned(pin))
         return self.done[pin.sha256]
 
-    def _read(self, node: Node, target: Path, shown: str, chain: tuple[str, ...]) -> Node:
-        if not os.path.isfile(target):
-            reason = "is not a file" if os.path.exists(target) else "does not exist"
-            others = [each for each in _recipes_in(target.parent) if os.path.join(target.parent, each) not in chain]
-            close = did_you_mean(target.name, others)
-            self._refuse(node, "file", f"`{shown}` {reason}{close}", "the path is relative to this file")
-        return self.load(target, shown, chain)
+    def _check_count(self, node: Node, chain: tuple[str, ...]) -> None:
+        if len(self.done) + len(chain) > MAX_FILES:
+            raise _base_error(node, "size", f"more than {MAX_FILES} files extend each other", "use fewer files")
 
-    @staticmethod
-    def _refuse(node: Node, code: str, message: str, hint: str) -> None:
-        raise RecipeError([fault_at(node.mark, code, "extends", message, hint)])
+
+def _base_error(node: Node, code: str, message: str, hint: str) -> RecipeError:
+    return RecipeError([fault_at(node.mark, code, "extends", message, hint)])
+
+
+def _recipes_in(folder: Path) -> list[str]:
+    """Return the paths of the recipes in a folder; none if it cannot be listed."""
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".yaml")]
+    except OSError:
+        return []
 
 
 def _check_version(root: Node) -> Node:
@@ -163,7 +159,7 @@ def _check_version(root: Node) -> Node:
     return root
 
 
-def _bases(own: Node) -> list[Node]:
+def _base_nodes(own: Node) -> list[Node]:
     extends = own.value.get("extends")
     if extends is None or extends.value is None:
         return []
@@ -177,19 +173,15 @@ def _bases(own: Node) -> list[Node]:
 
 
 def merge(base: Node, own: Node, path: Steps = ()) -> Node:
-    """`own` laid over `base`: mappings key by key, lists and choices replaced whole, `null` removes."""
+    """Return `own` laid over `base`: mappings key by key, lists and choices replaced whole, `null` removes."""
     if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
         return own
-    merged = {key: node for key, node in base.value.items() if not _other_source(key, own, path)}
+    merged = dict(base.value)
+    if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
+        merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES}
     for key, node in own.value.items():
         if node.value is None:
             merged.pop(key, None)
         else:
             merged[key] = merge(merged[key], node, (*path, key)) if key in merged else node
     return replace(own, value=merged)
-
-
-def _other_source(key: str, own: Node, path: Steps) -> bool:
-    """Whether an inherited data source gives way to the one that is written."""
-    written = any(source in own.value and own.value[source].value is not None for source in DATA_SOURCES)
-    return path == ("data",) and key in DATA_SOURCES and written
