@@ -1,4 +1,4 @@
-"""What the YAML parser complains of, in a reader's words and at the right place."""
+"""YAML syntax errors: the parser's complaints in plain words, at the right line and column."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, insid
 
 
 class SourceLines(NamedTuple):
-    """The lines of a text, and where its first column stands in them."""
+    """The lines of a text; its first column is `start` characters into them."""
 
     file: str
     lines: list[str]
     start: int = 0
 
     def mark(self, begin: Any, end: Any | None = None) -> Mark:
-        """The place between two marks of the parser; a part that runs over a line's end ends there."""
+        """Return the location between two marks of the parser, cut at the end of its first line."""
         line = min(begin.line, len(self.lines) - 1)
         text = self.lines[line]
         column = begin.column + self.start
@@ -28,7 +28,7 @@ class SourceLines(NamedTuple):
         return Mark(self.file, line + 1, column + 1, max(1, length), text)
 
 
-# what libyaml and PyYAML's own parser say, in a reader's words: pattern, message, fix
+# what libyaml and PyYAML's own parser say: pattern, message, fix
 COMPLAINTS = (
     (r"tab character", "a tab cannot indent", "indent with spaces"),
     (r"mapping values are not allowed", "a `:` cannot stand here",
@@ -48,23 +48,29 @@ COMPLAINTS = (
 )  # fmt: skip
 
 
-def syntax_fault(error: Any, text: str, places: SourceLines, opened: Any) -> Fault:
-    """The fault for what the parser raised; `opened` is its mark of the list or mapping that it was in, or None."""
+def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any) -> Fault:
+    """Return the fault for what the parser raised; `begin` is its mark of the innermost open list or mapping, or None."""
     problem = error.problem or error.context or "this is not YAML"
     at = error.problem_mark or error.context_mark
     if at is None:
-        return fault_at(Mark(places.file, 1, 1, 1, places.lines[0]), "syntax", "", f"this is not YAML: {problem}")
+        return fault_at(Mark(lines.file, 1, 1, 1, lines.lines[0]), "syntax", "", f"this is not YAML: {problem}")
     index = min(at.index, len(text))
     variable = UNQUOTED.match(text, max(0, index - 1))
+    mark = lines.mark(at)
     if variable:
-        mark = places.mark(at)
         mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
         message = f"`{variable.group()}` cannot stand inside [...] and {{...}}"
         return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
-    if not text[index:].strip(" \t\r\n'\"") and (error.context_mark or opened is not None):
-        return _never_closed(error.context_mark, text, places, opened)
-    message, hint = _in_plain_words("tab character" if text[index : index + 1] == "\t" else problem)
-    return fault_at(places.mark(at)._replace(length=1), "syntax", "", message, hint)
+    if not text[index:].strip(" \t\r\n'\"") and (error.context_mark or begin is not None):
+        context = error.context_mark
+        if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
+            begin = context
+        message = f"this `{text[begin.index : begin.index + 1]}` is never closed"
+        return fault_at(lines.mark(begin)._replace(length=1), "syntax", "", message, "close it")
+    problem = "tab character" if text[index : index + 1] == "\t" else problem
+    explained = [(message, hint) for pattern, message, hint in COMPLAINTS if re.search(pattern, problem)]
+    message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
+    return fault_at(mark._replace(length=1), "syntax", "", message, hint)
 
 
 def _variable_hint(variable: re.Match[str], text: str) -> str:
@@ -73,17 +79,3 @@ def _variable_hint(variable: re.Match[str], text: str) -> str:
     around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
     is_alone = not around.strip(" \t\r\n,:[]{}\"'")
     return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
-
-
-def _in_plain_words(problem: str) -> tuple[str, str]:
-    for pattern, message, hint in COMPLAINTS:
-        if re.search(pattern, problem):
-            return message, hint
-    return f"this is not YAML: {problem}", ""
-
-
-def _never_closed(begin: Any, text: str, places: SourceLines, opened: Any) -> Fault:
-    if opened is not None and (begin is None or not text[begin.index : begin.index + 1].strip()):
-        begin = opened
-    shown = text[begin.index : begin.index + 1]
-    return fault_at(places.mark(begin)._replace(length=1), "syntax", "", f"this `{shown}` is never closed", "close it")

@@ -1,8 +1,8 @@
-"""YAML text to plain data in which every key and value knows its line and column. The only door to PyYAML.
+"""YAML reader: text to plain data in which every key and value has its line and column. The only door to PyYAML.
 
-Reading goes over the parser's events with a stack of its own: nothing recurses, nothing is constructed from a tag, and
-size, depth and number of values are bounded. Scalars follow YAML 1.2's core schema: `1e-3` is a number, `no` is text,
-`010` is ten. All faults of a text are told together.
+It reads the parser's events with a stack of its own: nothing recurses, nothing is constructed from a tag, and size,
+depth and number of values are bounded. Scalars follow YAML 1.2's core schema: `1e-3` is a number, `no` is text, `010`
+is ten. All faults of a text are reported together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -49,114 +49,101 @@ _WORDS: dict[str, bool | None] = {
 
 
 def read(path: Path, shown: str) -> Node:
-    """The mapping that a file holds; `shown` is the file's name in faults. Raises RecipeError."""
-    return read_bytes(_read_file(path, shown), shown)
-
-
-def read_bytes(data: bytes, shown: str) -> Node:
-    """The mapping that a file's bytes are. Raises RecipeError."""
-    return parse(_decode(data, shown), shown)
-
-
-def _read_file(path: Path, shown: str) -> bytes:
+    """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
     try:
         # without O_NONBLOCK, opening a FIFO would wait for a writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            mode = os.fstat(handle).st_mode
+            data = None
+            if stat.S_ISREG(mode):
+                with open(handle, "rb", closefd=False) as file:
+                    data = file.read(MAX_BYTES + 1)
+        finally:
+            os.close(handle)
     except (OSError, ValueError) as error:
-        raise _unreadable_error(shown, error) from None
-    try:
-        _check_regular(os.fstat(handle).st_mode, shown)
-        with open(handle, "rb", closefd=False) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise _unreadable_error(shown, error) from None
-    finally:
-        os.close(handle)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
+        raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None
+    if data is None:
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise _file_error(shown, "file", f"this is {kind}", "name a recipe: a text file in YAML")
     if len(data) > MAX_BYTES:
         raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
-    return data
+    return read_bytes(data, shown)
 
 
-def _check_regular(mode: int, shown: str) -> None:
-    if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-        raise _file_error(shown, "file", f"this is {what}", "name a recipe: a text file in YAML")
-
-
-def _unreadable_error(shown: str, error: Exception) -> RecipeError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
-    return _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path")
-
-
-def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
-    return RecipeError([Fault(shown, 1, 1, code, "", message, hint)])
-
-
-def _decode(data: bytes, shown: str) -> str:
+def read_bytes(data: bytes, shown: str) -> Node:
+    """Return the mapping in a file's bytes. Raise RecipeError."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _file_error(shown, "encoding", "this text is UTF-16", "save the file as UTF-8")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # the decoder counts from after the byte order mark, if there is one
-        good = error.object[: error.start].decode("utf-8")
-        mark = _end_of(good, shown)
+        before = error.object[: error.start].decode("utf-8")
         message = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
+        mark = _end_mark(before, shown)
         raise RecipeError([fault_at(mark, "encoding", "", message, "save the file as UTF-8")]) from None
     bad = _REFUSED.search(text)
     if bad is not None:
-        mark = _end_of(text[: bad.start()], shown)
-        message = f"the character U+{ord(bad.group()):04X} cannot stand in a recipe"
-        raise RecipeError([fault_at(mark, "encoding", "", message, "remove it; a recipe is text")])
-    return text
+        mark = _end_mark(text[: bad.start()], shown)
+        raise _bad_character(mark, bad.group(), "remove it; a recipe is text")
+    return parse(text, shown)
 
 
-def _end_of(text: str, shown: str) -> Mark:
+def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
+    return RecipeError([Fault(shown, 1, 1, code, "", message, hint)])
+
+
+def _end_mark(text: str, shown: str) -> Mark:
     lines = _BREAK.split(text)
     return Mark(shown, len(lines), len(lines[-1]) + 1, 1, lines[-1])
+
+
+def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
+    message = f"the character U+{ord(character):04X} cannot stand in a recipe"
+    return RecipeError([fault_at(mark, "encoding", "", message, hint)])
 
 
 # ------------------------------------------------------------------------------------------- text
 
 
 def parse(text: str, file: str) -> Node:
-    """The mapping that a YAML text holds. Raises RecipeError with all its faults."""
+    """Return the mapping in a YAML text. Raise RecipeError with all its faults."""
     root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
         top = Mark(file, 1, 1, 1, "")
         raise RecipeError([fault_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")])
     if not isinstance(root.value, dict):
-        what = "a list" if isinstance(root.value, list) else "a single value"
-        message = f"a recipe is a mapping of keys, and this is {what}"
+        kind = "a list" if isinstance(root.value, list) else "a single value"
+        message = f"a recipe is a mapping of keys, and this is {kind}"
         raise RecipeError([fault_at(root.mark, "type", "", message, "begin with `recipe: 1`")])
     return root
 
 
-def parse_value(whole: str, start: int) -> Node:
-    """The YAML value that stands at `start` of a setting from the command line. Raises RecipeError."""
-    whole = _BREAK.sub(" ", whole)
-    bad = _REFUSED.search(whole)
+def parse_value(text: str, start: int) -> Node:
+    """Return the YAML value that begins at `start` of an override from the command line. Raise RecipeError."""
+    text = _BREAK.sub(" ", text)
+    bad = _REFUSED.search(text)
     if bad is not None:
-        mark = Mark(COMMAND_LINE, 1, bad.start() + 1, 1, whole)
-        message = f"the character U+{ord(bad.group()):04X} cannot stand in a recipe"
-        raise RecipeError([fault_at(mark, "encoding", "", message, "remove it")])
-    root = _parse(whole[start:], SourceLines(COMMAND_LINE, [whole], start))
+        raise _bad_character(Mark(COMMAND_LINE, 1, bad.start() + 1, 1, text), bad.group(), "remove it")
+    root = _parse(text[start:], SourceLines(COMMAND_LINE, [text], start))
     if root is None:
-        mark = Mark(COMMAND_LINE, 1, start + 1, 1, whole)
+        mark = Mark(COMMAND_LINE, 1, start + 1, 1, text)
         raise RecipeError([fault_at(mark, "override", "", "there is no value here", "write `null` to remove the key")])
     return root
 
 
-def _parse(text: str, places: SourceLines) -> Node | None:
-    builder = _Builder(places)
+def _parse(text: str, lines: SourceLines) -> Node | None:
+    builder = _Builder(lines)
     try:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        opened = builder.open[-1].begin if builder.open else None
-        builder.faults.append(syntax_fault(error, text, places, opened))
+        begin = builder.open[-1].begin if builder.open else None
+        builder.faults.append(syntax_fault(error, text, lines, begin))
     except yaml.YAMLError as error:
-        mark = Mark(places.file, 1, 1, 1, places.lines[0])
+        mark = Mark(lines.file, 1, 1, 1, lines.lines[0])
         builder.faults.append(fault_at(mark, "syntax", "", f"this is not YAML: {error}"))
     except _Stop as stop:
         builder.faults.append(stop.fault)
@@ -179,42 +166,48 @@ class _Key(NamedTuple):
 
 @dataclass
 class _Open:
-    """A list or mapping whose end has not been read yet."""
+    """A list or mapping whose end has not been read yet. `key` is the one whose value comes next."""
 
     value: list[Node] | dict[str, Node]
     begin: Any
     key: _Key | None = None
     seen: dict[str, Mark] = field(default_factory=dict)
 
-    @property
-    def wants_key(self) -> bool:
-        return isinstance(self.value, dict) and self.key is None
-
 
 class _Builder:
-    """Nodes from the parser's events."""
+    """Builds nodes from the parser's events, on a stack of its own."""
 
-    def __init__(self, places: SourceLines) -> None:
-        self.places = places
+    def __init__(self, lines: SourceLines) -> None:
+        self.lines = lines
         self.faults: list[Fault] = []
         self.open: list[_Open] = []
         self.root: Node | None = None
-        self.documents = 0
-        self.values = 0
+        self.num_documents = 0
+        self.num_values = 0
 
-    def take(self, event: yaml.Event) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self._decorations(event)
-            self._scalar(event)
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._decorations(event)
-            self._begin(event)
+    def take(self, event: Any) -> None:
+        """Add one event of the parser."""
+        if isinstance(event, yaml.DocumentStartEvent):
+            self.num_documents += 1
+            if self.num_documents > 1:
+                self._stop(event, "syntax", "a second document begins here", "one file holds one recipe")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self._end(event)
+            closed = self.open.pop()
+            self._add(Node(closed.value, self.lines.mark(closed.begin, event.end_mark)))
         elif isinstance(event, yaml.AliasEvent):
-            self._alias(event)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._document(event)
+            mark = self._mark(event)
+            self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", ONCE)
+            self._add(Node(None, mark))
+        elif isinstance(event, (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            self._refuse_anchor_and_tag(event)
+            self.num_values += 1
+            if self.num_values > MAX_VALUES:
+                hint = "say a stack once, in a `repeat` or under `model.stacks`"
+                self._stop(event, "size", f"there are more than {MAX_VALUES} values here", hint)
+            self._scalar(event) if isinstance(event, yaml.ScalarEvent) else self._begin(event)
+
+    def _mark(self, event: Any) -> Mark:
+        return self.lines.mark(event.start_mark, event.end_mark)
 
     def _fault(self, mark: Mark, code: str, message: str, hint: str) -> None:
         self.faults.append(fault_at(mark, code, "", message, hint))
@@ -222,74 +215,40 @@ class _Builder:
             message = f"after {MAX_FAULTS} faults the rest is not read"
             raise _Stop(fault_at(mark, "size", "", message, "mend the first; they may be the cause of the others"))
 
-    def _document(self, event: yaml.Event) -> None:
-        self.documents += 1
-        if self.documents > 1:
-            mark = self.places.mark(event.start_mark, event.end_mark)
-            raise _Stop(fault_at(mark, "syntax", "", "a second document begins here", "one file holds one recipe"))
+    def _stop(self, event: Any, code: str, message: str, hint: str) -> NoReturn:
+        raise _Stop(fault_at(self._mark(event), code, "", message, hint))
 
-    def _decorations(self, event: Any) -> None:
-        mark = self.places.mark(event.start_mark, event.end_mark)
+    def _refuse_anchor_and_tag(self, event: Any) -> None:
+        mark = self._mark(event)
         if event.anchor is not None:
-            self._fault(
-                mark._replace(length=len(event.anchor) + 1),
-                "alias",
-                f"`&{event.anchor}` is an anchor; a recipe has none",
-                ONCE,
-            )
+            message = f"`&{event.anchor}` is an anchor; a recipe has none"
+            self._fault(mark._replace(length=len(event.anchor) + 1), "alias", message, ONCE)
         if event.tag is not None:
-            shown = _tag(event.tag)
-            self._fault(
-                mark._replace(length=len(shown)),
-                "tag",
-                f"`{shown}` is a tag; a recipe is plain data",
-                "remove the tag; put quotes around what shall be text",
-            )
-
-    def _alias(self, event: Any) -> None:
-        mark = self.places.mark(event.start_mark, event.end_mark)
-        self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", ONCE)
-        self._add(Node(None, mark))
+            tag = re.sub("^tag:yaml.org,2002:", "!!", event.tag)
+            message = f"`{tag}` is a tag; a recipe is plain data"
+            hint = "remove the tag; put quotes around what shall be text"
+            self._fault(mark._replace(length=len(tag)), "tag", message, hint)
 
     def _begin(self, event: Any) -> None:
-        self._count(event)
         if len(self.open) == MAX_DEPTH:
-            mark = self.places.mark(event.start_mark)._replace(length=1)
+            mark = self.lines.mark(event.start_mark)._replace(length=1)
             message = f"this is nested deeper than {MAX_DEPTH} levels"
             raise _Stop(fault_at(mark, "depth", "", message, "give stacks names under `model.stacks`, and `use` them"))
         self.open.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.start_mark))
 
-    def _end(self, event: Any) -> None:
-        done = self.open.pop()
-        self._add(Node(done.value, self.places.mark(done.begin, event.end_mark)))
-
     def _scalar(self, event: Any) -> None:
-        self._count(event)
-        mark = self.places.mark(event.start_mark, event.end_mark)
+        mark, value = self._mark(event), event.value
         is_plain = event.implicit[0]
-        value = event.value
         if is_plain:
             try:
                 value = parse_scalar(event.value)
             except ValueError:
-                self._fault(
-                    mark,
-                    "type",
-                    f"a number of {len(value)} characters is too long",
-                    f"a number has at most {MAX_NUMBER} characters; put quotes around text",
-                )
+                hint = f"a number has at most {MAX_NUMBER} characters; put quotes around text"
+                self._fault(mark, "type", f"a number of {len(value)} characters is too long", hint)
         elif (bad := _ESCAPED.search(value)) is not None:
-            self._fault(
-                mark, "encoding", f"the character U+{ord(bad.group()):04X} cannot stand in a text", "remove its escape"
-            )
+            message = f"the character U+{ord(bad.group()):04X} cannot stand in a text"
+            self._fault(mark, "encoding", message, "remove its escape")
         self._add(Node(value, mark, text=event.value, quoted=not is_plain))
-
-    def _count(self, event: Any) -> None:
-        self.values += 1
-        if self.values > MAX_VALUES:
-            mark = self.places.mark(event.start_mark, event.end_mark)
-            message = f"there are more than {MAX_VALUES} values here"
-            raise _Stop(fault_at(mark, "size", "", message, "say a stack once, in a `repeat` or under `model.stacks`"))
 
     def _add(self, node: Node) -> None:
         if not self.open:
@@ -298,60 +257,40 @@ class _Builder:
         parent = self.open[-1]
         if isinstance(parent.value, list):
             parent.value.append(node)
-        elif parent.wants_key:
+        elif parent.key is None:
             parent.key = self._key(parent, node)
         else:
-            self._put(parent, node)
-
-    def _put(self, parent: _Open, node: Node) -> None:
-        key, parent.key = parent.key, None
-        if key is not None and key.name is not None and isinstance(parent.value, dict):
-            parent.value[key.name] = replace(node, key=key.mark)
+            key, parent.key = parent.key, None
+            if key.name is not None:
+                parent.value[key.name] = replace(node, key=key.mark)
 
     def _key(self, parent: _Open, node: Node) -> _Key:
+        mark = node.mark
         if isinstance(node.value, (dict, list)):
-            self._fault(
-                node.mark._replace(length=1),
-                "syntax",
-                "a key is a word, not a list or a mapping",
-                "put quotes around it if it is text",
-            )
-            return _Key(None, node.mark)
-        if node.text == "<<" and not node.quoted:
-            self._fault(
-                node.mark,
-                "merge",
-                "`<<` is a merge key; a recipe has none",
-                "use `extends`, or name a stack under `model.stacks`",
-            )
-            return _Key(None, node.mark)
-        if not isinstance(node.value, str) or not node.value:
-            shown = f"`{node.text}`" if node.text else "nothing"
+            message, hint = "a key is a word, not a list or a mapping", "put quotes around it if it is text"
+            self._fault(mark._replace(length=1), "syntax", message, hint)
+        elif node.text == "<<" and not node.quoted:
+            hint = "use `extends`, or name a stack under `model.stacks`"
+            self._fault(mark, "merge", "`<<` is a merge key; a recipe has none", hint)
+        elif not isinstance(node.value, str) or not node.value:
+            text = f"`{node.text}`" if node.text else "nothing"
             hint = f'write "{node.text}"' if node.text else "write a name before the colon"
-            self._fault(node.mark, "type", f"a key is text, and this is {shown}", hint)
-            return _Key(None, node.mark)
-        return self._new_key(parent, node)
-
-    def _new_key(self, parent: _Open, node: Node) -> _Key:
-        if node.value in parent.seen:
-            first = parent.seen[node.value]
-            self._fault(
-                node.mark,
-                "duplicate",
-                f"`{node.value}` stands here a second time; the first is in line {first.line}",
-                "keep one of the two",
-            )
-            return _Key(None, node.mark)
-        parent.seen[node.value] = node.mark
-        return _Key(node.value, node.mark)
+            self._fault(mark, "type", f"a key is text, and this is {text}", hint)
+        elif node.value in parent.seen:
+            line = parent.seen[node.value].line
+            message = f"`{node.value}` stands here a second time; the first is in line {line}"
+            self._fault(mark, "duplicate", message, "keep one of the two")
+        else:
+            parent.seen[node.value] = mark
+            return _Key(node.value, mark)
+        return _Key(None, mark)
 
 
-def _tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!", 1) if tag.startswith("tag:yaml.org,2002:") else tag
+# ------------------------------------------------------------------------------------------- scalars
 
 
 def parse_scalar(text: str) -> Any:
-    """What an unquoted scalar stands for in YAML 1.2's core schema. Raises ValueError for an endless number."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raise ValueError for an endless number."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
@@ -364,16 +303,12 @@ def parse_scalar(text: str) -> Any:
     return text
 
 
-def _not_finite(text: str) -> float:
-    return float(text.replace(".", "", 1))
-
-
 _NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (_INT, int),
     (_FLOAT, float),
     (_OCTAL, lambda text: int(text[2:], 8)),
     (_HEX, lambda text: int(text[2:], 16)),
-    (_NOT_FINITE, _not_finite),
+    (_NOT_FINITE, lambda text: float(text.replace(".", "", 1))),
 )
 
 
@@ -384,18 +319,16 @@ class _Dumper(yaml.SafeDumper):
     """Quotes what PyYAML (YAML 1.1) or this reader (YAML 1.2) would not read back as the same text."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out: a recipe has no aliases."""
         return True
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _needs_quotes(text) else None)
-
-
-def _needs_quotes(text: str) -> bool:
     try:
-        return not isinstance(parse_scalar(text), str) or not text.isprintable()
+        needs_quotes = not isinstance(parse_scalar(text), str) or not text.isprintable()
     except ValueError:
-        return True
+        needs_quotes = True
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if needs_quotes else None)
 
 
 def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
@@ -411,5 +344,5 @@ _Dumper.add_representer(float, _represent_float)
 
 
 def dump(data: Any) -> str:
-    """Plain data as YAML that reads back as the same data."""
+    """Return plain data as YAML that reads back as the same data."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)

@@ -314,4 +314,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(RecipeError):
-        parse(yaml_reader._decode(data, "f"), "f")
+        yaml_reader.read_bytes(data, "f")
