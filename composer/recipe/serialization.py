@@ -1,8 +1,8 @@
-"""What the classes of `composer.recipe.classes` are made of: objects that are written as YAML, losslessly.
+"""Recipe objects: what the classes of `composer.recipe.classes` share, from objects to YAML and from YAML to objects.
 
-Only what was given is written: a setting that was left out is not its default. What stands where it stands in YAML
-decides its form: `Dropout()` is `dropout`, `Dropout(0.1)` is `dropout: 0.1`, `Dropout(rate=0.1)` is
-`dropout: {rate: 0.1}`. Plain lists, mappings and texts may stand anywhere inside. Nothing here imports torch.
+Only what was given is written: a setting that was left out is not its default. Each form in Python has its form in
+YAML: `Dropout()` is `dropout`, `Dropout(0.1)` is `dropout: 0.1`, `Dropout(rate=0.1)` is `dropout: {rate: 0.1}`. Plain
+lists, mappings and texts may be anywhere inside. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from composer.recipe.node import to_data
 from composer.recipe.recipe import Recipe, load_text
 from composer.recipe.validation import schema_faults
 from composer.recipe.yaml_reader import MAX_DEPTH, dump
-from composer.recipe.yaml_reader import read as read_source
+from composer.recipe.yaml_reader import read as read_yaml
 
 PYTHON_SOURCE = "<python>"
 """What the YAML of objects is called in faults."""
 LINE_WIDTH = 96
-"""Characters of one line of what `repr` shows."""
+"""Characters of one line of what `repr` returns."""
 
 Steps = tuple[str | int, ...]
 _NAME = re.compile(RECIPE_NAME)
+_VARIABLE_NAME = re.compile(VARIABLE_TEXT)
 
 
 class Unset(enum.Enum):
-    """What a setting is that was not given: it is not written, and the recipe's default holds."""
+    """The value of a setting that was not given: it is not written, and the recipe's default holds."""
 
     UNSET = "UNSET"
 
@@ -53,7 +54,7 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True)
 class Var:
-    """A value of the recipe's `vars`, `$name`. It can stand wherever a value can; in an f-string it is `${name}`.
+    """A value of the recipe's `vars`, `$name`. It can be used wherever a value can; in an f-string it is `${name}`.
 
     `braced` is True for one that was read as `${name}`, which is written like this again.
     """
@@ -72,9 +73,9 @@ class Var:
 
 
 class RecipeObject:
-    """A part of a recipe. `word` is what it is called among several of which one is chosen, "" of a section.
+    """A part of a recipe: a section, or a block, an optimizer, ... whose name is `word` ("" for a section).
 
-    `others` is the setting that holds further keys, whose names are not known before.
+    `others` is the field that holds keys whose names are not known before, or "".
     """
 
     word: ClassVar[str] = ""
@@ -85,21 +86,21 @@ class RecipeObject:
 
     if not TYPE_CHECKING:  # type checkers see the constructor of the dataclass
 
-        def __new__(cls, *given: Any, **settings: Any) -> Self:
-            known = [each.name for each in fields_of(cls)]
+        def __new__(cls, *args: Any, **settings: Any) -> Self:
+            names = [field.name for field in fields_of(cls)]
             for name in settings:
-                if name not in known:
-                    raise TypeError(f"{cls.__name__} has no setting `{name}`{did_you_mean(name, known)}")
+                if name not in names:
+                    raise TypeError(f"{cls.__name__} has no setting `{name}`{did_you_mean(name, names)}")
             made = super().__new__(cls)
-            object.__setattr__(made, "_short", bool(given))
+            object.__setattr__(made, "_short", bool(args))
             return made
 
     def plain(self) -> Any:
-        """It as plain data, as YAML would be read. Raises RecipeError where there is something that is no data."""
+        """Return it as plain data, as YAML would be read. Raise RecipeError if it holds anything that is not data."""
         return _to_data(self, ())
 
     def yaml(self) -> str:
-        """It as YAML. Raises RecipeError where there is something that is no data."""
+        """Return it as YAML. Raise RecipeError if it holds anything that is not data."""
         return dump(self.plain()).removesuffix("...\n")  # the mark behind a bare word
 
     def __repr__(self) -> str:
@@ -107,15 +108,15 @@ class RecipeObject:
 
 
 class RecipeObjectRoot(RecipeObject):
-    """What a whole recipe can do."""
+    """A whole recipe in Python."""
 
     def recipe(
         self, folder: str | Path = ".", overrides: Sequence[str] = (), data_dir: str | Path | None = None
     ) -> Recipe:
-        """The recipe, validated and with its defaults, as `composer.load` returns it from a file.
+        """Return the recipe, validated and with its defaults, as `composer.load` returns it from a file.
 
-        `folder` is where it would lie: what it extends and its data files are looked up from there. `overrides` are
-        `key=value` settings laid over it. Raises RecipeError with every fault; the line is that of its YAML.
+        `folder` is where it would lie: its bases and data files are looked up from there. `overrides` are `key=value`
+        settings laid over it. Raise RecipeError with every fault; its lines are those of the YAML.
         """
         # its file would be called as its runs are, if it has a plain name
         name = self.plain().get("name")
@@ -123,9 +124,10 @@ class RecipeObjectRoot(RecipeObject):
         return load_text(self.yaml(), Path(folder) / f"{stem}.yaml", overrides, data_dir, PYTHON_SOURCE)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Writes it as YAML, and returns the path. Comments of a file that it was read from are not kept.
+        """Write it as YAML, and return the path. Comments of a file that it was read from are lost.
 
-        Raises RunError where the file is there and may not be lost, or cannot be written.
+        Raises:
+            RunError: If the file exists and `overwrite` is False, or if it cannot be written.
         """
         file, text = Path(path), self.yaml()
         if file.exists() and not overwrite:
@@ -133,10 +135,25 @@ class RecipeObjectRoot(RecipeObject):
         try:
             atomic_write(file, text.encode())
         except OSError as error:
-            raise RunError.of(
-                f"this file cannot be written: {os_error_reason(error)}", "name another", str(file)
-            ) from None
+            message = f"this file cannot be written: {os_error_reason(error)}"
+            raise RunError.of(message, "name another", str(file)) from None
         return file
+
+
+def fields_of(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """Return the fields of an object or a class; every subclass of RecipeObject is a dataclass."""
+    return dataclasses.fields(kind)
+
+
+def key_of(name: str) -> str:
+    """Return what a field is called in a recipe: `from_` is `from`."""
+    return name.rstrip("_")
+
+
+@cache
+def first_field(kind: Any) -> str:
+    """Return the key of the setting that may be given without its name, or ""."""
+    return next((key_of(field.name) for field in fields_of(kind) if not field.kw_only), "")
 
 
 # ------------------------------------------------------------------------------------------- from objects to data
@@ -148,54 +165,33 @@ def _to_data(value: Any, path: Steps) -> Any:
     if isinstance(value, RecipeObject):
         return _object_data(value, path)
     if isinstance(value, Mapping):
-        return {_key(key, path): _to_data(each, (*path, key)) for key, each in value.items() if each is not UNSET}
+        return {_key(key, path): _to_data(item, (*path, key)) for key, item in value.items() if item is not UNSET}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return [_to_data(each, (*path, at)) for at, each in enumerate(value)]
+        return [_to_data(item, (*path, index)) for index, item in enumerate(value)]
     return _scalar(value, path)
 
 
 def _object_data(value: RecipeObject, path: Steps) -> Any:
     inner = (*path, value.word) if value.word else path
-    settings = {key: _to_data(each, (*inner, key)) for key, each in set_fields(value)}
+    settings = {
+        key_of(field.name): _to_data(setting, (*inner, key_of(field.name)))
+        for field in fields_of(value)
+        if (setting := getattr(value, field.name)) is not UNSET
+    }
     if value.others:
         settings |= settings.pop(value.others, {})
     kind: Any = type(value)
     first = first_field(kind)
-    written: Any = settings
+    data: Any = settings
     if _is_short(value) and set(settings) == {first} and not isinstance(settings[first], dict):
-        written = settings[first]
+        data = settings[first]
     if not value.word:
-        return written
-    return value.word if settings == {} and not vars(value).get("_spelt") else {value.word: written}
+        return data
+    return value.word if settings == {} and not vars(value).get("_spelt") else {value.word: data}
 
 
 def _is_short(value: RecipeObject) -> bool:
     return bool(vars(value).get("_short"))
-
-
-def set_fields(value: RecipeObject) -> Iterator[tuple[str, Any]]:
-    """The settings that were given, by their keys in a recipe."""
-    for each in fields_of(value):
-        setting = getattr(value, each.name)
-        if setting is not UNSET:
-            yield key_of(each.name), setting
-
-
-def fields_of(written: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of an object or a class; every subclass of Written is a dataclass."""
-    return dataclasses.fields(written)
-
-
-def key_of(name: str) -> str:
-    """What a field is called in a recipe: `from_` is `from`."""
-    return name.rstrip("_")
-
-
-@cache
-def first_field(kind: Any) -> str:
-    """The setting that may be given without its name, or ""."""
-    found = fields_of(kind)
-    return next((key_of(each.name) for each in found if not each.kw_only), "")
 
 
 def _key(key: Any, path: Steps) -> str:
@@ -215,17 +211,14 @@ def _scalar(value: Any, path: Steps) -> Any:
         return float(value)
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
-    if isinstance(value, str):
+    if isinstance(value, str):  # a subclass: its own `__str__` may return anything
         return str.__str__(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # what holds one number, or one truth value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # an array of one number, or one truth value
         return _scalar(value.item(), path)
     if isinstance(value, type) and issubclass(value, RecipeObject):
         raise _not_data_error(path, f"`{value.__name__}` is a class", f"write `{value.__name__}(...)`")
-    raise _not_data_error(
-        path,
-        f"a recipe cannot hold a {type(value).__name__}",
-        "give a text, a number, a truth value, a list, a mapping, or a class of composer.recipe.classes",
-    )
+    hint = "give a text, a number, a truth value, a list, a mapping, or a class of composer.recipe.classes"
+    raise _not_data_error(path, f"a recipe cannot hold a {type(value).__name__}", hint)
 
 
 def _not_data_error(path: Steps, message: str, hint: str) -> RecipeError:
@@ -236,13 +229,13 @@ def _not_data_error(path: Steps, message: str, hint: str) -> RecipeError:
 
 
 def _source_code(value: Any, indent: int, depth: int = 0) -> str:
-    """Python that makes an equal value, over several lines where one is too long; `...` where it is too deep."""
+    """Return Python that makes an equal value, over several lines if one is too long; `...` where it is too deep."""
     line = _one_line(value, depth)
     opening, parts, closing = _parts(value)
     if len(line) + indent <= LINE_WIDTH or not parts or depth > 2 * MAX_DEPTH:
         return line
     inner = indent + 4
-    lines = [f"{' ' * inner}{name}{_source_code(each, inner, depth + 1)},\n" for name, each in parts]
+    lines = [f"{' ' * inner}{name}{_source_code(part, inner, depth + 1)},\n" for name, part in parts]
     return f"{opening}\n{''.join(lines)}{' ' * indent}{closing}"
 
 
@@ -250,88 +243,86 @@ def _one_line(value: Any, depth: int) -> str:
     opening, parts, closing = _parts(value)
     if parts and depth > 2 * MAX_DEPTH:
         return f"{opening}...{closing}"
-    return opening + ", ".join(f"{name}{_one_line(each, depth + 1)}" for name, each in parts) + closing
+    return opening + ", ".join(f"{name}{_one_line(part, depth + 1)}" for name, part in parts) + closing
 
 
 def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str]:
+    """Return the opening bracket, the parts with what is before each, and the closing bracket."""
     if isinstance(value, RecipeObject):
-        return f"{type(value).__name__}(", _arguments(value), ")"
+        arguments = []
+        for field in fields_of(value):
+            setting = getattr(value, field.name)
+            if setting is not field.default and not (field.default == setting and setting is not UNSET):
+                is_positional = not field.kw_only and _is_short(value)
+                arguments.append(("" if is_positional else f"{field.name}=", setting))
+        return f"{type(value).__name__}(", arguments, ")"
     if isinstance(value, Mapping):
-        return "{", [(f"{key!r}: ", each) for key, each in value.items()], "}"
+        return "{", [(f"{key!r}: ", item) for key, item in value.items()], "}"
     if isinstance(value, list):
-        return "[", [("", each) for each in value], "]"
+        return "[", [("", item) for item in value], "]"
     return repr(value), [], ""
 
 
-def _arguments(value: RecipeObject) -> list[tuple[str, Any]]:
-    found = []
-    for each in fields_of(value):
-        setting = getattr(value, each.name)
-        if setting is not each.default and not (each.default == setting and setting is not UNSET):
-            alone = not each.kw_only and _is_short(value)
-            found.append(("" if alone else f"{each.name}=", setting))
-    return found
-
-
-_VARIABLE_NAME = re.compile(VARIABLE_TEXT)
+# ------------------------------------------------------------------------------------------- from data to objects
 
 
 def read_recipe(path: str | Path, kind: Any) -> Any:
-    """The objects of a recipe's file, as it is written: with `vars` and `extends`. What fits no class stays plain data.
+    """Return the objects of a recipe's file, as it is written: with `vars` and `extends`.
 
-    Raises RecipeError where the file is no recipe at all.
+    What fits no class stays plain data. Raise RecipeError if the file is no recipe at all.
     """
-    root = read_source(Path(path), str(path))
-    known = {key_of(each.name) for each in fields_of(kind)}
-    if set(root.value) - known:
+    root = read_yaml(Path(path), str(path))
+    if root.value.keys() - {key_of(field.name) for field in fields_of(kind)}:
         raise RecipeError(fault for fault in schema_faults(root, schema.load()) if fault.code == "unknown")
     return _construct(kind, {"recipe": UNSET, **to_data(root)})
 
 
 def from_data(data: Any, hint: Any) -> Any:
-    """Plain data as the objects that an annotation speaks of; what fits none of them stays as it is."""
+    """Return plain data as the objects that an annotation allows; what fits none of them stays as it is."""
     kinds = list(_union_members(hint))
     if isinstance(data, str):
         return _from_text(data, kinds)
     if isinstance(data, dict):
         return _from_mapping(data, kinds)
     if isinstance(data, list):
-        items = [typing.get_args(each)[0] for each in kinds if typing.get_origin(each) is Sequence]
-        return [from_data(each, items[0]) for each in data] if items else _from_scalar(data, kinds)
+        items = [typing.get_args(kind)[0] for kind in kinds if typing.get_origin(kind) is Sequence]
+        return [from_data(item, items[0]) for item in data] if items else _from_scalar(data, kinds)
     return data if data is None else _from_scalar(data, kinds)
 
 
 def _from_scalar(data: Any, kinds: Sequence[Any]) -> Any:
-    short = [each for each in _sections(kinds) if first_field(each)]
+    short = [kind for kind in _sections(kinds) if first_field(kind)]
     return _construct_choice(short[0], data) if short else data
 
 
 def _union_members(hint: Any) -> Iterator[Any]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        for each in typing.get_args(hint):
-            yield from _union_members(each)
+        for member in typing.get_args(hint):
+            yield from _union_members(member)
     else:
         yield hint
 
 
+def _classes(kinds: Sequence[Any]) -> list[Any]:
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, RecipeObject)]
+
+
 def _sections(kinds: Sequence[Any]) -> list[Any]:
-    """The sections among them, whose keys stand in the mapping itself."""
-    classes = [each for each in kinds if isinstance(each, type) and issubclass(each, RecipeObject)]
-    return [each for each in classes if not each.word and dataclasses.is_dataclass(each)]
+    """Return the sections among them, whose keys are in the mapping itself."""
+    return [kind for kind in _classes(kinds) if not kind.word and dataclasses.is_dataclass(kind)]
 
 
 def _choices(kinds: Sequence[Any]) -> dict[str, Any]:
-    """The classes among which a word chooses."""
-    classes = [each for each in kinds if isinstance(each, type) and issubclass(each, RecipeObject)]
-    return {found.word: found for each in classes for found in each.__subclasses__() if found.word}
+    """Return the classes among which a word chooses."""
+    return {choice.word: choice for kind in _classes(kinds) for choice in kind.__subclasses__() if choice.word}
 
 
 def _from_text(text: str, kinds: Sequence[Any]) -> Any:
     if _VARIABLE_NAME.fullmatch(text):
         return Var(text.strip("${}"), braced=text.startswith("${"))
-    chosen = _choices(kinds).get(text)
-    if chosen is not None and not _required(chosen):
-        return chosen()
+    choice = _choices(kinds).get(text)
+    if choice is not None and not _required(choice):
+        return choice()
     return _from_scalar(text, kinds)
 
 
@@ -342,12 +333,12 @@ def _from_mapping(data: dict[str, Any], kinds: Sequence[Any]) -> Any:
     for section in _sections(kinds):
         if _fits(section, data):
             return _construct(section, data)
-    values = next((typing.get_args(each)[1] for each in kinds if typing.get_origin(each) is Mapping), Any)
-    return {key: from_data(each, values) for key, each in data.items()}
+    values = next((typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is Mapping), Any)
+    return {key: from_data(value, values) for key, value in data.items()}
 
 
 def _construct_choice(kind: Any, settings: Any, otherwise: Any = None) -> Any:
-    """The object with these settings, or with this first one; as it was written where it can be neither."""
+    """Return the object with these settings, or with this first one; `otherwise` if it can have neither."""
     otherwise = settings if otherwise is None else otherwise
     if isinstance(settings, dict):
         return _construct(kind, settings) if _fits(kind, settings) else otherwise
@@ -362,24 +353,24 @@ def _fits(kind: Any, data: Mapping[str, Any]) -> bool:
 
 
 def _construct(kind: Any, data: Mapping[str, Any]) -> Any:
-    known = type_hints(kind)
-    names = {key_of(each.name): each.name for each in fields_of(kind)}
-    settings = {names[key]: from_data(each, known[key]) for key, each in data.items() if key in known}
-    if kind.others:
-        settings |= {kind.others: rest} if (rest := {key: data[key] for key in data if key not in known}) else {}
+    hints = type_hints(kind)
+    names = {key_of(field.name): field.name for field in fields_of(kind)}
+    settings = {names[key]: from_data(value, hints[key]) for key, value in data.items() if key in hints}
+    rest = {key: value for key, value in data.items() if key not in hints}
+    if kind.others and rest:
+        settings[kind.others] = rest
     made = kind(**settings)
     object.__setattr__(made, "_spelt", not data)  # `copy: {}` is another text than `copy`
     return made
 
 
 def _required(kind: Any) -> set[str]:
-    missing = dataclasses.MISSING
-    return {key_of(each.name) for each in fields_of(kind) if each.default is missing}
+    return {key_of(field.name) for field in fields_of(kind) if field.default is dataclasses.MISSING}
 
 
 @cache
 def type_hints(kind: Any) -> dict[str, Any]:
-    """The types of the settings of a class, by their keys in a recipe."""
-    found = typing.get_type_hints(kind)
-    names = [each.name for each in fields_of(kind)]
-    return {key_of(name): found[name] for name in names if name != kind.others}
+    """Return the types of the settings of a class, by their keys in a recipe."""
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in fields_of(kind)]
+    return {key_of(name): hints[name] for name in names if name != kind.others}

@@ -49,7 +49,7 @@ COMPLAINTS = (
 
 
 def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any) -> Fault:
-    """Return the fault for what the parser raised; `begin` is its mark of the innermost open list or mapping, or None."""
+    """Return the fault for a parser error; `begin` is the mark of the innermost open list or mapping, if any."""
     problem = error.problem or error.context or "this is not YAML"
     at = error.problem_mark or error.context_mark
     if at is None:
