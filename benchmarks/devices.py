@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composer.recipe.recipe import Recipe, load
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 
 
 class Case(NamedTuple):
@@ -67,7 +67,7 @@ def measure(case: Case, given: argparse.Namespace, recipe: Recipe) -> Measured:
         done = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-        rows = [row for row in read_rows(run / "metrics.jsonl") if "train/loss" in row]
+        rows = [row for row in read_metrics(run / "metrics.jsonl") if "train/loss" in row]
     steady = [row["train/tokens_per_second"] for row in rows if row["step"] > given.steps / 4]
     return Measured(statistics.median(steady), rows[-1]["train/loss"])
 

@@ -115,7 +115,7 @@ def translate(
 
     Raises RunError, RecipeError and DataError.
     """
-    from composer.inference.run import Run, decoding_of, open_run, translations
+    from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 
     ensemble = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
     if not ensemble or not all(isinstance(run, (Run, str, Path)) for run in ensemble):
@@ -124,7 +124,7 @@ def translate(
         run if isinstance(run, Run) else open_run(run, () if index else _as_list(overrides))
         for index, run in enumerate(ensemble)
     ]
-    return [best.text for best, *_ in translations(opened, lines, decoding_of(opened[0].recipe, beam))]
+    return [best.text for best, *_ in translate_lines(opened, lines, decoding_settings(opened[0].recipe, beam))]
 
 
 def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHUNK = 10_000  # lines that are hashed at once
-ALIKE = ("tokenizer", "max_length", "lowercase")
+DATA_SETTINGS = ("tokenizer", "max_length", "lowercase")
 """What of `data` decides whatever the lines are."""
 
 InitialWeights = Mapping[str, str]
@@ -41,7 +41,7 @@ def fingerprints(what: Recipe | str | Path, data: str | Path | None = None) -> d
     """
     if not isinstance(what, Recipe):
         if Path(what).is_dir():
-            return of_run(RunDir(Path(what)))
+            return run_fingerprints(RunDir(Path(what)))
         what = load(what)
     return fingerprint_data(what, what.folders(data)) | {"says": what.fingerprints["run"]}
 
@@ -58,12 +58,12 @@ def fingerprint_pairs(
     recipe: Recipe, pairs: Mapping[str, Pairs], began: InitialWeights | None = None
 ) -> dict[str, str]:
     """As `identity`, of pairs that are open."""
-    return defaults.fingerprints(recipe.frozen, content(recipe, pairs), dict(began) if began else None)
+    return defaults.fingerprints(recipe.frozen, data_sha256(recipe, pairs), dict(began) if began else None)
 
 
-def content(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
+def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     """The fingerprint of the lines of every side of every split, and of how they become ids."""
-    found = hashlib.sha256(json.dumps(beside_lines(recipe), sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(data_settings(recipe), sort_keys=True).encode())
     for split in sorted(pairs):
         for side, lines in pairs[split].sides.items():
             found.update(f"\n{split} {side} {len(lines)}\n".encode())
@@ -74,7 +74,7 @@ def content(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     return found.hexdigest()
 
 
-def beside_lines(recipe: Recipe) -> dict[str, Any]:
+def data_settings(recipe: Recipe) -> dict[str, Any]:
     """What of the section `data` decides, once the lines are known.
 
     Of an endless task only the first epoch's lines are known, and of a story not how much of it is read.
@@ -82,7 +82,7 @@ def beside_lines(recipe: Recipe) -> dict[str, Any]:
     data = recipe.dataset
     stories = {key: data["babi"][key] for key in ("words", "sentences")} if data.get("babi") else None
     return {
-        **{key: data[key] for key in ALIKE},
+        **{key: data[key] for key in DATA_SETTINGS},
         "stories": stories,
         "endless": data["generate"] if is_endless(recipe) else None,
     }
@@ -103,7 +103,7 @@ def initial_weights(run: RunDir) -> InitialWeights:
         ) from None
 
 
-def of_run(run: RunDir) -> dict[str, str]:
+def run_fingerprints(run: RunDir) -> dict[str, str]:
     """The fingerprints in a run.json, and that of the weights. Raises RunError where the files are others by now."""
     record = run.read()
     known = record.get("fingerprints")

@@ -33,7 +33,7 @@ PACKAGES = (
 RUNS = Path("runs")
 """Where a run goes if nobody says."""
 LOCK = ".lock"
-NEEDED: Mapping[str, type] = {
+REQUIRED_KEYS: Mapping[str, type] = {
     "status": str,
     "fingerprints": dict,
     "data": dict,
@@ -106,7 +106,7 @@ class RunDir:
     def begun(self) -> dict[str, Any]:
         """run.json of a run that is to go on. Raises RunError also where something in it is missing."""
         record = self.read()
-        for key, kind in NEEDED.items():
+        for key, kind in REQUIRED_KEYS.items():
             if not isinstance(record.get(key), kind):
                 raise self.unreadable(f"run.json has no `{key}` as a training writes it")
         if not isinstance(record["fingerprints"].get("run"), str):
@@ -216,13 +216,13 @@ def versions() -> dict[str, str]:
 
 def git_state(folder: Path) -> dict[str, Any] | None:
     """The commit of the repository around `folder`, and whether files differ from it; None without a repository."""
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit = _git_output(folder, "rev-parse", "HEAD")
     if not commit:
         return None
-    return {"commit": commit, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+    return {"commit": commit, "dirty": bool(_git_output(folder, "status", "--porcelain", "--untracked-files=no"))}
 
 
-def _git(folder: Path, *words: str) -> str:
+def _git_output(folder: Path, *words: str) -> str:
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

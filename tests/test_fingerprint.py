@@ -19,11 +19,11 @@ from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
 from composer.data.sources import SPLITS, open_pairs
 from composer.errors import ComposerError, DataError, RunError
-from composer.fingerprint import content, fingerprint_data, fingerprints
+from composer.fingerprint import data_sha256, fingerprint_data, fingerprints
 from composer.recipe.cache import is_hash
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.training import provenance
+from composer.training import reproduce
 from composer.training.train import train
 
 SOURCE, TARGET = ["a b", "b  c", "ä ö"], ["x y", "y z", ""]
@@ -196,7 +196,7 @@ def test_halves_of_characters_can_be_read(tmp_path: Path, make: Make) -> None:
     rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
     recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})
     pairs = {"train": open_pairs(recipe, "train", recipe.folders())}
-    assert len(content(recipe, pairs)) == 64
+    assert len(data_sha256(recipe, pairs)) == 64
 
 
 # ------------------------------------------------------------------------------------------- the command
@@ -300,29 +300,29 @@ def test_the_lock_is_in_run_json(trained: Path) -> None:
 def test_the_source_is_all_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("composer/a.py", "composer/inner/b.py", "blocks/c.py", "composer/data.bin"):
         text(tmp_path / name, ["x"])
-    monkeypatch.setattr(provenance, "HOME", tmp_path)
-    found = [provenance.source()]
+    monkeypatch.setattr(reproduce, "HOME", tmp_path)
+    found = [reproduce.source_sha256()]
     for name in ("composer/a.py", "composer/inner/b.py", "blocks/c.py"):
         text(tmp_path / name, ["y"])
-        found.append(provenance.source())
+        found.append(reproduce.source_sha256())
     (tmp_path / "blocks/c.py").rename(tmp_path / "blocks/d.py")
-    found.append(provenance.source())
+    found.append(reproduce.source_sha256())
     assert len(set(found)) == 5
     text(tmp_path / "composer/data.bin", ["y"])
-    assert provenance.source() == found[-1]
+    assert reproduce.source_sha256() == found[-1]
 
 
 def test_plug_ins_that_are_used_are_locked(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     text(tmp_path / "site" / "odd_blocks.py", ["1"])
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     points = [EntryPoint(name, f"odd_blocks:{name}", "seqcomposer.blocks") for name in ("rnn", "unused")]
-    monkeypatch.setattr(provenance, "plug_ins", lambda: points)
-    found = provenance.plug_ins_of(make({"generate": "copy"}))
+    monkeypatch.setattr(reproduce, "plug_ins", lambda: points)
+    found = reproduce.plug_in_versions(make({"generate": "copy"}))
     code = sha256_of_file(tmp_path / "site" / "odd_blocks.py")
     assert found == {"rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}}
     assert "odd_blocks" not in sys.modules
     other = {"rnn": {**found["rnn"], "sha256": "a" * 64}}
-    assert provenance.differences({"plug_ins": other}, {"plug_ins": found}) == [
+    assert reproduce.environment_differences({"plug_ins": other}, {"plug_ins": found}) == [
         f"rnn: odd_blocks:rnn {'a' * 12} there, odd_blocks:rnn {code[:12]} here"
     ]
 
@@ -337,7 +337,7 @@ class OnGpu:
 
 def test_the_gpus_that_train_are_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
-    found = provenance.machine(cast(Any, OnGpu()))
+    found = reproduce.hardware(cast(Any, OnGpu()))
     assert (found["device"], found["gpus"], found["processes"]) == ("cuda", ["card 1", "card 3"], 4)
 
 
@@ -359,4 +359,4 @@ def test_the_gpus_that_train_are_locked(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_how_two_locks_differ(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
-    assert provenance.differences(then, now) == told
+    assert reproduce.environment_differences(then, now) == told

@@ -14,7 +14,7 @@ from composer.data.sampler import EvalBatchSampler
 from composer.data.sources import SPLITS, available_splits, source_names
 from composer.errors import RunError
 from composer.inference.decode import evaluation_mode
-from composer.inference.run import Run, Translation, decoding_of, open_run, translations
+from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import EncoderDecoder, SigmoidOutput, target_bits
 from composer.model.vocabulary import PAD
 from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
@@ -100,8 +100,8 @@ def _decoded_scores(
 ) -> dict[str, Any]:
     """Decode as the recipe says and compare with the references. texts: each encoder's lines."""
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
-    decoding = decoding_of(run.recipe)
-    outputs = [best for best, *_ in translations([run], lines, decoding)]
+    decoding = decoding_settings(run.recipe)
+    outputs = [best for best, *_ in translate_lines([run], lines, decoding)]
     hypotheses = [output.text for output in outputs]
     scores: dict[str, Any] = {**text_scores(hypotheses, references), **signatures()}
     if not run.recipe.dataset.get("babi"):  # the length of a question says nothing about its story

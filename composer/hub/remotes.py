@@ -350,7 +350,7 @@ def git_error(origin: str, status: int, output: str) -> RunError:
 
 def wandb_remote(ref: Artifact, origin: str) -> Remote:
     """List an artifact. Raises RunError, also where no key is configured: W&B would prompt for one."""
-    from composer.training.wandb_logger import is_logged_in  # imported late: it imports torch
+    from composer.training.loggers import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
         raise RunError.of("Weights & Biases knows nobody here", "say `wandb login`, or set WANDB_API_KEY", origin)

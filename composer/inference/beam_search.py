@@ -9,8 +9,7 @@ from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, Positive
 from composer.errors import RunError
-from composer.inference.search import SPARSE, Hypothesis, Search, advance, prefill
-from composer.inference.state import reorder_state
+from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
 from composer.model.vocabulary import EOS, PAD
 
 Size = Annotated[int, Bounds(minimum=1, maximum=1000)]
@@ -43,7 +42,7 @@ def beam(
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
     log_p, position, known = prefill(search)
-    beams = started(search, known, search.limits(max_length, max_ratio), size)
+    beams = initial_beams(search, known, search.limits(max_length, max_ratio), size)
     layout = Layout.first(beams)
     stops = set(beams.limit.tolist())
     found: dict[int, list[Hypothesis]] = {}
@@ -52,11 +51,11 @@ def beam(
         lay_out = step == 1
         if lay_out or step in stops or search.is_check_due(step):
             done = is_done(beams, step, length_penalty)
-            found |= endings(search, beams, done, step, length_penalty, found)
+            found |= finished_hypotheses(search, beams, done, step, length_penalty, found)
             needed = int(beams.room[~done].sum())
             if needed == 0:
                 break
-            lay_out |= needed <= SPARSE * len(layout.slots)
+            lay_out |= needed <= COMPACT_BELOW * len(layout.slots)
         if lay_out:
             going = (~done).nonzero()[:, 0]
             beams, parents, tokens = Beams(*reorder_state(beams, going)), parents[going], tokens[going]
@@ -108,7 +107,7 @@ class Layout(NamedTuple):
         return cls(slots, first[:, None] + torch.minimum(column, room[:, None] - 1))
 
 
-def started(search: Search, known: Tensor, limits: Tensor, size: int) -> Beams:
+def initial_beams(search: Search, known: Tensor, limits: Tensor, size: int) -> Beams:
     """One empty hypothesis for each row of the search."""
     batch, device = len(known), known.device
     rows = torch.arange(batch, device=device)
@@ -124,19 +123,21 @@ def expand(
     beams: Beams, layout: Layout, log_p: Tensor, step: int, length_penalty: float
 ) -> tuple[Beams, Tensor, Tensor]:
     """All hypotheses with one more token. -> beams, the row each came from (B, K), its last token (B, K)"""
-    score, came_from, tokens = candidates(beams, layout, log_p)  # (B, K)
-    ids = torch.cat((take(beams.ids, came_from), tokens[..., None]), 2)  # (B, K, t)
+    score, came_from, tokens = top_candidates(beams, layout, log_p)  # (B, K)
+    ids = torch.cat((gather_ids(beams.ids, came_from), tokens[..., None]), 2)  # (B, K, t)
     ends = tokens == EOS
-    rank, ended_score, ended_ids = ranked(beams, score.masked_fill(~ends, -torch.inf), ids, step, length_penalty)
+    rank, ended_score, ended_ids = merge_finished(
+        beams, score.masked_fill(~ends, -torch.inf), ids, step, length_penalty
+    )
     room = beams.room - (ends & (score > -torch.inf)).sum(1)
     score, order = score.masked_fill(ends, -torch.inf).topk(score.shape[1])
     beams = beams._replace(
-        room=room, score=score, ids=take(ids, order), rank=rank, ended_score=ended_score, ended_ids=ended_ids
+        room=room, score=score, ids=gather_ids(ids, order), rank=rank, ended_score=ended_score, ended_ids=ended_ids
     )
     return beams, layout.rows.gather(1, came_from.gather(1, order)), tokens.gather(1, order)
 
 
-def candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations, as many as there is room. -> scores, which of the K they continue, tokens, (B, K) each"""
     batch, size = beams.score.shape
     count = min(size, log_p.shape[1])  # more continuations of one hypothesis cannot be among the best
@@ -150,15 +151,21 @@ def candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor, Ten
     return score.masked_fill(full, -torch.inf), index.div(count, rounding_mode="floor"), tokens
 
 
-def ranked(beams: Beams, score: Tensor, ids: Tensor, step: int, length_penalty: float) -> tuple[Tensor, Tensor, Tensor]:
+def merge_finished(
+    beams: Beams, score: Tensor, ids: Tensor, step: int, length_penalty: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """The best that have ended: those so far, and of `score` (B, K) those that are not -inf."""
     rank = torch.cat((beams.rank, score / beams.penalty(step, length_penalty)), 1)  # (B, N + K)
     before = torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD)
     rank, order = rank.topk(beams.rank.shape[1])
-    return rank, torch.cat((beams.ended_score, score), 1).gather(1, order), take(torch.cat((before, ids), 1), order)
+    return (
+        rank,
+        torch.cat((beams.ended_score, score), 1).gather(1, order),
+        gather_ids(torch.cat((before, ids), 1), order),
+    )
 
 
-def take(ids: Tensor, order: Tensor) -> Tensor:
+def gather_ids(ids: Tensor, order: Tensor) -> Tensor:
     """Rows of ids in another order. ids: (B, M, t), order: (B, n) -> (B, n, t)"""
     return ids.gather(1, order[..., None].expand(-1, -1, ids.shape[2]))
 
@@ -173,7 +180,7 @@ def is_done(beams: Beams, step: int, length_penalty: float) -> Tensor:
     return (beaten | (beams.limit <= step)[:, None])[:, 0]
 
 
-def endings(
+def finished_hypotheses(
     search: Search, beams: Beams, done: Tensor, step: int, length_penalty: float, found: dict[int, list[Hypothesis]]
 ) -> dict[int, list[Hypothesis]]:
     """The answers of the sequences that are done and not yet found, by their row."""

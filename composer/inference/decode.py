@@ -16,8 +16,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from composer.inference.beam_search import beam
 from composer.inference.sampling import greedy, sample
-from composer.inference.search import Hypothesis, Search, check_same_kind
-from composer.inference.target_lengths import LengthQuery, Lengths, candidate_lengths, sizes_of, token_limit
+from composer.inference.search import (
+    Hypothesis,
+    LengthQuery,
+    Lengths,
+    Search,
+    candidate_lengths,
+    check_same_kind,
+    length_constraint,
+    token_limit,
+)
 from composer.inference.viterbi import viterbi
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.vocabulary import EOS, PAD
@@ -30,8 +38,8 @@ __all__ = [
     "decode_all",
     "evaluation_mode",
     "length_queries",
-    "padded",
-    "positions",
+    "num_positions",
+    "pad",
     "source_tensor",
 ]
 
@@ -49,7 +57,7 @@ DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
 
-Row: TypeAlias = "Sequence[int] | np.ndarray"
+SourceIds: TypeAlias = "Sequence[int] | np.ndarray"
 """The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
 
 MAX_ROWS = 64
@@ -84,7 +92,7 @@ def decode(
     asked = length_queries(models, lengths, decoding, prefixes)
     chosen = torch.tensor([each.row for each in asked], dtype=torch.long, device=models[0].device)
     batch = {key: ids[chosen] for key, ids in sources.items()} if len(asked) > rows else sources
-    found = ask(models, batch, decoding, prefixes, n_best, numbers or range(rows), asked)
+    found = decode_queries(models, batch, decoding, prefixes, n_best, numbers or range(rows), asked)
     return best_over_lengths(asked, found, n_best)
 
 
@@ -100,7 +108,7 @@ def length_queries(
     return candidate_lengths(models, lengths, prefixes, limits)
 
 
-def ask(
+def decode_queries(
     models: Sequence[EncoderDecoder],
     batch: Mapping[str, Tensor],
     decoding: Decoding,
@@ -113,7 +121,7 @@ def ask(
     ((name, settings),) = decoding.items()
     begun = [prefixes[each.row] for each in asked]
     told = [numbers[each.row] for each in asked]
-    search = Search(models, batch, begun, n_best, told, sizes_of(asked, begun, models[0].device))
+    search = Search(models, batch, begun, n_best, told, length_constraint(asked, begun, models[0].device))
     with evaluation_mode(models):
         return DECODERS[name](search, **settings)
 
@@ -152,7 +160,7 @@ def evaluation_mode(models: Sequence[EncoderDecoder]) -> Iterator[None]:
 
 def decode_all(
     models: Sequence[EncoderDecoder],
-    sources: Mapping[str, Sequence[Row]],
+    sources: Mapping[str, Sequence[SourceIds]],
     decoding: Decoding,
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
@@ -164,7 +172,7 @@ def decode_all(
     """
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes, numbers = prefixes or [()] * count, numbers or range(count)
-    lengths = {key: [*map(positions, rows)] for key, rows in sources.items()}
+    lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
     asked = length_queries(models, lengths, decoding, prefixes)
     long = [max((each.size, 1, *(length[each.row] for length in lengths.values()))) for each in asked]
     device = models[0].device
@@ -172,7 +180,7 @@ def decode_all(
     for places in batches(long, max(n_best, hypotheses_per_row(models, decoding))):
         part = [asked[at] for at in places]
         batch = {key: source_tensor([rows[each.row] for each in part], device) for key, rows in sources.items()}
-        answers = ask(models, batch, decoding, prefixes, n_best, numbers, part)
+        answers = decode_queries(models, batch, decoding, prefixes, n_best, numbers, part)
         for at, answer in zip(places, answers, strict=True):
             found[at] = answer
     return best_over_lengths(asked, found, n_best)
@@ -199,25 +207,25 @@ def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:
     return found
 
 
-def is_story(row: Row) -> bool:
+def is_story(row: SourceIds) -> bool:
     """Return whether a source is a story: rows of sentences, padded to one number of words."""
     return len(row) > 0 and isinstance(row[0], Sized)
 
 
-def positions(row: Row) -> int:
+def num_positions(row: SourceIds) -> int:
     """How many positions a source has alone, eos counted; a story its sentences times their room."""
     return torch.as_tensor(row).numel() if is_story(row) else len(row) + 1
 
 
-def source_tensor(rows: Sequence[Row], device: torch.device) -> Tensor:
+def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
     """What an encoder reads of these sources: (B, S), ending in eos; of stories (B, N, W)."""
     if not is_story(rows[0]):
-        return padded([[*row, EOS] for row in rows], device)
+        return pad([[*row, EOS] for row in rows], device)
     stories = [torch.as_tensor(row, dtype=torch.long) for row in rows]
     return pad_sequence(stories, batch_first=True, padding_value=PAD).to(device)
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+def pad(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """Rows of ids as one tensor, padded on the right. -> (B, S)"""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.long, device=device)

@@ -16,7 +16,7 @@ from composer.data.sources import TARGET, source_names
 from composer.data.stories import story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
-from composer.inference.decode import DECODERS, Hypothesis, Row, decode_all
+from composer.inference.decode import DECODERS, Hypothesis, SourceIds, decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
-ASKED_ANEW = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
+OVERRIDABLE = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
 """What can be set for a run that has been trained: how it is asked, and about which data of its task."""
 MAX_BEAM = 1000
 
@@ -60,7 +60,7 @@ class Run:
         With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
         the beginning of a text, and the answer the whole text. A blank line stays empty. Raises DataError.
         """
-        found = translations([self], lines, decoding_of(self.recipe, beam))
+        found = translate_lines([self], lines, decoding_settings(self.recipe, beam))
         return [best.text for best, *_ in found]
 
     def evaluate(self, split: str = "test", data: str | Path | None = None) -> dict[str, Any]:
@@ -111,8 +111,8 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     folder = RunDir(Path(path))
     folder.read()
     for setting in overrides:
-        if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{each}." for each in ASKED_ANEW)):
-            told = ", ".join(f"`{each}`" for each in ASKED_ANEW)
+        if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{each}." for each in OVERRIDABLE)):
+            told = ", ".join(f"`{each}`" for each in OVERRIDABLE)
             raise RunError.of(
                 f"`{setting}` cannot be set for a run: only what starts with {told} can",
                 "write, for example, `decoding.beam.size=8`",
@@ -136,7 +136,7 @@ def device_for(recipe: Recipe) -> torch.device:
     return torch.device("cuda" if wanted else "cpu")
 
 
-def decoding_of(recipe: Recipe, beam: int | None = None) -> Decoding:
+def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     """How a recipe decodes; with a beam of this size if it is given, all else as the recipe has it."""
     if beam is None:
         return recipe.decoding
@@ -147,7 +147,7 @@ def decoding_of(recipe: Recipe, beam: int | None = None) -> Decoding:
     return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}
 
 
-def translations(
+def translate_lines(
     runs: Sequence[Run],
     lines: Sequence[str],
     decoding: Decoding,
@@ -166,7 +166,7 @@ def translations(
     full = [at for at, line in enumerate(lines) if line.strip()]
     texts = {side: [""] * len(full) for side in sides}
     for row, at in enumerate(full):
-        for side, text in zip(sides, columns(lines[at], sides, first + at + 1, origin), strict=True):
+        for side, text in zip(sides, split_columns(lines[at], sides, first + at + 1, origin), strict=True):
             texts[side][row] = text
     check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
@@ -187,7 +187,7 @@ def translations(
 
 
 @contextmanager
-def oom_as_run_failed(ids: Mapping[str, Sequence[Row]]) -> Iterator[None]:
+def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
     """Turns a lack of memory into words."""
     try:
         yield
@@ -213,7 +213,7 @@ def check_compatible(runs: Sequence[Run]) -> None:
             )
 
 
-def columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
+def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
     """What each encoder reads of a line. Raises DataError."""
     if len(sides) <= 1:
         return [line][: len(sides)]

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, Positive
 from composer.errors import RunError
-from composer.inference.search import SPARSE, Hypothesis, Search, advance, prefill
-from composer.inference.state import reorder_state
+from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
 from composer.model.vocabulary import EOS
 
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
@@ -60,7 +59,7 @@ def sample(
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     limits = search.limits(max_length, max_ratio)
-    uniforms = draws(search, seed, int(limits.max()))  # (B N, L)
+    uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
         return sample_from_cdf(
@@ -100,7 +99,7 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
     if copies > 1:
         rows = position.sequences.repeat_interleave(copies)
         position, log_p = position.kept(rows), log_p[rows]
-    written = started(position.sequences, limits, known)
+    written = initial_state(position.sequences, limits, known)
     found: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):
         chosen = choose(log_p, step, written.place)
@@ -109,15 +108,15 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
             alive = (~written.done).nonzero()[:, 0]
             if len(alive) == 0:
                 break
-            if len(alive) <= SPARSE * len(written.done):
-                found |= endings(search, written, copies)
+            if len(alive) <= COMPACT_BELOW * len(written.done):
+                found |= collect_finished(search, written, copies)
                 written, position = DecodeState(*reorder_state(written, alive)), position.kept(alive)
         log_p, position = advance(search, written.ids[:, -1], position)
-    found |= endings(search, written, copies)
+    found |= collect_finished(search, written, copies)
     return [found[place] for place in range(len(found))]
 
 
-def started(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
+def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
     """Nothing written yet. sequences: (R,) the row of the search that each hypothesis answers."""
     none = torch.zeros_like(sequences)
     return DecodeState(
@@ -130,7 +129,7 @@ def started(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
     )
 
 
-def endings(search: Search, written: DecodeState, copies: int) -> dict[int, Hypothesis]:
+def collect_finished(search: Search, written: DecodeState, copies: int) -> dict[int, Hypothesis]:
     """The hypotheses that are done, by their place."""
     found = {}
     columns = (written.place, written.length, written.score, written.done, written.ids)
@@ -145,7 +144,7 @@ def endings(search: Search, written: DecodeState, copies: int) -> dict[int, Hypo
 # ------------------------------------------------------------------------------------------- random numbers
 
 
-def draws(search: Search, seed: int, length: int) -> Tensor:
+def uniform_draws(search: Search, seed: int, length: int) -> Tensor:
     """Numbers between 0 and 1: for each copy of each row, one for each of `length` tokens. -> (B copies, length)"""
     generator = torch.Generator()
     rows = []

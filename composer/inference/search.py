@@ -7,20 +7,18 @@ any architecture; their target vocabularies are the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from blocks.core.contract import Output, State
 from composer.errors import RunError
-from composer.inference.state import LazyRows, Unchanged, all_of, carried, reorder_state
-from composer.inference.target_lengths import LengthConstraint, token_limit
-from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder, state_leaves
 from composer.model.vocabulary import BOS, EOS, PAD
 
-SPARSE = 0.85
+COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
 SYNC_STEPS = 8
 """Steps between two questions to an accelerator which rows are done. On a CPU the answer is free."""
@@ -70,7 +68,7 @@ class Search(NamedTuple):
         return torch.tensor([len(prefix) for prefix in self.prefixes], device=self.device)
 
 
-class Position(NamedTuple):
+class DecoderState(NamedTuple):
     """How far the rows have come: a state for each model, and what its decoder reads."""
 
     states: tuple[State, ...]
@@ -80,42 +78,42 @@ class Position(NamedTuple):
     unchanged: Unchanged
     written: int = 0  # tokens beside the forced prefix
 
-    def moved(self, rows: Tensor) -> Position:
+    def moved(self, rows: Tensor) -> DecoderState:
         """Row i is now a copy of row `rows[i]` of the same sequence."""
         return self._replace(states=reorder_state(self.states, rows, self.unchanged))
 
-    def kept(self, rows: Tensor) -> Position:
+    def kept(self, rows: Tensor) -> DecoderState:
         """Only the rows `rows`, in this order; a row may be there several times."""
         states = reorder_state(self.states, rows)
         sequences = self.sequences[rows]
         memories = [LazyRows(origin, sequences) for origin in self.origins]
-        unchanged = carried(self.states, states, self.unchanged)
+        unchanged = carry_unchanged(self.states, states, self.unchanged)
         return self._replace(states=states, sequences=sequences, memories=memories, unchanged=unchanged)
 
 
-def prefill(search: Search) -> tuple[Tensor, Position, Tensor]:
+def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     """Reads the sources and the forced prefixes, in one step. -> log p, position, log p of the prefixes (B,)"""
     batch = len(search.prefixes)
     room = None if search.sizes is None else search.sizes.room()
     origins = [model.encode(search.sources, room=room) for model in search.models]
     starts = tuple(model.start(origin, batch) for model, origin in zip(search.models, origins, strict=True))
-    position = Position(starts, origins, torch.arange(batch, device=search.device), origins, {})
+    position = DecoderState(starts, origins, torch.arange(batch, device=search.device), origins, {})
     longest = max(len(prefix) for prefix in search.prefixes)
     rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
     ids = torch.tensor(rows, dtype=torch.long, device=search.device)  # (B, P + 1)
     logits, position = run_step(search.models, ids, position)  # (B, P + 1, V)
     known = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.known()]  # (B, V)
-    return writable(search, last, position), position._replace(unchanged=all_of(position.states)), known
+    return token_log_probs(search, last, position), position._replace(unchanged=all_leaves(position.states)), known
 
 
-def advance(search: Search, tokens: Tensor, position: Position) -> tuple[Tensor, Position]:
+def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
     """One step. tokens: (R,) the last token of each row. -> log p of the next one, see `writable`; position"""
     logits, position = run_step(search.models, tokens[:, None], position._replace(written=position.written + 1))
-    return writable(search, logits[:, -1], position), position
+    return token_log_probs(search, logits[:, -1], position), position
 
 
-def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: Position) -> tuple[Tensor, Position]:
+def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
     """All models over the same positions. ids: (R, T) -> logits, or what the models agree on, (R, T, V)"""
     steps = [
         model.step(ids, state, memories)
@@ -128,7 +126,7 @@ def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: Position) 
     return votes.logsumexp(0) - math.log(len(steps)), position
 
 
-def writable(search: Search, logits: Tensor, position: Position) -> Tensor:
+def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
     """log p of the tokens that can be written, of which eos is the first: pad and bos never are. -> (R, V - EOS)"""
     log_p = logits.log_softmax(-1)[:, EOS:]
     return log_p if search.sizes is None else search.sizes.allowed(log_p, position.sequences, position.written)
@@ -150,3 +148,130 @@ def check_same_kind(models: Sequence[EncoderDecoder]) -> None:
             f"models of an ensemble must read the same sources, and these read {told}",
             "give their encoders the same names",
         )
+
+
+Unchanged = Mapping[int, Tensor]
+"""Leaves that no step has changed since the rows of one sequence were equal, by their `id`; it keeps them alive."""
+
+
+def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None) -> State:
+    """The state with row `rows[i]` for its row i; leaves in `unchanged` are handed on as they are.
+
+    Leaving them is right when, for every i, row i and row `rows[i]` belong to the same sequence. Blocks never change
+    a tensor in place, so a leaf that is still the very tensor that was there when the beams of a sequence were copies
+    of one row has equal rows for all of them: to reorder it would be to copy it. To compare with the step before would
+    not do: a leaf may be changed by one step, reordered, and left alone by the next.
+    """
+    if isinstance(state, Tensor):
+        return state if unchanged and id(state) in unchanged else state.index_select(0, rows)
+    return tuple(reorder_state(part, rows, unchanged) for part in state)
+
+
+def all_leaves(state: State) -> Unchanged:
+    """Every leaf of a state, as `select` wants to know them."""
+    return {id(leaf): leaf for leaf in state_leaves(state)}
+
+
+def carry_unchanged(before: State, after: State, unchanged: Unchanged) -> Unchanged:
+    """The leaves of `after = select(before, ...)` that come from unchanged ones."""
+    pairs = zip(state_leaves(before), state_leaves(after), strict=True)
+    return {id(new): new for old, new in pairs if id(old) in unchanged}
+
+
+class LazyRows(Mapping[str, Output]):
+    """Memories, with row `rows[i]` for their row i; a memory is copied when a block reads it, once, if at all."""
+
+    def __init__(self, memories: Mapping[str, Output], rows: Tensor) -> None:
+        self.memories, self.rows = memories, rows
+        self.read: dict[str, Output] = {}
+
+    def __getitem__(self, name: str) -> Output:
+        if name not in self.read:
+            states, mask, last = self.memories[name]
+            self.read[name] = Output(
+                reorder_state(states, self.rows), reorder_state(mask, self.rows), reorder_state(last, self.rows)
+            )
+        return self.read[name]
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self.memories
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.memories)
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+
+MIN_LENGTH_LIMIT = 50
+"""Tokens that every answer may have, however short its source is."""
+ROUNDING = 1e-9
+"""What a product of a room and a length may be too large by."""
+
+Lengths = Mapping[str, Sequence[int]]
+"""Tokens of each row's source, eos counted, by the encoders' keys."""
+
+
+class LengthQuery(NamedTuple):
+    """A row, and the size that its answer is asked for; 0 where sizes do not matter."""
+
+    row: int
+    size: int
+    own: int  # the size of its source
+
+
+class LengthConstraint(NamedTuple):
+    """What the answers of a search must be; by row."""
+
+    size: Tensor  # (B,)
+    left: Tensor  # (B,) tokens of that, eos counted, a forced prefix not
+    exact: Tensor  # (B,) bool: exactly so many tokens, not at most
+
+    def room(self) -> Tensor:
+        """The positions that the encoders are to make room for. -> (B, N) bool"""
+        return torch.arange(int(self.size.max()), device=self.size.device) < self.size[:, None]
+
+    def allowed(self, log_p: Tensor, rows: Tensor, written: int) -> Tensor:
+        """log p of the next token, -inf for what it cannot be. The last one of a size is eos; in an exact one no other.
+
+        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; written: tokens beside the prefix.
+        """
+        last = (self.left[rows] <= written + 1)[:, None]  # (R, 1)
+        early = self.exact[rows][:, None] & ~last
+        end, words = log_p[:, :1], log_p[:, 1:]
+        return torch.cat((end.masked_fill(early, -torch.inf), words.masked_fill(last, -torch.inf)), 1)
+
+
+def token_limit(source: int, max_length: int, max_ratio: float) -> int:
+    """Tokens of an answer at most, eos counted, a forced prefix not. source: those of its source; 0 without one."""
+    return min(max_length, math.ceil(max_ratio * source) + MIN_LENGTH_LIMIT) if source else max_length
+
+
+def candidate_lengths(
+    models: Sequence[EncoderDecoder], lengths: Lengths, prefixes: Sequence[Sequence[int]], limits: Sequence[int]
+) -> list[LengthQuery]:
+    """Each row, at each size that there is room for and `limits` allow; of each row one at least."""
+    readers = [reader for model in models if model.room for reader in model.readers().items()]
+    rooms = [(encoder.room, lengths[key]) for key, encoder in readers if encoder.room]
+    if not rooms:
+        return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
+    asked = []
+    for row, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
+        own = min(length[row] for _, length in rooms)
+        first = max(own, len(prefix) + 1)
+        most = max(math.ceil(room * length[row] - ROUNDING) for room, length in rooms)
+        asked += [LengthQuery(row, size, own) for size in range(first, max(first, min(most, len(prefix) + limit)) + 1)]
+    return asked
+
+
+def length_constraint(
+    asked: Sequence[LengthQuery], prefixes: Sequence[Sequence[int]], device: torch.device
+) -> LengthConstraint | None:
+    """The sizes of `asked`, whose answers begin with `prefixes`; None where they do not matter."""
+    if not any(each.size for each in asked):
+        return None
+    left = [each.size - len(prefix) for each, prefix in zip(asked, prefixes, strict=True)]
+    exact = [each.size > each.own for each in asked]
+    return LengthConstraint(
+        *(torch.tensor(each, device=device) for each in ([each.size for each in asked], left, exact))
+    )

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.inference.run import Decoding, Run, Translation, decoding_of, open_run, translations
+from composer.inference.run import Decoding, Run, Translation, decoding_settings, open_run, translate_lines
 
-BLOCK = 1 << 16
+BLOCK_BYTES = 1 << 16
 """Bytes that are read at once."""
-TOGETHER = 1024
+BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
 
 
-class Filter(NamedTuple):
+class Job(NamedTuple):
     """What is done with every line."""
 
     runs: Sequence[Run]
@@ -50,61 +50,63 @@ def translate(
     line at fault has been translated.
     """
     opened = [open_run(path, overrides if at == 0 else ()) for at, path in enumerate(runs)]
-    work = Filter(opened, decoding_of(opened[0].recipe, beam), n_best, scores)
+    work = Job(opened, decoding_settings(opened[0].recipe, beam), n_best, scores)
     with ExitStack() as files:
-        begun = files.enter_context(opening(prefix)) if prefix else None
-        read = files.enter_context(opening(source)) if source else sys.stdin.buffer
-        write = files.enter_context(creating(output, source, prefix)) if output else stdout()
+        begun = files.enter_context(open_input(prefix)) if prefix else None
+        read = files.enter_context(open_input(source)) if source else sys.stdin.buffer
+        write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
         if not source and sys.stdin.isatty():
-            say("type a line and Enter to translate it; Ctrl-D ends\n")
-        run(work, Lines(read, str(source or "<stdin>")), Lines(begun, str(prefix)) if begun else None, write)
+            print_status("type a line and Enter to translate it; Ctrl-D ends\n")
+        translate_stream(
+            work, Stream(read, str(source or "<stdin>")), Stream(begun, str(prefix)) if begun else None, write
+        )
         if not write.isatty() and sys.stderr.isatty():
-            say(f"\r\x1b[Kwrote {output}\n" if output else "\r\x1b[K")
+            print_status(f"\r\x1b[Kwrote {output}\n" if output else "\r\x1b[K")
 
 
-class Lines(NamedTuple):
+class Stream(NamedTuple):
     """A stream of lines, and what it is called in a fault."""
 
     stream: BinaryIO
     name: str
 
 
-def run(work: Filter, lines: Lines, prefixes: Lines | None, output: BinaryIO) -> None:
+def translate_stream(work: Job, lines: Stream, prefixes: Stream | None, output: BinaryIO) -> None:
     """Translates all lines, as many at a time as are there."""
     count = 0
-    for chunk in chunks(lines.stream):
-        good, fault = decoded(chunk, lines.name, count)
-        begun = beginnings(prefixes, len(good), count) if prefixes else None
-        found = translations(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
-        put(output, b"".join(shown(each, work.scores) for row in found for each in row))
+    for chunk in read_chunks(lines.stream):
+        good, fault = decode_utf8(chunk, lines.name, count)
+        begun = read_prefixes(prefixes, len(good), count) if prefixes else None
+        found = translate_lines(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
+        write_all(output, b"".join(format_line(each, work.scores) for row in found for each in row))
         count += len(chunk)
         if not output.isatty() and sys.stderr.isatty():
-            say(f"\r{count:,} lines translated")
+            print_status(f"\r{count:,} lines translated")
         if fault:
             raise DataError([fault])
     if prefixes and prefixes.stream.readline():
-        raise uneven(prefixes, f"this file has more lines than the {count:,} of {lines.name}", count + 1)
+        raise line_count_error(prefixes, f"this file has more lines than the {count:,} of {lines.name}", count + 1)
 
 
-def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
     """The lines of a stream without their line breaks, as many at a time as are there; the last may lack one."""
     rest = b""
-    while block := read_some(stream):
+    while block := read_available(stream):
         *whole, rest = (rest + block).split(b"\n")
-        for at in range(0, len(whole), TOGETHER):
-            yield whole[at : at + TOGETHER]
+        for at in range(0, len(whole), BATCH_LINES):
+            yield whole[at : at + BATCH_LINES]
     if rest:
         yield [rest]
 
 
-def read_some(stream: BinaryIO) -> bytes:
+def read_available(stream: BinaryIO) -> bytes:
     """What is there, waiting only where nothing is; nothing at the end."""
     read1 = getattr(stream, "read1", stream.read)  # a stream that is not buffered has no `read1`
-    found: bytes = read1(BLOCK)
+    found: bytes = read1(BLOCK_BYTES)
     return found
 
 
-def decoded(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[str], Fault | None]:
+def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[str], Fault | None]:
     """The texts of lines up to the first that is not UTF-8, and the fault of that one."""
     texts: list[str] = []
     for number, raw in enumerate(chunk, start=before + 1):
@@ -112,11 +114,11 @@ def decoded(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[str], 
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
-            return texts, encoding_fault(name, number, error)
+            return texts, utf8_fault(name, number, error)
     return texts, None
 
 
-def encoding_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
+def utf8_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
     """Where a line stops being UTF-8, by its line and byte."""
     byte, column = error.object[error.start], len(error.object[: error.start].decode("utf-8", "replace")) + 1
     message = f"this is not UTF-8 at line {line}, byte {error.start + 1} of the line: 0x{byte:02x}"
@@ -124,37 +126,37 @@ def encoding_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
     return Fault(name, line, column, "encoding", "", message, hint)
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """A word to the person at the terminal, which is no part of the output."""
     with suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
-def beginnings(prefixes: Lines, count: int, before: int) -> list[str]:
+def read_prefixes(prefixes: Stream, count: int, before: int) -> list[str]:
     """The next lines of the file of prefixes. Raises DataError."""
     raw = [line.removesuffix(b"\n") for line in islice(prefixes.stream, count)]
-    texts, fault = decoded(raw, prefixes.name, before)
+    texts, fault = decode_utf8(raw, prefixes.name, before)
     if fault:
         raise DataError([fault])
     if len(texts) < count:
-        raise uneven(prefixes, "this file ends before the text does", before + len(texts))
+        raise line_count_error(prefixes, "this file ends before the text does", before + len(texts))
     return texts
 
 
-def uneven(prefixes: Lines, message: str, line: int) -> DataError:
+def line_count_error(prefixes: Stream, message: str, line: int) -> DataError:
     """That the prefixes are not as many as the lines."""
     hint = "give every line of the input one line here, empty where nothing is forced"
     return DataError([Fault(prefixes.name, max(1, line), 1, "lines", "", message, hint)])
 
 
-def shown(translation: Translation, scores: bool) -> bytes:
+def format_line(translation: Translation, scores: bool) -> bytes:
     """One line of the output."""
     score = f"{translation.score:.4f}\t" if scores else ""
     return f"{score}{translation.text}\n".encode()
 
 
-def put(output: BinaryIO, content: bytes) -> None:
+def write_all(output: BinaryIO, content: bytes) -> None:
     """Writes all of it now. Raises RunFailed where there is no room."""
     try:
         while content:
@@ -172,14 +174,14 @@ def put(output: BinaryIO, content: bytes) -> None:
 # ------------------------------------------------------------------------------------------- files
 
 
-def stdout() -> BinaryIO:
+def unbuffered_stdout() -> BinaryIO:
     """Standard output without its buffer: what a full disk did not take must not come back at the end."""
     sys.stdout.flush()
     raw: BinaryIO = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     return raw
 
 
-def opening(path: str | Path) -> BinaryIO:
+def open_input(path: str | Path) -> BinaryIO:
     """A file to read. Raises RunError."""
     try:
         return Path(path).open("rb")
@@ -187,7 +189,7 @@ def opening(path: str | Path) -> BinaryIO:
         raise RunError.of(f"this file cannot be read: {os_error_reason(error)}", "check its name", str(path)) from None
 
 
-def creating(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
+def open_output(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
     """A file to write, which is none of the inputs. Raises RunError."""
     for each in inputs:
         if each and Path(path).exists() and Path(path).samefile(each):

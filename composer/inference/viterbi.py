@@ -9,13 +9,13 @@ from torch import Tensor
 
 from blocks.core.contract import Count, Positive
 from composer.errors import RunError
-from composer.inference.search import Hypothesis, Position, Search, advance, prefill
+from composer.inference.search import DecoderState, Hypothesis, Search, advance, prefill
 from composer.model.encoder_decoder import has_state
 from composer.model.vocabulary import EOS
 
 CELLS = 1 << 22
 """Scores that are computed at once, for each row of every word after every other."""
-FIRST = EOS + 1
+FIRST_WORD = EOS + 1
 """The first word: what can be written and does not end an answer."""
 
 
@@ -29,26 +29,26 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         max_length: tokens of an answer at most, eos included
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    expect_chain(search)
+    check_first_order(search)
     log_p, position, known = prefill(search)
     limits = search.limits(max_length, max_ratio)
     reached = known[:, None] + log_p  # (B, V), of which eos is the first
-    best = Ends(reached[:, 0], torch.ones_like(limits))
+    best = BestEnd(reached[:, 0], torch.ones_like(limits))
     came_from: list[Tensor] = []
-    words = parts_of(search, reached)
+    words = previous_words(search, reached)
     position = position.kept(position.sequences.repeat_interleave(words.shape[-1]))
     for step in range(1, int(limits.max())):
         done = (reached[:, 1:].amax(1) <= best.score) | (limits <= step)
         if search.is_check_due(step) and bool(done.all()):
             break
-        lasts = words if reads(search) else reached[:, 1:].argmax(1)[None, :, None]
-        reached, came, position = continued(search, reached[:, 1:], lasts, position)
+        lasts = words if reads_tokens(search) else reached[:, 1:].argmax(1)[None, :, None]
+        reached, came, position = extend(search, reached[:, 1:], lasts, position)
         came_from.append(came.int())
         best = best.or_later(reached[:, 0].masked_fill(limits <= step, -torch.inf), step + 1)
-    return traced(search, best, came_from)
+    return backtrace(search, best, came_from)
 
 
-def expect_chain(search: Search) -> None:
+def check_first_order(search: Search) -> None:
     """Raises RunError where there is no one best answer to find."""
     if search.n_best > 1:
         raise RunError.of(
@@ -62,40 +62,40 @@ def expect_chain(search: Search) -> None:
         )
 
 
-class Ends(NamedTuple):
+class BestEnd(NamedTuple):
     """The best answer of each row that ends: its score, and how many tokens it has, eos counted."""
 
     score: Tensor  # (B,)
     tokens: Tensor  # (B,)
 
-    def or_later(self, score: Tensor, tokens: int) -> Ends:
+    def or_later(self, score: Tensor, tokens: int) -> BestEnd:
         """These, or those of so many tokens where they are better."""
         better = score > self.score
-        return Ends(torch.where(better, score, self.score), self.tokens.masked_fill(better, tokens))
+        return BestEnd(torch.where(better, score, self.score), self.tokens.masked_fill(better, tokens))
 
 
-def reads(search: Search) -> bool:
+def reads_tokens(search: Search) -> bool:
     """Whether any of the decoders reads tokens. If none does, what is best so far is best before every next token."""
     return any(model.embedding is not None for model in search.models)
 
 
-def parts_of(search: Search, reached: Tensor) -> Tensor:
+def previous_words(search: Search, reached: Tensor) -> Tensor:
     """The words that may have been the last, as many in a part as are looked at together. -> (N, B, C)"""
     batch, vocabulary = reached.shape
-    words = vocabulary - 1 if reads(search) else 1
+    words = vocabulary - 1 if reads_tokens(search) else 1
     together = min(words, max(1, CELLS // (batch * vocabulary)))
     parts = torch.arange(-(-words // together) * together, device=reached.device)
     return parts.clamp(max=words - 1).view(-1, 1, together).expand(-1, batch, -1)
 
 
-def continued(search: Search, words: Tensor, lasts: Tensor, position: Position) -> tuple[Tensor, Tensor, Position]:
+def extend(search: Search, words: Tensor, lasts: Tensor, position: DecoderState) -> tuple[Tensor, Tensor, DecoderState]:
     """One token more. words: (B, W) the best score with each as the last; lasts: (N, B, C) of them, see `parts_of`.
 
     -> the best score with each token as the last (B, V), the word before it (B, V), the position after it
     """
     scores, befores, after = [], [], position
     for last in lasts:  # (B, C)
-        log_p, after = advance(search, (last + FIRST).flatten(), position)  # (B C, V)
+        log_p, after = advance(search, (last + FIRST_WORD).flatten(), position)  # (B C, V)
         score, index = (words.gather(1, last)[..., None] + log_p.view(*last.shape, -1)).max(1)  # (B, V)
         scores.append(score)
         befores.append(last.gather(1, index))
@@ -103,13 +103,13 @@ def continued(search: Search, words: Tensor, lasts: Tensor, position: Position) 
     return score, torch.stack(befores).gather(0, part[None])[0], after
 
 
-def traced(search: Search, best: Ends, came_from: list[Tensor]) -> list[list[Hypothesis]]:
+def backtrace(search: Search, best: BestEnd, came_from: list[Tensor]) -> list[list[Hypothesis]]:
     """The words of the best answers, read from their ends."""
     before = torch.stack(came_from).cpu() if came_from else torch.empty(0)  # (L, B, V)
     found = []
     for row, (score, tokens) in enumerate(zip(best.score.tolist(), best.tokens.tolist(), strict=True)):
         ids: list[int] = []
         for at in range(tokens - 2, -1, -1):
-            ids.append(int(before[at, row, ids[-1] - EOS if ids else 0]) + FIRST)
+            ids.append(int(before[at, row, ids[-1] - EOS if ids else 0]) + FIRST_WORD)
         found.append([Hypothesis([*search.prefixes[row], *reversed(ids)], score, score, True)])
     return found

@@ -17,15 +17,14 @@ from torch import Tensor
 from composer.data.sampler import EvalBatchSampler, ResumableBatchSampler
 from composer.errors import RunError, RunFailed
 from composer.recipe.metrics import as_maximised
-from composer.training import rng_state
+from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager
 from composer.training.datamodule import Curriculum
-from composer.training.metrics_logger import PACE
+from composer.training.loggers import BUDGET_TRACE, Sample
 from composer.training.module import Seq2SeqModule, validation_scores
 from composer.training.optim import Budget, Clock, Progress
 from composer.training.signals import SignalHandler, TrainingInterrupted
 from composer.training.validation_decoding import RankInfo, ValidationDecoder
-from composer.training.wandb_logger import Sample
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does anybody wait for the device."""
@@ -90,7 +89,7 @@ class TrainingLoopCallback(Callback):
             "batch": self.order.done,
             "minutes": self.clock.minutes(),
             "history": self.history,
-            "random": self.gather(rng_state.capture()),
+            "random": self.gather(checkpointing.capture_rng_state()),
             "row": {
                 "since": self.since_row[0],
                 "sums": self.gather(self.module.train_sums.held()),
@@ -144,9 +143,9 @@ class TrainingLoopCallback(Callback):
         """
         rank, world = self.trainer.global_rank, self.trainer.world_size
         if len(self.random) == world:
-            rng_state.restore(self.random[rank])
+            checkpointing.restore_rng_state(self.random[rank])
         elif self.random or rank:
-            rng_state.begin_anew(self.order.order.seed, self.now.step, rank)
+            checkpointing.seed_all(self.order.order.seed, self.now.step, rank)
         if self.random and len(self.random) != world and self.journal:
             now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(self.random)))
             self.journal.note(
@@ -276,7 +275,7 @@ class TrainingLoopCallback(Callback):
             "train/tokens_per_second": self.tokens / elapsed,
             "train/learning_rate": module.trainer.optimizers[0].param_groups[0]["lr"],
             **self.graded(sums, ended),
-            **({PACE: self.pace} if self.budget.minutes is not None else {}),
+            **({BUDGET_TRACE: self.pace} if self.budget.minutes is not None else {}),
         }
         self.tokens, self.since_row, self.pace = 0.0, (self.now.step, time.monotonic()), [self.now.spent]
         if self.journal:

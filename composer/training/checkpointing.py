@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+import numpy as np
 import torch
 from pytorch_lightning import Trainer
 from pytorch_lightning.plugins import CheckpointIO
@@ -32,15 +34,15 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}.ckpt"
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first, whether or not they are whole."""
     return sorted(path for path in folder.glob("step-*.ckpt") if re.fullmatch(r"step-\d{8,}", path.stem))
 
 
-def latest(folder: Path, say: Callable[[str], None]) -> Path | None:
+def latest_checkpoint(folder: Path, say: Callable[[str], None]) -> Path | None:
     """The newest checkpoint that is whole; `say` is told of each newer one that is not."""
-    for path in reversed(checkpoints(folder)):
-        if is_whole(path):
+    for path in reversed(list_checkpoints(folder)):
+        if is_intact(path):
             return path
         say(f"{path} is damaged and is passed over")
     if any(folder.glob("step-*.ckpt")):
@@ -48,51 +50,51 @@ def latest(folder: Path, say: Callable[[str], None]) -> Path | None:
     return None
 
 
-def is_whole(path: Path) -> bool:
+def is_intact(path: Path) -> bool:
     """Whether a checkpoint is, to the last bit, what was written."""
     try:
-        return digest_path(path).read_text().split()[0] == sha256_of_file(path)
+        return checksum_path(path).read_text().split()[0] == sha256_of_file(path)
     except (OSError, IndexError, ValueError):
         return False
 
 
-def digest_path(path: Path) -> Path:
+def checksum_path(path: Path) -> Path:
     """The file beside a checkpoint that holds its SHA-256, in the form of `sha256sum`."""
     return path.with_name(f"{path.name}.sha256")
 
 
-def remove(path: Path) -> None:
+def delete_checkpoint(path: Path) -> None:
     """Removes a checkpoint and its digest."""
     path.unlink(missing_ok=True)
-    digest_path(path).unlink(missing_ok=True)
+    checksum_path(path).unlink(missing_ok=True)
 
 
-def remove_orphans(folder: Path) -> None:
+def remove_orphaned_checksums(folder: Path) -> None:
     """Removes the digests whose checkpoint has not come to be, or is gone."""
     for path in folder.glob("step-*.ckpt.sha256"):
         if not path.with_suffix("").exists():
             path.unlink(missing_ok=True)
 
 
-def read(path: Path, map_location: Any = "cpu", mapped: bool = False) -> dict[str, Any]:
+def read_checkpoint(path: Path, map_location: Any = "cpu", mapped: bool = False) -> dict[str, Any]:
     """The content of a checkpoint; `mapped`: its tensors stay on the disk until they are asked for.
 
     Raises RunError where it is damaged, or is no checkpoint. Whatever it holds, nothing of it is executed.
     """
-    if not is_whole(path):
+    if not is_intact(path):
         raise RunError.of("this checkpoint is damaged", "remove it: the one before it is used then", str(path))
     try:
         content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True, mmap=mapped)
     except (OSError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a pickle that was made to do harm can fail in any way
-        raise no_checkpoint(path, str(error)) from None
+        raise invalid_checkpoint(path, str(error)) from None
     if not isinstance(content, dict):
-        raise no_checkpoint(path, f"it holds a {type(content).__name__}")
+        raise invalid_checkpoint(path, f"it holds a {type(content).__name__}")
     return content
 
 
-def no_checkpoint(path: Path, why: str) -> RunError:
+def invalid_checkpoint(path: Path, why: str) -> RunError:
     """A file that is what its digest says, and no checkpoint."""
     return RunError.of(
         f"this is no checkpoint of a training, and nothing of it was executed: {why.strip().partition(chr(10))[0]}",
@@ -101,30 +103,32 @@ def no_checkpoint(path: Path, why: str) -> RunError:
     )
 
 
-def hyper_parameters(path: Path) -> tuple[str, str]:
+def read_hyper_parameters(path: Path) -> tuple[str, str]:
     """The recipe and the tokenizer that a checkpoint was made with, each as the text of its file. Raises RunError."""
-    content = read(path, mapped=True)
+    content = read_checkpoint(path, mapped=True)
     told = content.get("hyper_parameters")
     needed = ("state_dict", "optimizer_states", "callbacks", "loops")
     if not isinstance(told, dict) or not {"recipe", "tokenizer"} <= told.keys() or not content.keys() >= {*needed}:
-        raise no_checkpoint(path, "it is not what `seqcomposer train` writes")
+        raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
     return str(told["recipe"]), str(told["tokenizer"])
 
 
-def weights(path: Path) -> dict[str, Tensor]:
+def checkpoint_weights(path: Path) -> dict[str, Tensor]:
     """The model's weights in a checkpoint, by the names they have in the model."""
     return {
-        name.removeprefix(PREFIX): value for name, value in read(path)["state_dict"].items() if name.startswith(PREFIX)
+        name.removeprefix(PREFIX): value
+        for name, value in read_checkpoint(path)["state_dict"].items()
+        if name.startswith(PREFIX)
     }
 
 
-def average(paths: Sequence[Path]) -> dict[str, Tensor]:
+def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several checkpoints, the oldest first; what is no fraction is the last one's."""
-    last = weights(paths[-1])
+    last = checkpoint_weights(paths[-1])
     kept = {name: value.dtype for name, value in last.items()}
     total = {name: value.double() if value.is_floating_point() else value for name, value in last.items()}
     for path in paths[:-1]:
-        for name, value in weights(path).items():
+        for name, value in checkpoint_weights(path).items():
             if value.is_floating_point():
                 total[name] += value
     return {
@@ -133,7 +137,7 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     }
 
 
-class Hashing(io.RawIOBase):
+class HashingWriter(io.RawIOBase):
     """A file for writing that knows the SHA-256 of what passed through it, and the `trouble` that writing met."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -156,7 +160,7 @@ class Hashing(io.RawIOBase):
         self.file.flush()
 
 
-def save(checkpoint: Mapping[str, Any], file: Hashing) -> None:
+def save_to(checkpoint: Mapping[str, Any], file: HashingWriter) -> None:
     """Writes a checkpoint. Raises OSError where the disk is full: torch itself would tell of a wrong position."""
     try:
         torch.save(dict(checkpoint), cast("IO[bytes]", file))
@@ -164,22 +168,22 @@ def save(checkpoint: Mapping[str, Any], file: Hashing) -> None:
         raise file.trouble or error from None
 
 
-class SafeCheckpoints(CheckpointIO):
+class AtomicCheckpointIO(CheckpointIO):
     """Lightning's door to the disk, through the functions above."""
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any], path: Any, storage_options: Any = None) -> None:
         """The digest first: a checkpoint without one counts as damaged, one whose digest waits for it does no harm."""
         path = Path(path)
         with atomic_open(path) as file:
-            hashing = Hashing(file)
-            save(checkpoint, hashing)
-            atomic_write(digest_path(path), f"{hashing.sha256.hexdigest()}  {path.name}\n".encode())
+            hashing = HashingWriter(file)
+            save_to(checkpoint, hashing)
+            atomic_write(checksum_path(path), f"{hashing.sha256.hexdigest()}  {path.name}\n".encode())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return read(Path(path), map_location or "cpu")
+        return read_checkpoint(Path(path), map_location or "cpu")
 
     def remove_checkpoint(self, path: Any) -> None:
-        remove(Path(path))
+        delete_checkpoint(Path(path))
 
 
 History = Sequence[Mapping[str, float]]
@@ -202,7 +206,7 @@ class CheckpointManager:
 
         Raises RunFailed, on every device, where there is nothing left that is worth keeping.
         """
-        must_be_finite(trainer, step)
+        check_finite(trainer, step)
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
         if trainer.is_global_zero:
             self.tidy(step, history)
@@ -210,10 +214,10 @@ class CheckpointManager:
     def tidy(self, step: int, history: History) -> None:
         """Removes the checkpoints that are no longer wanted after `step` steps."""
         wanted = {*self.recent(history), self.best(history), checkpoint_path(self.folder, step)}
-        for path in checkpoints(self.folder):
+        for path in list_checkpoints(self.folder):
             if path not in wanted:
-                remove(path)
-        remove_orphans(self.folder)
+                delete_checkpoint(path)
+        remove_orphaned_checksums(self.folder)
 
     def recent(self, history: History) -> list[Path]:
         """The checkpoints of the last validations, oldest first."""
@@ -227,12 +231,12 @@ class CheckpointManager:
         return checkpoint_path(self.folder, int(best["step"]))
 
 
-def must_be_finite(trainer: Trainer, step: int) -> None:
+def check_finite(trainer: Trainer, step: int) -> None:
     """Raises RunFailed where a weight, or what the optimizer remembers, is no number: one bad gradient is enough.
 
     The loss need not tell: it may have been finite in the step whose gradient was not.
     """
-    values = list(kept_by(trainer))
+    values = list(trained_tensors(trainer))
     bad = torch.stack([~value.isfinite().all() for value in values]).sum()
     if not trainer.strategy.reduce(bad, reduce_op="sum"):
         return
@@ -243,10 +247,40 @@ def must_be_finite(trainer: Trainer, step: int) -> None:
     )
 
 
-def kept_by(trainer: Trainer) -> Iterator[Tensor]:
+def trained_tensors(trainer: Trainer) -> Iterator[Tensor]:
     """What a checkpoint has of numbers that training changes; of a tensor that devices share, this device's part."""
     remembered = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
     known = (value for state in remembered for value in state.values() if isinstance(value, Tensor))
     for value in chain(trainer.lightning_module.parameters(), known):
         here: Any = getattr(value, "to_local", None)
         yield (here() if here else value).detach()
+
+
+def capture_rng_state() -> dict[str, Any]:
+    """The states of this process: torch, its GPUs, python and numpy."""
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": list(random.getstate()),
+        "numpy": [str(kind), [int(key) for key in keys], *rest],
+    }
+
+
+def restore_rng_state(states: dict[str, Any]) -> None:
+    """Puts the states back that `capture` gave."""
+    torch.set_rng_state(states["torch"].cpu())
+    if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def seed_all(*numbers: int) -> None:
+    """A stream of its own for these numbers, from their hash: neighbours have nothing to do with each other."""
+    words = np.random.SeedSequence(numbers).generate_state(6)
+    torch.manual_seed(int(words[0]) << 31 | int(words[1]))
+    random.seed(int(words[2]) << 32 | int(words[3]))
+    np.random.seed(words[4:])

@@ -19,11 +19,10 @@ from composer.model.weights import save_weights
 from composer.run_dir import utc_now
 from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager, History
-from composer.training.metrics_logger import MetricsLogger
+from composer.training.loggers import MetricsLogger, Sample
 from composer.training.progress import format_scores
-from composer.training.reproduce import verdict
+from composer.training.reproduce import compare_outcome
 from composer.training.setup import TrainingSetup
-from composer.training.wandb_logger import Sample
 from composer.viz.attention_maps import alignments
 from composer.viz.page import attention_page as page_of
 
@@ -82,7 +81,9 @@ def load_final_weights(session: TrainingSetup, paths: Sequence[Path]) -> Run:
     """The run with the weights of a checkpoint, or the average of several, which are written."""
     recipe, tokenizers = session.recipe, session.data.tokenizers
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    model.load_state_dict(checkpointing.average(paths) if len(paths) > 1 else checkpointing.weights(paths[0]))
+    model.load_state_dict(
+        checkpointing.average_weights(paths) if len(paths) > 1 else checkpointing.checkpoint_weights(paths[0])
+    )
     save_weights(model, session.folder.weights)
     return Run(session.folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
@@ -92,14 +93,14 @@ def compared(session: TrainingSetup, record: dict[str, Any]) -> dict[str, Any]:
     if not record.get("repeat_of"):
         return record
     on_gpu = session.trainer.strategy.root_device.type != "cpu"
-    same, told = verdict(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
+    same, told = compare_outcome(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
     session.display.say(told)
     return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "told": told})
 
 
 def select_checkpoints(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
     """Which checkpoints the final weights are made of, and how that is called: average, best or last."""
-    there = set(checkpointing.checkpoints(keeper.folder))
+    there = set(checkpointing.list_checkpoints(keeper.folder))
     recent = [path for path in keeper.recent(history)[-average:] if path in there]
     if average > 1 and len(recent) > 1:
         return "average", recent

@@ -22,12 +22,12 @@ from composer.errors import RunError
 from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 
-INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
-ENDS_ALL = (2, *INTERRUPTED.values())
+SIGNAL_STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+FINAL_STATUSES = (2, *SIGNAL_STATUSES.values())
 """The exit statuses after which no other seed is begun: what is refused for one is for the next."""
-MOST = 1000
+MAX_SEEDS = 1000
 """Seeds at once; who writes a larger number means the seed itself."""
 
 Say = Callable[[str], None]
@@ -83,42 +83,42 @@ def train_seeds(asked: SeedRequest, seeds: str, say: Say) -> tuple[SeedRuns, int
 
     Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder are not fit.
     """
-    must_be_alone()
+    check_single_process()
     recipe = load(asked.recipe, asked.overrides, asked.data)
-    wanted = seeds_of(seeds, recipe.training["seed"])
+    wanted = parse_seeds(seeds, recipe.training["seed"])
     for seed in wanted:
         load(asked.recipe, [*asked.overrides, f"training.seed={seed}"], asked.data)
-    must_be_fit(asked.folder, asked.resume)
-    found = SeedRuns(metric_of(recipe), None, ())
+    check_seeds_dir(asked.folder, asked.resume)
+    found = SeedRuns(selection_metric(recipe), None, ())
     for seed in wanted:
-        status = train_one(asked, seed, say)
-        found = keep(asked.folder, found.metric)
-        if status in ENDS_ALL:
+        status = train_seed(asked, seed, say)
+        found = write_summary(asked.folder, found.metric)
+        if status in FINAL_STATUSES:
             return found, status
     return found, int(all(each.status != "finished" for each in found.seeds))
 
 
-def train_one(asked: SeedRequest, seed: int, say: Say) -> int:
+def train_seed(asked: SeedRequest, seed: int, say: Say) -> int:
     """Trains one seed, as far as it has not been; the exit status of its command."""
     folder = RunDir(asked.folder_of(seed))
-    if asked.resume and status_of(folder) == "finished":
+    if asked.resume and run_status(folder) == "finished":
         say(f"seed {seed}: finished already")
         return 0
     say(f"seed {seed}: {folder.path}")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
-    status = wait(subprocess.Popen(asked.command(seed), process_group=0))
-    if status_of(folder) == "running":  # it was killed, and could not say so itself
+    status = wait_forwarding_signals(subprocess.Popen(asked.command(seed), process_group=0))
+    if run_status(folder) == "running":  # it was killed, and could not say so itself
         folder.update(status="failed")
     return status
 
 
-def wait(child: subprocess.Popen[bytes]) -> int:
+def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
     """Waits for a training, and hands it the signals that come meanwhile; 130 or 143 where it has ended by one."""
     passed: signal.Signals | None = None
     while True:
         try:
             status = child.wait()
-            return status if passed is None else INTERRUPTED[passed]
+            return status if passed is None else SIGNAL_STATUSES[passed]
         except KeyboardInterrupt:
             passed = signal.SIGINT
         except SystemExit:
@@ -129,14 +129,14 @@ def wait(child: subprocess.Popen[bytes]) -> int:
 # ------------------------------------------------------------------------------------------- before
 
 
-def seeds_of(text: str, first: int) -> list[int]:
+def parse_seeds(text: str, first: int) -> list[int]:
     """`3` are three seeds from `first` on; `1,2,5` are these. Raises RunError."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    found = list(range(first, first + min(numbers[0], MOST + 1))) if len(numbers) == 1 else numbers
-    if not 0 < len(found) <= MOST or len(set(found)) < len(found):
+    found = list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
+    if not 0 < len(found) <= MAX_SEEDS or len(set(found)) < len(found):
         raise RunError.of(
             f"`--seeds {text}` names no seeds",
             "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`",
@@ -144,7 +144,7 @@ def seeds_of(text: str, first: int) -> list[int]:
     return found
 
 
-def must_be_alone() -> None:
+def check_single_process() -> None:
     """Raises RunError in one of several processes that a launcher has started."""
     one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
     if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
@@ -154,7 +154,7 @@ def must_be_alone() -> None:
         )
 
 
-def must_be_fit(folder: Path, resume: bool) -> None:
+def check_seeds_dir(folder: Path, resume: bool) -> None:
     """Raises RunError where seeds may not be trained into `folder`."""
     if not resume or folder.is_file():
         run_dir.check_writable(RunDir(folder), resume=False)
@@ -162,7 +162,7 @@ def must_be_fit(folder: Path, resume: bool) -> None:
         raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
 
 
-def status_of(folder: RunDir) -> str:
+def run_status(folder: RunDir) -> str:
     """What run.json says of a run; "" where there is none."""
     return str(folder.read().get("status", "")) if folder.record.exists() else ""
 
@@ -170,7 +170,7 @@ def status_of(folder: RunDir) -> str:
 # ------------------------------------------------------------------------------------------- afterwards
 
 
-def keep(folder: Path, metric: str) -> SeedRuns:
+def write_summary(folder: Path, metric: str) -> SeedRuns:
     """What came of every seed in `folder`, written there as seeds.json; nothing is written where nothing has begun."""
     found = seed_runs(folder, metric)
     if not found.seeds:
@@ -194,7 +194,7 @@ def seed_run(seed: int, folder: Path) -> SeedRun:
     """What came of one seed."""
     run = RunDir(folder)
     record: dict[str, Any] = run.read() if run.record.exists() else {}
-    rows = read_rows(run.metrics) if run.metrics.exists() else []
+    rows = read_metrics(run.metrics) if run.metrics.exists() else []
     last = rows[-1] if rows else {}
     validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
     scores: Mapping[str, float] = record.get("scores") or next(filter(None, reversed(validated)), {})
@@ -208,7 +208,7 @@ def seed_run(seed: int, folder: Path) -> SeedRun:
     )
 
 
-def metric_of(recipe: Recipe) -> str:
+def selection_metric(recipe: Recipe) -> str:
     """What the best seed is told by: what early stopping watches, else the validation loss."""
     early = recipe.training["early_stopping"]
     return early["metric"] if early else "val/loss"

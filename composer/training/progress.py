@@ -16,14 +16,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from composer.recipe.metrics import METRICS
-from composer.training.wandb_logger import Sample
+from composer.training.loggers import Sample
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines."""
 LIVE_SECONDS = 0.25
 SAMPLE_SECONDS = 60.0
 """Seconds between two validations whose translations are shown."""
-LONGEST = 160
+MAX_SAMPLE_LENGTH = 160
 """Characters of a sentence that are shown."""
 
 
@@ -120,7 +120,7 @@ class ProgressDisplay:
     def show(self, samples: Sequence[Sample]) -> None:
         """A few translations, each below what it translates."""
         for sample in samples:
-            source, reference, translation = map(shortened, sample)
+            source, reference, translation = map(shorten, sample)
             self.say(f"    {source}\n      -> {translation}\n       = {reference}")
 
     def draw(self, text: str, spent: float) -> None:
@@ -159,9 +159,9 @@ def format_scores(row: Mapping[str, float]) -> str:
     )
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """A text that fits a line or two."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    return text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..."
 
 
 def format_duration(seconds: float) -> str:

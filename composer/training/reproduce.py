@@ -7,10 +7,16 @@ did, step by step. Whatever changes the fingerprint makes it another run; then n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import importlib.util
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource
@@ -18,10 +24,11 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.fingerprint import InitialWeights, fingerprint_pairs, initial_weights
 from composer.model.weights import describe_difference
+from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
-from composer.training import provenance
-from composer.training.metrics_logger import pace_of
+from composer.recipe.registry import plug_ins
+from composer.run_dir import RunDir, git_state, versions
+from composer.training.loggers import read_budget_trace
 
 OTHER_DATA = "the data are not those that it was trained on"
 OTHER_RECIPE = "its recipe.yaml was changed since it was begun, or this version of seqcomposer reads it otherwise"
@@ -39,7 +46,7 @@ class ReproducedRun:
     def place(self, runs: Path, name: str) -> Path:
         """Where the repeat goes if nobody says: beside other runs, and never into the run itself."""
         first, second = runs / f"{name}-repeat", runs / f"{name}-repeat-2"
-        return second if is_same(first, self.folder.path) else first
+        return second if same_directory(first, self.folder.path) else first
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """The run's own tokenizers; None where the data are others. Raises RunError where they are not its own."""
@@ -60,7 +67,7 @@ class ReproducedRun:
         if not wanted:
             return None
         for place in self.near():
-            if is_beginning(place, wanted):
+            if matches_initial_weights(place, wanted):
                 return place
         where = f" in {self.record['start_from']}" if self.record.get("start_from") else ""
         raise RunError.of(
@@ -84,14 +91,14 @@ class ReproducedRun:
 
     def pace(self) -> dict[int, float]:
         """How fast this run spent its budget, where that is in minutes."""
-        return pace_of(self.folder.metrics)
+        return read_budget_trace(self.folder.metrics)
 
     def told(self, recipe: Recipe, fingerprints: Mapping[str, str], now: Mapping[str, Any]) -> dict[str, Any]:
         """What the repeat's run.json keeps of this run; `now` is the lock of the repeat."""
         known = self.record["fingerprints"]
         differs = [OTHER_RECIPE] if known["says"] != recipe.fingerprints["run"] else []
         differs += [OTHER_DATA] if known["data"] != fingerprints["data"] else []
-        differs += provenance.differences(self.record, now)
+        differs += environment_differences(self.record, now)
         resumed = self.record.get("resumed_with") or []
         return {
             "run": str(self.folder.path),
@@ -110,7 +117,7 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     folder = RunDir(recipe.file.absolute().parent)
     if recipe.file.name != folder.recipe.name or not folder.record.exists():
         return None
-    if run is not None and is_same(Path(run), folder.path):
+    if run is not None and same_directory(Path(run), folder.path):
         return None
     record = folder.read()
     known = record.get("fingerprints")
@@ -118,19 +125,19 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
         return None
     if load(folder.recipe).fingerprints["run"] != recipe.fingerprints["run"]:
         return None
-    if start_from is not None and not is_beginning(Path(start_from), record.get("began_from")):
+    if start_from is not None and not matches_initial_weights(Path(start_from), record.get("began_from")):
         return None
     return ReproducedRun(folder, record)
 
 
-def is_beginning(run: Path, wanted: InitialWeights | None) -> bool:
+def matches_initial_weights(run: Path, wanted: InitialWeights | None) -> bool:
     """Whether a run is the one to begin with."""
     folder = RunDir(run)
     there = folder.weights.is_file() and folder.tokenizer.is_file()
     return wanted is not None and there and initial_weights(folder) == wanted
 
 
-def is_same(one: Path, other: Path) -> bool:
+def same_directory(one: Path, other: Path) -> bool:
     """Whether two paths are one folder."""
     return one.resolve() == other.resolve()
 
@@ -138,23 +145,25 @@ def is_same(one: Path, other: Path) -> bool:
 # ------------------------------------------------------------------------------------------- at the end
 
 
-def verdict(repeat_of: Mapping[str, Any], recipe: Recipe, weights: Path, on_gpu: bool) -> tuple[bool | None, str]:
+def compare_outcome(
+    repeat_of: Mapping[str, Any], recipe: Recipe, weights: Path, on_gpu: bool
+) -> tuple[bool | None, str]:
     """Whether a repeat has ended with the run's weights, None where there are none to compare with; and in words."""
     run, wanted = repeat_of["run"], repeat_of["weights"]
     if wanted is None:
         return None, f"nothing to compare with: {run} had not finished when this began"
     if sha256_of_file(weights) == wanted:
         return True, f"the same weights as {run}, to the last bit"
-    difference = compared(Path(run), wanted, weights)
+    difference = weight_difference(Path(run), wanted, weights)
     if not difference:
         return True, f"the same weights as {run}, to the last bit, in a file that is written otherwise"
-    in_minutes = recipe.training["max_minutes"] is not None and not pace_of(RunDir(Path(run)).metrics)
-    reasons = [*repeat_of["differs"], *([IN_MINUTES] if in_minutes else []), *perhaps(recipe, on_gpu)]
+    in_minutes = recipe.training["max_minutes"] is not None and not read_budget_trace(RunDir(Path(run)).metrics)
+    reasons = [*repeat_of["differs"], *([IN_MINUTES] if in_minutes else []), *nondeterminism(recipe, on_gpu)]
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "nothing is known that would explain it"
     return False, f"not the same weights as {run}: {difference}; {why}"
 
 
-def compared(run: Path, wanted: str, weights: Path) -> str:
+def weight_difference(run: Path, wanted: str, weights: Path) -> str:
     """How the weights of a repeat differ from the run's; "" where they do not."""
     theirs = RunDir(run).weights
     if not theirs.is_file() or sha256_of_file(theirs) != wanted:
@@ -162,7 +171,142 @@ def compared(run: Path, wanted: str, weights: Path) -> str:
     return describe_difference(theirs, weights)
 
 
-def perhaps(recipe: Recipe, on_gpu: bool) -> Iterator[str]:
+def nondeterminism(recipe: Recipe, on_gpu: bool) -> Iterator[str]:
     """Why the same training of the same recipe may end otherwise on the same machine."""
     if on_gpu and recipe.trainer["deterministic"] is not True:
         yield ON_GPU
+
+
+HOME = Path(__file__).parents[2]
+CODE = ("composer/**/*.py", "blocks/**/*.py")
+CPUS = Path("/proc/cpuinfo")
+OTHER_KEYS = {"source": "the code of seqcomposer", "git": "the commit of the recipe's repository"}
+
+EnvironmentRecord = dict[str, Any]
+
+
+def environment_record(recipe: Recipe, trainer: Trainer) -> EnvironmentRecord:
+    """What run.json keeps of the code and of the machine."""
+    return {
+        "versions": versions(),
+        "source": source_sha256(),
+        "plug_ins": plug_in_versions(recipe),
+        "machine": hardware(trainer),
+        "git": git_state(recipe.file.parent),
+    }
+
+
+def source_sha256() -> str:
+    """The fingerprint of this project's own code: a checkout changes without its version."""
+    found = hashlib.sha256()
+    for path in sorted(each for pattern in CODE for each in HOME.glob(pattern)):
+        found.update(f"{path.relative_to(HOME).as_posix()} {sha256_of_file(path)}\n".encode())
+    return found.hexdigest()
+
+
+def plug_in_versions(recipe: Recipe) -> dict[str, dict[str, str | None]]:
+    """The plug-ins whose blocks a recipe uses: the distribution, its version, and SHA-256 of the module's source."""
+    used = set(keys_of(recipe.model))
+    return {
+        point.name: {"from": point.value, **distribution(point), "sha256": module_sha256(point.module)}
+        for point in plug_ins()
+        if point.name in used
+    }
+
+
+def distribution(point: Any) -> dict[str, str | None]:
+    """The package that an entry point comes with."""
+    return {
+        "distribution": point.dist.name if point.dist else None,
+        "version": point.dist.version if point.dist else None,
+    }
+
+
+def module_sha256(module: str) -> str | None:
+    """SHA-256 of a module's source; None where it has none that can be read."""
+    found = importlib.util.find_spec(module)
+    file = Path(found.origin) if found is not None and found.origin else None
+    return sha256_of_file(file) if file is not None and file.is_file() else None
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    """Every key of a tree."""
+    if isinstance(value, Mapping):
+        yield from value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from keys_of(each)
+
+
+def hardware(trainer: Trainer) -> dict[str, Any]:
+    """What a training runs on, as far as it can change how sums are rounded or which random numbers are drawn."""
+    kind = trainer.strategy.root_device.type
+    on_gpu = kind == "cuda"
+    return {
+        "platform": " ".join((platform.system(), platform.machine(), *platform.libc_ver())).strip(),
+        "cpu": cpu_name(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "device": kind,
+        "gpus": [torch.cuda.get_device_name(each) for each in trainer.device_ids] if on_gpu else [],
+        "cuda": torch.version.cuda if on_gpu else None,
+        "cudnn": torch.backends.cudnn.version() if on_gpu else None,
+        "matmul": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "processes": trainer.world_size,
+    }
+
+
+def cpu_name() -> str:
+    """The name of the processor."""
+    try:
+        lines = CPUS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+# ------------------------------------------------------------------------------------------- how two differ
+
+
+def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Where two locks differ, in words; of what one of them does not know nothing is said."""
+    found = [
+        f"{name}: {short_text(was)} there, {short_text(became)} here"
+        for section in ("versions", "plug_ins", "machine")
+        for name, was, became in changed_values(then.get(section), now.get(section))
+    ]
+    for key, told in OTHER_KEYS.items():
+        was, became = hash_or_commit(then.get(key)), hash_or_commit(now.get(key))
+        if was and became and was != became:
+            found.append(f"{told}: {was[:SHORT_HASH]} there, {became[:SHORT_HASH]} here")
+    return found
+
+
+def changed_values(then: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The names in two mappings whose values differ, and the values."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys([*then, *now]):
+            if then.get(name) != now.get(name):
+                yield name, then.get(name), now.get(name)
+
+
+def hash_or_commit(found: Any) -> str:
+    """A hash, or the commit of a state of git; "" of neither."""
+    if isinstance(found, Mapping):
+        return str(found.get("commit"))
+    return found if isinstance(found, str) else ""
+
+
+def short_text(value: Any) -> str:
+    """A value of a lock in a line: what of a plug-in is known, names of devices, or none."""
+    if isinstance(value, Mapping):
+        told = (
+            value.get("distribution") or value.get("from"),
+            value.get("version"),
+            (value.get("sha256") or "")[:SHORT_HASH],
+        )
+        return " ".join(str(each) for each in told if each)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

@@ -17,7 +17,7 @@ from composer.training.module import read_texts
 from composer.training.reproduce import ReproducedRun
 
 
-def tokenizers_of(recipe: Recipe, folder: RunDir, start_from: Path | None) -> Tokenizers | None:
+def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None) -> Tokenizers | None:
     """The tokenizers that are there already: this run's, or those of the run to start from. Raises RunError."""
     if folder.tokenizer.exists():
         return Tokenizers.load(folder.tokenizer)
@@ -59,12 +59,12 @@ def resolve_initial_run(
     return known
 
 
-def last_checkpoint(folder: RunDir, say: Callable[[str], None]) -> Path | None:
+def checkpoint_to_resume(folder: RunDir, say: Callable[[str], None]) -> Path | None:
     """The checkpoint to go on from; None where the run has not come so far."""
-    return checkpointing.latest(folder.checkpoints, say) if folder.checkpoints.is_dir() else None
+    return checkpointing.latest_checkpoint(folder.checkpoints, say) if folder.checkpoints.is_dir() else None
 
 
-def must_be_same(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> None:
+def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> None:
     """Raises RunError where the recipe is not the one that the run was begun with."""
     says = recipe.fingerprints["run"]
     if says == record["fingerprints"].get("says"):
@@ -72,7 +72,7 @@ def must_be_same(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> N
     begun = load(folder.recipe)
     if "says" not in record["fingerprints"] and begun.fingerprints["run"] == says:
         return  # a run of an older version, whose fingerprints are others
-    told = told_differences(begun, recipe) or "its recipe.yaml has been changed"
+    told = recipe_difference_text(begun, recipe) or "its recipe.yaml has been changed"
     raise RunError.of(
         f"this run was begun with another recipe: {told}",
         "undo the change, or begin a new run with `--run DIR`; `--from` takes the weights along",
@@ -80,15 +80,15 @@ def must_be_same(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> N
     )
 
 
-def must_fit(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
+def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
     """Raises RunError where a checkpoint was made with another recipe or tokenizer: it comes from another run."""
-    texts = checkpointing.hyper_parameters(path)
+    texts = checkpointing.read_hyper_parameters(path)
     if texts == (recipe.dump(), tokenizers.text()):
         return
     old, others = read_texts(*texts)
     remove = "remove this file: the run goes on from the checkpoint before it"
     if old.fingerprints["run"] != recipe.fingerprints["run"]:
-        told = told_differences(old, recipe)
+        told = recipe_difference_text(old, recipe)
         raise RunError.of(f"this checkpoint was made with another recipe: {told}", remove, str(path))
     if others.sha256 != tokenizers.sha256:
         raise RunError.of(
@@ -98,30 +98,36 @@ def must_fit(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
         )
 
 
-def told_differences(old: Recipe, new: Recipe) -> str:
+def recipe_difference_text(old: Recipe, new: Recipe) -> str:
     """The first differences of two recipes, and how many more there are."""
-    return first_few(differences(old.frozen, new.frozen))
+    return first_few(setting_differences(old.frozen, new.frozen))
 
 
-def differences(old: Any, new: Any, path: str = "") -> list[str]:
+def setting_differences(old: Any, new: Any, path: str = "") -> list[str]:
     """Where two frozen recipes differ, in words."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         keys = [*old, *(key for key in new if key not in old)]
-        return [text for key in keys for text in differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
+        return [
+            text
+            for key in keys
+            for text in setting_differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
+        ]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [
-            text for at, pair in enumerate(zip(old, new, strict=True)) for text in differences(*pair, f"{path}[{at}]")
+            text
+            for at, pair in enumerate(zip(old, new, strict=True))
+            for text in setting_differences(*pair, f"{path}[{at}]")
         ]
-    return [] if old == new else [f"`{path}` was {brief(old)} and is {brief(new)}"]
+    return [] if old == new else [f"`{path}` was {shorten(old)} and is {shorten(new)}"]
 
 
-def brief(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value, cut where it is long."""
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def must_be_same_data(data: Data, record: Mapping[str, Any], folder: RunDir) -> None:
+def check_same_data(data: Data, record: Mapping[str, Any], folder: RunDir) -> None:
     """Raises RunError where the data that decide a run, or the tokenizer, are not those that it was begun with."""
     if data.tokenizers.sha256 != record["tokenizer"]:
         raise RunError.of(

@@ -16,7 +16,7 @@ from composer.data.encoding import Corpus, Data, Encoded, encode_data, training_
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.data.sources import DataSource
 from composer.errors import DataError, RunError
-from composer.inference.target_lengths import ROUNDING
+from composer.inference.search import ROUNDING
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import initialize, load_weights
 from composer.recipe.recipe import Recipe
@@ -24,12 +24,12 @@ from composer.run_dir import RunDir
 from composer.training.callback import ROW_STEPS, TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
 from composer.training.datamodule import Curriculum
-from composer.training.metrics_logger import pace_of
+from composer.training.loggers import read_budget_trace
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget
 from composer.training.progress import ProgressDisplay
 from composer.training.reproduce import ReproducedRun
-from composer.training.resume import last_checkpoint, must_be_same_data, must_fit, tokenizers_of
+from composer.training.resume import check_checkpoint, check_same_data, checkpoint_to_resume, existing_tokenizers
 from composer.training.trainer import build_trainer
 from composer.training.validation_decoding import ValidationDecoder
 
@@ -73,13 +73,13 @@ def setup(
     display.say(f"{recipe.name}: reading the data")
     repeats = origin is not None and not folder.tokenizer.exists()
     known = origin.tokenizers(source) if origin is not None and repeats else None
-    data = encode_data(source, known or tokenizers_of(recipe, folder, start_from))
+    data = encode_data(source, known or existing_tokenizers(recipe, folder, start_from))
     assert data.train is not None
     if record and folder.tokenizer.exists():
-        must_be_same_data(data, record, folder)
-    checkpoint = last_checkpoint(folder, display.say)
+        check_same_data(data, record, folder)
+    checkpoint = checkpoint_to_resume(folder, display.say)
     if checkpoint is not None:
-        must_fit(recipe, data.tokenizers, checkpoint)
+        check_checkpoint(recipe, data.tokenizers, checkpoint)
     seed_everything(recipe.training["seed"], verbose=False)
     module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
     if start_from is None:
@@ -114,7 +114,7 @@ def pace_followed(origin: ReproducedRun | None, record: Mapping[str, Any]) -> di
     """How a budget in minutes is spent by a repeat, one that goes on too; empty where the clock says it."""
     known = record.get("repeat_of")
     if known:
-        return pace_of(RunDir(Path(known["run"])).metrics)
+        return read_budget_trace(RunDir(Path(known["run"])).metrics)
     return origin.pace() if origin else {}
 
 

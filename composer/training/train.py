@@ -23,15 +23,18 @@ from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir
 from composer.training.distributed import is_main_process
 from composer.training.finalize import TrainingResult, finalize
-from composer.training.metrics_logger import JsonLinesWriter, MetricsLogger
+from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, current_wandb_mode, describe_mode
 from composer.training.progress import ProgressDisplay
-from composer.training.provenance import EnvironmentRecord, differences, environment_record
-from composer.training.reproduce import find_original_run
-from composer.training.resume import must_be_same, resolve_initial_run
+from composer.training.reproduce import (
+    EnvironmentRecord,
+    environment_differences,
+    environment_record,
+    find_original_run,
+)
+from composer.training.resume import check_same_recipe, resolve_initial_run
 from composer.training.setup import TrainingSetup, data_folders, record_of, setup
 from composer.training.signals import TrainingInterrupted
 from composer.training.trainer import keep_freed_memory, silence_lightning
-from composer.training.wandb_logger import WandbLogger, current_wandb_mode, describe_mode
 
 
 def train(
@@ -79,7 +82,7 @@ def found(folder: RunDir, recipe: Recipe, resume: bool) -> dict[str, Any]:
     run_dir.check_writable(folder, resume)
     record = {} if folder.is_empty() else folder.read()
     if record:
-        must_be_same(recipe, folder, record)
+        check_same_recipe(recipe, folder, record)
     return record
 
 
@@ -142,7 +145,7 @@ def record_now(session: TrainingSetup) -> dict[str, Any]:
     known, now = session.record, environment_record(session.recipe, session.trainer)
     if not session.folder.tokenizer.exists():
         return first_record(session, now)
-    resumed_with = [*known.get("resumed_with", []), *differences(known, now)]
+    resumed_with = [*known.get("resumed_with", []), *environment_differences(known, now)]
     return {**known, "status": "running", **now, "resumed_with": resumed_with}
 
 

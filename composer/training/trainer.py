@@ -19,7 +19,7 @@ from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
 from composer.errors import Fault, RecipeError
 from composer.recipe.recipe import Recipe
-from composer.training.checkpointing import SafeCheckpoints
+from composer.training.checkpointing import AtomicCheckpointIO
 from composer.training.distributed import (
     Launcher,
     NoSignals,
@@ -69,7 +69,7 @@ def build_trainer(recipe: Recipe, callbacks: list[Callback]) -> Trainer:
         if precision == "16-mixed" and uses_cpu(machine["accelerator"]):
             raise RecipeError([too_narrow(recipe)])
         strategy = make_strategy(machine, timedelta(minutes=recipe.trainer["timeout_minutes"]))
-        plugins = [SafeCheckpoints(), cluster_environment()]
+        plugins = [AtomicCheckpointIO(), cluster_environment()]
         return launching(Trainer(**{**given, **machine, **owned, "strategy": strategy, "plugins": plugins}))
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise RecipeError([lightning_fault(recipe, error)]) from error

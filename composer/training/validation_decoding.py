@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from composer.data.encoding import Encoded
 from composer.data.sources import Pairs
 from composer.data.tokenizer import Tokenizers
-from composer.inference.decode import Row, decode_all, length_queries, positions
-from composer.inference.target_lengths import Lengths
+from composer.inference.decode import SourceIds, decode_all, length_queries, num_positions
+from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import text_scores
-from composer.training.wandb_logger import Sample
+from composer.training.loggers import Sample
 
 MAX_SENTENCES = 200
 """Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""
@@ -50,7 +50,7 @@ class ValidationDecoder:
             side: [ids[row] for row in range(min(MAX_SENTENCES, len(ids)))]
             for side, ids in self.encoded.sources.items()
         }
-        count = num_sentences(model, {side: [*map(positions, rows)] for side, rows in first.items()})
+        count = num_sentences(model, {side: [*map(num_positions, rows)] for side, rows in first.items()})
         if not count:
             return {}, []
         own = {side: rows[part.rank : count : part.world] for side, rows in first.items()}
@@ -60,7 +60,7 @@ class ValidationDecoder:
         samples = [Sample(shown[row], references[row], written[row]) for row in range(count)]
         return {f"val/{name}": score for name, score in text_scores(written, references).items()}, samples
 
-    def translated(self, model: EncoderDecoder, sources: Mapping[str, Sequence[Row]]) -> list[str]:
+    def translated(self, model: EncoderDecoder, sources: Mapping[str, Sequence[SourceIds]]) -> list[str]:
         """The translations of some sentences, of which there may be none."""
         if not any(sources.values()):
             return []

@@ -14,8 +14,8 @@ from blocks.core.contract import Record
 from composer.data.encoding import encode_side
 from composer.data.sources import TARGET, source_names
 from composer.data.tokenizer import Tokenizers
-from composer.inference.decode import Row, decode_all, evaluation_mode, padded, source_tensor
-from composer.inference.run import Run, check_stories, columns, oom_as_run_failed
+from composer.inference.decode import SourceIds, decode_all, evaluation_mode, pad, source_tensor
+from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
 from composer.model.encoder_decoder import StepInputs
 from composer.model.vocabulary import BOS, EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
@@ -72,7 +72,7 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
     A line has the texts of several encoders with tabs between. Raises DataError where it has not, and RunFailed.
     """
     sides = source_names(run.recipe)
-    rows = [columns(line, sides, number, origin) for number, line in enumerate(lines, start=1)]
+    rows = [split_columns(line, sides, number, origin) for number, line in enumerate(lines, start=1)]
     texts = {side: [row[place] for row in rows] for place, side in enumerate(sides)}
     check_stories(run.recipe, texts, range(1, len(lines) + 1), origin)
     ids = {side: encode_side(run.recipe, run.tokenizers, side, each) for side, each in texts.items()}
@@ -84,12 +84,12 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
         ]
 
 
-def answers(run: Run, ids: Mapping[str, Sequence[Row]]) -> list[Sequence[int]]:
+def answers(run: Run, ids: Mapping[str, Sequence[SourceIds]]) -> list[Sequence[int]]:
     """The ids of the translation of each row, as the recipe decodes."""
     return [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
 
 
-def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, Row], answer: Sequence[int]) -> Alignment:
+def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], answer: Sequence[int]) -> Alignment:
     """The weights of one sentence, given what is written."""
     written = run.tokenizers.decode(TARGET, [answer])[0]
     longest = max((len(row) for row in [*ids.values(), *([answer] if run.model.room else [])]), default=0)
@@ -105,18 +105,18 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, Row], answer
     return Alignment(texts, written, found, note, *told)
 
 
-def recorded(run: Run, ids: Mapping[str, Row], answer: Sequence[int]) -> dict[Record, list[Tensor]]:
+def recorded(run: Run, ids: Mapping[str, SourceIds], answer: Sequence[int]) -> dict[Record, list[Tensor]]:
     """What the blocks record of one sentence, its translation given."""
     device = run.model.device
     records: dict[Record, list[Tensor]] = {}
     read = {side: source_tensor([row], device) for side, row in ids.items()}
     with evaluation_mode([run.model]):
         # not the model itself: where it is compiled, that would be compiled anew
-        run.model.forward(read, padded([[BOS, *answer]], device), StepInputs(records=records))
+        run.model.forward(read, pad([[BOS, *answer]], device), StepInputs(records=records))
     return records
 
 
-def shown(tokenizers: Tokenizers, side: str, row: Row) -> list[str]:
+def shown(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
     """What stands at the positions of a source: its tokens and eos; of a story its sentences."""
     if isinstance(row, np.ndarray):
         return tokenizers.decode(side, row.tolist())

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
-from composer.inference.run import Run, decoding_of, open_run, open_untrained, translations
+from composer.inference.run import Run, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.training import checkpointing
-from composer.training.metrics_logger import read_rows
-from composer.training.wandb_logger import Sample, logged_samples
+from composer.training.loggers import Sample, logged_samples, read_metrics
 from composer.viz.attention_maps import Alignment, alignments
 
 SHOWN = 10
@@ -77,7 +76,7 @@ def find(folder: RunDir, asked: Asked, say: Say) -> Findings:
         recipe=recipe,
         text=folder.recipe.read_text(encoding="utf-8"),
         record=record,
-        rows=read_rows(folder.metrics) if folder.metrics.exists() else [],
+        rows=read_metrics(folder.metrics) if folder.metrics.exists() else [],
         log=logged_samples(folder.path),
         weights=weights if run else "",
         split=split,
@@ -97,12 +96,12 @@ def with_weights(folder: RunDir) -> tuple[Run | None, str]:
     """The run with its final weights or those of its last checkpoint, and which these are; or why there is none."""
     if folder.weights.exists():
         return open_run(folder.path), FINAL
-    last = checkpointing.latest(folder.checkpoints, lambda text: None)
+    last = checkpointing.latest_checkpoint(folder.checkpoints, lambda text: None)
     if last is None:
         return None, "the run has neither final weights nor a checkpoint"
     run = open_untrained(folder.path)
     try:
-        run.model.load_state_dict(checkpointing.weights(last))
+        run.model.load_state_dict(checkpointing.checkpoint_weights(last))
     except (RunError, OSError):  # a training that goes on has put a newer one in its place
         return None, "its checkpoint was removed while it was read"
     return run, f"the checkpoint after {int(last.stem.removeprefix('step-')):,} steps"
@@ -163,7 +162,7 @@ def translations_of(run: Run, lines: Sequence[str], say: Say) -> list[str]:
     """The best translation of each line, with a sign of life now and then."""
     found: list[str] = []
     for at in range(0, len(lines), TOGETHER):
-        part = translations([run], lines[at : at + TOGETHER], decoding_of(run.recipe), first=at)
+        part = translate_lines([run], lines[at : at + TOGETHER], decoding_settings(run.recipe), first=at)
         found += [best.text for best, *_ in part]
         if len(lines) > TOGETHER:
             say(f"translated {len(found):,} of {len(lines):,} sentences")

@@ -12,7 +12,7 @@ from composer.cli import main
 from composer.data.sources import TARGET
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
-from composer.inference.run import Run, open_run, translations
+from composer.inference.run import Run, open_run, translate_lines
 from composer.model.vocabulary import BOS, EOS, PAD
 from tests.inference.untrained import GRU, made
 
@@ -65,7 +65,7 @@ def test_it_says_the_same(model: str, tmp_path: Path) -> None:
     found = translator.translate_batch(asked, beam_size=1, max_decoding_length=12, min_decoding_length=0)
     known = {name: index for index, name in enumerate(names[TARGET])}
     written = run.tokenizers.decode(TARGET, [[known[each] for each in one.hypotheses[0]] for one in found])
-    ours = translations([run], LINES, {"greedy": {"max_length": 12, "max_ratio": 99.0}})
+    ours = translate_lines([run], LINES, {"greedy": {"max_length": 12, "max_ratio": 99.0}})
     assert written == [row[0].text for row in ours]
     answers = [[names[TARGET][index] for index in (5, 6, 4)] for _ in LINES]
     scored = translator.score_batch(asked, answers)

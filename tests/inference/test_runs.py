@@ -9,7 +9,7 @@ import pytest
 
 import composer
 from composer.errors import DataError, RecipeError, RunError
-from composer.inference.run import decoding_of, open_run, translations
+from composer.inference.run import decoding_settings, open_run, translate_lines
 from tests.inference.untrained import LANGUAGE, TWO, made
 
 LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
@@ -31,12 +31,12 @@ def test_a_blank_line_changes_no_other(gru: Path) -> None:
 def test_the_beam_can_be_set(gru: Path) -> None:
     run = open_run(gru, ["decoding.beam.length_penalty=1.5", "decoding.beam.max_length=9"])
     assert run.recipe.decoding == {"beam": {"size": 3, "length_penalty": 1.5, "max_length": 9, "max_ratio": 3.0}}
-    assert decoding_of(run.recipe, 7)["beam"] == {**run.recipe.decoding["beam"], "size": 7}
+    assert decoding_settings(run.recipe, 7)["beam"] == {**run.recipe.decoding["beam"], "size": 7}
 
 
 def test_a_beam_in_place_of_another_decoder_keeps_what_fits(gru: Path) -> None:
     run = open_run(gru, ["decoding={sample: {max_length: 9, top_k: 4}}"])
-    assert decoding_of(run.recipe, 7) == {"beam": {"max_length": 9, "max_ratio": 3.0, "size": 7}}
+    assert decoding_settings(run.recipe, 7) == {"beam": {"max_length": 9, "max_ratio": 3.0, "size": 7}}
     assert run.translate(["eins"], beam=2)
 
 
@@ -96,23 +96,23 @@ def test_a_tokenizer_of_another_run_is_told(gru: Path, tmp_path: Path) -> None:
 
 def test_an_ensemble_of_other_architectures_votes(gru: Path, attention: Path) -> None:
     runs = [open_run(gru), open_run(attention)]
-    decoding = decoding_of(runs[0].recipe)
-    both = translations(runs, LINES, decoding)
-    swapped = translations(runs[::-1], LINES, decoding)
+    decoding = decoding_settings(runs[0].recipe)
+    both = translate_lines(runs, LINES, decoding)
+    swapped = translate_lines(runs[::-1], LINES, decoding)
     assert [[each.text for each in row] for row in both] == [[each.text for each in row] for row in swapped]
-    assert both != translations(runs[:1], LINES, decoding)
+    assert both != translate_lines(runs[:1], LINES, decoding)
 
 
 def test_an_ensemble_shares_a_tokenizer(gru: Path, tmp_path: Path) -> None:
     other = open_run(made(tmp_path / "run", tokenizer="char"))
     with pytest.raises(RunError, match="the tokenizer is not that of"):
-        translations([open_run(gru), other], LINES, {"greedy": {}})
+        translate_lines([open_run(gru), other], LINES, {"greedy": {}})
 
 
 def test_several_encoders_read_columns(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", TWO))
     lines = ["eins zwei\tdrei", "eins zwei\tneun zehn acht"]
-    one, other = translations([run], lines, run.recipe.decoding)
+    one, other = translate_lines([run], lines, run.recipe.decoding)
     assert one[0].score != other[0].score
     with pytest.raises(DataError, match="this line has 1 text, and the model reads 2: "):
         run.translate(["eins\tzwei", "drei"])

@@ -11,7 +11,7 @@ from composer.data.encoding import encode_side, load_data
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import evaluate
 from composer.inference.decode import decode_all
-from composer.inference.run import Run, open_run, translations
+from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.model.weights import save_weights
@@ -92,21 +92,21 @@ def test_a_line_is_a_question_and_a_story_in_any_dress(run: Run) -> None:
 def test_only_the_last_sentences_are_read(run: Run) -> None:
     last = "a went to hall. b went to office. c went to hall. a went to garden."
     told = [f"where is b\t{first}{last}" for first in ("", "b went to hall. ", "b never went to that hall at all. ")]
-    found = [best.score for best, *_ in translations([run], told, run.recipe.decoding)]
+    found = [best.score for best, *_ in translate_lines([run], told, run.recipe.decoding)]
     assert found == [found[0]] * 3
     other = [f"where is b\t{last.replace('office', 'garden')}"]
-    assert translations([run], other, run.recipe.decoding)[0][0].score != found[0]
+    assert translate_lines([run], other, run.recipe.decoding)[0][0].score != found[0]
 
 
 def test_stories_of_all_sizes_are_answered_together_as_alone(run: Run) -> None:
     stories = ["a went to hall", "b went. c went to office. a went to hall", "c went to garden. a went."]
     asked = [f"where is a\t{story}" for story in stories]
-    together = translations([run], asked, run.recipe.decoding)
+    together = translate_lines([run], asked, run.recipe.decoding)
     for line, (best, *_) in zip(asked, together, strict=True):
-        alone = translations([run], [line], run.recipe.decoding)[0][0]
+        alone = translate_lines([run], [line], run.recipe.decoding)[0][0]
         assert alone.text == best.text
         assert alone.score == pytest.approx(best.score, abs=1e-5)
-    twice = translations([run, run], asked, run.recipe.decoding)
+    twice = translate_lines([run, run], asked, run.recipe.decoding)
     assert [best.text for best, *_ in twice] == [best.text for best, *_ in together]
 
 

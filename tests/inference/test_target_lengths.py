@@ -10,7 +10,7 @@ import pytest
 
 import composer.inference.decode as decoding
 from composer.inference.decode import Hypothesis, Search, decode, decode_all, length_queries
-from composer.inference.target_lengths import LengthConstraint, LengthQuery, candidate_lengths, sizes_of, token_limit
+from composer.inference.search import LengthConstraint, LengthQuery, candidate_lengths, length_constraint, token_limit
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
@@ -107,7 +107,7 @@ def test_the_law_of_searching_sees_an_end_that_comes_too_early(monkeypatch: pyte
 def test_what_a_size_allows() -> None:
     """Three questions of a source of two words: of its own size, of a larger one, and after a prefix of two words."""
     asked = [LengthQuery(0, 3, 3), LengthQuery(0, 4, 3), LengthQuery(1, 4, 3)]
-    sizes = sizes_of(asked, [(), (), (5, 6)], model_of().output.weight.device)
+    sizes = length_constraint(asked, [(), (), (5, 6)], model_of().output.weight.device)
     assert sizes is not None
     assert sizes.room().sum(1).tolist() == [3, 4, 4]
     log_p = sizes.left.new_zeros(3, 2).float()  # eos and a word
@@ -201,7 +201,7 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
 def test_one_batch_is_answered_as_all_are() -> None:
     model = sized("recurrent")
     how = {"beam": {"size": 2, **FREE}}
-    source = decoding.padded([[*each, 2] for each in SOURCES], model.output.weight.device)
+    source = decoding.pad([[*each, 2] for each in SOURCES], model.output.weight.device)
     assert texts(decode([model], {"source": source}, how, n_best=2)) == texts(answers(model, how, n_best=2))
 
 

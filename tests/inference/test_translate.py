@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from composer.errors import DataError, RunError, RunFailed
-from composer.inference.translate import TOGETHER, chunks, translate
+from composer.inference.translate import BATCH_LINES, read_chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
 
@@ -132,7 +132,7 @@ def test_other_line_ends_of_unicode_stay_inside_a_line(gru: Path, monkeypatch: p
 def test_lines_come_in_the_chunks_in_which_they_are_there() -> None:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as other:
-        found = chunks(stream)
+        found = read_chunks(stream)
         other.write(b"one\ntwo\nthr")
         assert next(found) == [b"one", b"two"]
         other.write(b"ee\n")
@@ -143,10 +143,10 @@ def test_lines_come_in_the_chunks_in_which_they_are_there() -> None:
 
 
 def test_large_files_come_in_chunks_of_a_limited_size() -> None:
-    text = b"a\n" * (3 * TOGETHER + 5)
-    sizes = [len(chunk) for chunk in chunks(io.BytesIO(text))]
-    assert sum(sizes) == 3 * TOGETHER + 5
-    assert max(sizes) == TOGETHER
+    text = b"a\n" * (3 * BATCH_LINES + 5)
+    sizes = [len(chunk) for chunk in read_chunks(io.BytesIO(text))]
+    assert sum(sizes) == 3 * BATCH_LINES + 5
+    assert max(sizes) == BATCH_LINES
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.run_dir import RunDir, locked
-from composer.training.metrics_logger import JsonLinesWriter, read_rows
+from composer.training.loggers import JsonLinesWriter, read_metrics
 
 STEPS = 5
 
@@ -43,7 +43,7 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
     if plan.get("fails") == seed:
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))
-    begun = len(read_rows(run.metrics)) if run.metrics.exists() else 0
+    begun = len(read_metrics(run.metrics)) if run.metrics.exists() else 0
     log = JsonLinesWriter(run.metrics)
     for step in range(begun + 1, STEPS + 1):
         log.write({"step": 100 * step, "epoch": 1.0, "val/loss": rate + seed / 100})

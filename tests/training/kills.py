@@ -29,7 +29,7 @@ from composer.errors import ComposerError
 from composer.recipe.recipe import load
 from composer.training import checkpointing, finalize, validation_decoding
 from composer.training.callback import TrainingLoopCallback
-from composer.training.metrics_logger import JsonLinesWriter, line_of
+from composer.training.loggers import JsonLinesWriter, json_line
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.launched import group
@@ -52,7 +52,7 @@ BEFORE: dict[str, tuple[Any, str]] = {
 """Points that lie before a function: where it is called by this name."""
 AFTER: dict[str, tuple[Any, str]] = {
     "digest": (checkpointing, "atomic_write"),
-    "kept": (checkpointing.SafeCheckpoints, "save_checkpoint"),
+    "kept": (checkpointing.AtomicCheckpointIO, "save_checkpoint"),
     "measured": (finalize, "evaluate"),
 }
 
@@ -81,7 +81,7 @@ def arm(point: str, times: int, how: str = "SIGKILL") -> None:
     elif point == "spoiling":
         Seq2SeqModule.on_before_optimizer_step = spoiling(Seq2SeqModule.on_before_optimizer_step, passed)  # type: ignore[method-assign]
     elif point == "bytes":
-        checkpointing.Hashing.write = partial_write(checkpointing.Hashing.write, passed)  # type: ignore[method-assign]
+        checkpointing.HashingWriter.write = partial_write(checkpointing.HashingWriter.write, passed)  # type: ignore[method-assign]
     elif point == "row":
         JsonLinesWriter.write = partial_row(JsonLinesWriter.write, passed)  # type: ignore[method-assign]
     else:
@@ -111,7 +111,7 @@ def spoiling(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[
 
 
 def partial_write(real: Callable[..., int], passed: Callable[[], bool]) -> Callable[..., int]:
-    def write(self: checkpointing.Hashing, data: Any) -> int:
+    def write(self: checkpointing.HashingWriter, data: Any) -> int:
         if passed():
             self.file.write(bytes(data)[: max(1, len(data) // 2)])
             self.file.flush()
@@ -124,7 +124,7 @@ def partial_write(real: Callable[..., int], passed: Callable[[], bool]) -> Calla
 def partial_row(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[..., None]:
     def write(self: JsonLinesWriter, row: Any) -> None:
         if passed():
-            line = line_of(row).encode()
+            line = json_line(row).encode()
             self.file.write(line[: len(line) // 2])
             die()
         real(self, row)

@@ -15,7 +15,7 @@ from composer.errors import RecipeError
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
 from composer.training.callback import TrainingLoopCallback, is_settled
-from composer.training.checkpointing import CheckpointManager, checkpoints, weights
+from composer.training.checkpointing import CheckpointManager, checkpoint_weights, list_checkpoints
 from composer.training.module import Seq2SeqModule, predict_tokens, replacement_rate, sample_decoder_inputs
 from composer.training.optim import add_gradient_noise
 from composer.training.train import train
@@ -255,8 +255,8 @@ def test_an_initialization_is_for_a_run_that_begins(
 def test_sets_of_parameters_become_one_in_the_course_of_a_training(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(SETS, "training.average_checkpoints=3"), tmp_path / "run")
     joined = {
-        path.stem: [value.item() for name, value in weights(path).items() if name.endswith("joined")]
-        for path in checkpoints(tmp_path / "run" / "checkpoints")
+        path.stem: [value.item() for name, value in checkpoint_weights(path).items() if name.endswith("joined")]
+        for path in list_checkpoints(tmp_path / "run" / "checkpoints")
     }
     kept = load_file(tmp_path / "run" / "model.safetensors")
     assert [value.item() for name, value in kept.items() if name.endswith("joined")] == [True]

@@ -20,7 +20,7 @@ from composer.errors import DataError, RecipeError
 from composer.run_dir import RunDir
 from composer.training.callback import TrainingLoopCallback
 from composer.training.datamodule import Curriculum, sequence_lengths
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule, count_wrong_rows
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -267,7 +267,7 @@ def test_trained_on_are_the_pairs_of_the_level_and_the_error_is_theirs(
     tiny: Tiny, tmp_path: Path, seen: Seen, endless: str
 ) -> None:
     train(tiny(*RISING, "training.curriculum.beyond=0", f"data.generate.reverse.endless={endless}"), tmp_path / "run")
-    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     ends = [row for row in rows if "train/sequence_error" in row]
     assert len(ends) == 6
     assert {row["train/level"] for row in rows if "train/loss" in row} == {row["train/level"] for row in ends}
@@ -304,7 +304,7 @@ def test_a_killed_curriculum_ends_as_if_it_had_not_been(
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
     told = ("step", "epoch", "train/loss", "val/loss", "train/level", "train/sequence_error")
     one, other = (
-        [[row.get(name) for name in told] for row in read_rows(tmp_path / run / "metrics.jsonl")]
+        [[row.get(name) for name in told] for row in read_metrics(tmp_path / run / "metrics.jsonl")]
         for run in ("whole", "cut")
     )
     assert one == other
@@ -325,7 +325,7 @@ def test_two_processes_have_the_curriculum_of_one(tiny: Tiny, tmp_path: Path) ->
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
         torch.testing.assert_close(other[name], value, atol=1e-5, rtol=1e-4)
-    rows, others = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    rows, others = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     assert len({row["train/level"] for row in rows if "train/level" in row}) > 1
     for row, also in zip(rows, others, strict=True):
         for name in ("step", "epoch", "train/loss", "train/level", "train/sequence_error"):

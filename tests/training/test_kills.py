@@ -18,8 +18,8 @@ import pytest
 from composer.atomic_io import is_temporary
 from composer.errors import RunFailed
 from composer.run_dir import RunDir
-from composer.training.checkpointing import checkpoints, is_whole
-from composer.training.metrics_logger import read_rows
+from composer.training.checkpointing import is_intact, list_checkpoints
+from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny, same_weights
@@ -96,7 +96,7 @@ def case(folder: Path, name: str, overrides: Sequence[str], kills: Sequence[Any]
 def rows(run: Path) -> list[dict[str, Any]]:
     """The rows of metrics, without what a clock has told."""
     clocks = ("minutes", "train/tokens_per_second")
-    return [{key: row[key] for key in row if key not in clocks} for row in read_rows(run / "metrics.jsonl")]
+    return [{key: row[key] for key in row if key not in clocks} for row in read_metrics(run / "metrics.jsonl")]
 
 
 def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
@@ -126,7 +126,7 @@ def must_be_alike(one: Path, other: Path) -> None:
     assert result(one) == result(other)
     assert names(one) == names(other)
     assert not any(is_temporary(path) for path in other.rglob("*"))
-    assert all(is_whole(path) for path in checkpoints(other / "checkpoints"))
+    assert all(is_intact(path) for path in list_checkpoints(other / "checkpoints"))
 
 
 def test_a_training_that_is_killed_everywhere(folder: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_job_that_is_told_of_its_end_goes_on_in_the_next_one(folder: Path, und
     assert first.returncode == 143, first.stderr
     assert log.read_text() == "requeue 77\n"
     assert RunDir(run).read()["status"] == "interrupted"
-    assert all(checkpointing.is_whole(path) for path in checkpointing.checkpoints(run / "checkpoints"))
+    assert all(checkpointing.is_intact(path) for path in checkpointing.list_checkpoints(run / "checkpoints"))
     second = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
     assert (second.returncode, second.stderr) == (0, "")
     assert log.read_text() == "requeue 77\n"
@@ -153,7 +153,7 @@ def test_two_processes_stop_together(folder: Path, tmp_path: Path, undisturbed: 
     assert (command.returncode, said) == (143, "")
     assert group(command.pid) == []
     assert RunDir(run).read()["status"] == "interrupted"
-    assert all(checkpointing.is_whole(path) for path in checkpointing.checkpoints(run / "checkpoints"))
+    assert all(checkpointing.is_intact(path) for path in checkpointing.list_checkpoints(run / "checkpoints"))
 
 
 class Ended:
@@ -287,9 +287,9 @@ def test_a_signal_in_a_validation_waits_for_its_checkpoint(
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == 143
-    (kept,) = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")
+    (kept,) = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")
     assert kept.name == "step-00000004.ckpt"
-    assert checkpointing.is_whole(kept)
+    assert checkpointing.is_intact(kept)
 
 
 # ------------------------------------------------------------------------------------------- who starts what

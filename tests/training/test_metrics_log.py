@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.training.metrics_logger import JsonLinesWriter, read_rows
+from composer.training.loggers import JsonLinesWriter, read_metrics
 
 FULL = Path("/dev/full")
 
@@ -27,9 +27,9 @@ def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
         log.write(row)
     log.close()
     path.write_bytes(b'{"step": 1, "\xff\n' + path.read_bytes() + b'[1]\n{"step": 10, "a"')
-    assert read_rows(path) == whole
+    assert read_metrics(path) == whole
     JsonLinesWriter(path, after=2).close()
-    assert read_rows(path) == whole[:2]
+    assert read_metrics(path) == whole[:2]
     assert path.read_bytes().count(b"\n") == 2
 
 
@@ -40,4 +40,4 @@ def test_what_was_measured_of_an_end_is_measured_again(tmp_path: Path) -> None:
         log.write(row)
     log.close()
     JsonLinesWriter(path, after=2).close()
-    assert [row["step"] for row in read_rows(path)] == [2]
+    assert [row["step"] for row in read_metrics(path)] == [2]

@@ -17,7 +17,7 @@ from composer.cli.output import print_seeds
 from composer.errors import RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.training.multi_seed import SeedRequest, must_be_alone, seed_runs, seeds_of, train_seeds
+from composer.training.multi_seed import SeedRequest, check_single_process, parse_seeds, seed_runs, train_seeds
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, same_weights
 
@@ -109,15 +109,15 @@ def silent(text: str) -> None:
 
 
 def test_a_number_and_a_list() -> None:
-    assert seeds_of("3", 1) == [1, 2, 3]
-    assert seeds_of("2", 7) == [7, 8]
-    assert seeds_of("1,2,5", 9) == [1, 2, 5]
+    assert parse_seeds("3", 1) == [1, 2, 3]
+    assert parse_seeds("2", 7) == [7, 8]
+    assert parse_seeds("1,2,5", 9) == [1, 2, 5]
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "a", "1,1", "1.5", "123456789"])
 def test_no_seeds(text: str) -> None:
     with pytest.raises(RunError, match="names no seeds"):
-        seeds_of(text, 1)
+        parse_seeds(text, 1)
 
 
 # ------------------------------------------------------------------------------------------- what comes of them
@@ -175,10 +175,10 @@ def test_a_folder_that_is_not_for_seeds(recipe: Path, tmp_path: Path, commands: 
 
 
 def test_a_process_among_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    must_be_alone()
+    check_single_process()
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(RunError, match="launcher"):
-        must_be_alone()
+        check_single_process()
 
 
 def test_the_table(recipe: Path, tmp_path: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,20 +21,20 @@ from rich.console import Console
 
 from composer.errors import RunError
 from composer.run_dir import RunDir, git_state, versions
-from composer.training import checkpointing, progress, rng_state
+from composer.training import checkpointing, progress
+from composer.training import checkpointing as rng_state
 from composer.training.callback import is_stale
 from composer.training.checkpointing import (
+    AtomicCheckpointIO,
     CheckpointManager,
-    SafeCheckpoints,
     checkpoint_path,
-    checkpoints,
-    is_whole,
-    latest,
+    is_intact,
+    latest_checkpoint,
+    list_checkpoints,
 )
-from composer.training.metrics_logger import JsonLinesWriter, read_rows
+from composer.training.loggers import JsonLinesWriter, Sample, is_logged_in, read_metrics, wandb_mode
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
 from composer.training.progress import ProgressDisplay, format_duration
-from composer.training.wandb_logger import Sample, is_logged_in, wandb_mode
 
 # ------------------------------------------------------------------------------------------- schedules
 
@@ -110,8 +110,8 @@ def test_a_clock_counts_its_own_time() -> None:
 
 def test_a_checkpoint_comes_back(tmp_path: Path) -> None:
     path = checkpoint_path(tmp_path, 12)
-    SafeCheckpoints().save_checkpoint({"a": torch.arange(3), "b": [1, "x", None]}, path)
-    found = SafeCheckpoints().load_checkpoint(path)
+    AtomicCheckpointIO().save_checkpoint({"a": torch.arange(3), "b": [1, "x", None]}, path)
+    found = AtomicCheckpointIO().load_checkpoint(path)
     assert found["b"] == [1, "x", None]
     assert torch.equal(found["a"], torch.arange(3))
     assert {each.name for each in tmp_path.iterdir()} == {path.name, f"{path.name}.sha256"}
@@ -120,7 +120,7 @@ def test_a_checkpoint_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "no digest"])
 def test_the_newest_whole_checkpoint_is_found(tmp_path: Path, damage: str) -> None:
     for step in (1, 2):
-        SafeCheckpoints().save_checkpoint({"step": step}, checkpoint_path(tmp_path, step))
+        AtomicCheckpointIO().save_checkpoint({"step": step}, checkpoint_path(tmp_path, step))
     newest = checkpoint_path(tmp_path, 2)
     content = newest.read_bytes()
     if damage == "no digest":
@@ -129,19 +129,19 @@ def test_the_newest_whole_checkpoint_is_found(tmp_path: Path, damage: str) -> No
         flipped = content[:50] + bytes([content[50] ^ 1]) + content[51:]
         newest.write_bytes({"cut": content[:-9], "flip": flipped, "empty": b""}[damage])
     told: list[str] = []
-    assert latest(tmp_path, told.append) == checkpoint_path(tmp_path, 1)
+    assert latest_checkpoint(tmp_path, told.append) == checkpoint_path(tmp_path, 1)
     assert len(told) == 1
     with pytest.raises(RunError, match="damaged"):
-        SafeCheckpoints().load_checkpoint(newest)
+        AtomicCheckpointIO().load_checkpoint(newest)
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     path = checkpoint_path(tmp_path, 1)
-    SafeCheckpoints().save_checkpoint({"a": 1}, path)
+    AtomicCheckpointIO().save_checkpoint({"a": 1}, path)
     with pytest.raises(Exception, match="pickle"):
-        SafeCheckpoints().save_checkpoint({"a": lambda: 0}, path)
-    assert is_whole(path)
-    assert SafeCheckpoints().load_checkpoint(path) == {"a": 1}
+        AtomicCheckpointIO().save_checkpoint({"a": lambda: 0}, path)
+    assert is_intact(path)
+    assert AtomicCheckpointIO().load_checkpoint(path) == {"a": 1}
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -151,17 +151,17 @@ def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
             return (Path(tmp_path, "ran").touch, ())
 
     path = checkpoint_path(tmp_path, 1)
-    SafeCheckpoints().save_checkpoint({"a": Bad()}, path)
+    AtomicCheckpointIO().save_checkpoint({"a": Bad()}, path)
     with pytest.raises(Exception, match=r"[Ww]eights"):
-        SafeCheckpoints().load_checkpoint(path)
+        AtomicCheckpointIO().load_checkpoint(path)
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
     for step in (1, 3):
         state = {"model.w": torch.full((2,), float(step), dtype=torch.bfloat16), "model.n": torch.tensor(7)}
-        SafeCheckpoints().save_checkpoint({"state_dict": state}, checkpoint_path(tmp_path, step))
-    mean = checkpointing.average(checkpoints(tmp_path))
+        AtomicCheckpointIO().save_checkpoint({"state_dict": state}, checkpoint_path(tmp_path, step))
+    mean = checkpointing.average_weights(list_checkpoints(tmp_path))
     assert mean["w"].dtype == torch.bfloat16
     assert mean["w"].tolist() == [2.0, 2.0]
     assert mean["n"] == 7
@@ -175,14 +175,14 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
         strategy = SimpleNamespace(reduce=lambda value, reduce_op: value)
 
         def save_checkpoint(self, path: Path) -> None:
-            SafeCheckpoints().save_checkpoint({}, path)
+            AtomicCheckpointIO().save_checkpoint({}, path)
 
     keeper, history = CheckpointManager(tmp_path, last=2, metric="val/bleu"), []
     for step, bleu in ((5, 1.0), (10, 9.0), (15, float("nan")), (20, 3.0), (25, 4.0)):
         history.append({"step": float(step), "val/bleu": bleu})
         keeper.keep(Writes(), step, history)  # type: ignore[arg-type]
     keeper.keep(Writes(), 27, history)  # type: ignore[arg-type]
-    assert [path.stem for path in checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (10, 20, 25, 27)]
+    assert [path.stem for path in list_checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (10, 20, 25, 27)]
     assert keeper.best(history) == checkpoint_path(tmp_path, 10)
     assert keeper.best([{"step": 1.0}]) is None
 
@@ -199,12 +199,12 @@ def test_random_states_come_back() -> None:
         return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]
 
     draw()
-    states = rng_state.capture()
+    states = rng_state.capture_rng_state()
     buffer = io.BytesIO()
     torch.save(states, buffer)
     buffer.seek(0)
     first = draw()
-    rng_state.restore(torch.load(buffer, weights_only=True))
+    rng_state.restore_rng_state(torch.load(buffer, weights_only=True))
     assert draw() == first
 
 
@@ -219,10 +219,10 @@ def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
     log.close()
     with path.open("a") as file:
         file.write('{"step": 40, "tra')
-    assert [row["step"] for row in read_rows(path)] == [10, 20, 30]
-    assert read_rows(path)[1]["train/loss"] is None
+    assert [row["step"] for row in read_metrics(path)] == [10, 20, 30]
+    assert read_metrics(path)[1]["train/loss"] is None
     JsonLinesWriter(path, after=20).close()
-    assert [row["step"] for row in read_rows(path)] == [10, 20]
+    assert [row["step"] for row in read_metrics(path)] == [10, 20]
 
 
 def test_run_json(tmp_path: Path) -> None:

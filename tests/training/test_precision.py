@@ -22,7 +22,7 @@ from composer.errors import RecipeError, RunFailed
 from composer.recipe.recipe import Recipe, load
 from composer.training import checkpointing, module
 from composer.training.callback import TrainingLoopCallback
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -69,8 +69,8 @@ def test_a_precision_trains_decodes_and_goes_on_bit_for_bit(
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    last = checkpointing.checkpoints(tmp_path / "cut" / "checkpoints")[-1]
-    assert {value.dtype for value in checkpointing.weights(last).values()} == {kind}
+    last = checkpointing.list_checkpoints(tmp_path / "cut" / "checkpoints")[-1]
+    assert {value.dtype for value in checkpointing.checkpoint_weights(last).values()} == {kind}
     assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}
     (written,) = composer.open_run(tmp_path / "cut").translate(["abc"])
     assert len(written) > 0
@@ -141,7 +141,7 @@ def test_a_compiled_training_ends_with_the_same_weights(
     eager, compiled = (load_file(tmp_path / name / "model.safetensors") for name in ("eager", "compiled"))
     for name, value in eager.items():
         torch.testing.assert_close(compiled[name], value, atol=1e-5, rtol=1e-4)
-    rows, others = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("eager", "compiled"))
+    rows, others = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("eager", "compiled"))
     for row, other in zip(rows, others, strict=True):
         for name in ("train/loss", "val/loss"):
             assert row.get(name, 0.0) == pytest.approx(other.get(name, 0.0), rel=1e-4)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from composer.run_dir import RunDir
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 
@@ -44,7 +44,7 @@ def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=1e-4)
-    rows, others = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    rows, others = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     for row, other in zip(rows, others, strict=True):
         for name in ("train/loss", "val/loss", "val/token_accuracy", "epoch"):
             assert row.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-4)

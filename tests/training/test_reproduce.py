@@ -19,9 +19,9 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.training import callback, provenance
+from composer.training import callback, reproduce
 from composer.training.callback import TrainingLoopCallback
-from composer.training.metrics_logger import pace_of
+from composer.training.loggers import read_budget_trace
 from composer.training.reproduce import find_original_run
 from composer.training.train import train
 from tests.training.tiny_recipes import same_weights
@@ -54,7 +54,7 @@ def write_text(folder: Path) -> None:
 def same_code() -> Iterator[None]:
     """Whoever edits the code while this runs does not change what is told of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "source", lambda: "5" * 64)
+        patch.setattr(reproduce, "source", lambda: "5" * 64)
         yield
 
 
@@ -133,7 +133,7 @@ def test_a_budget_in_minutes_is_spent_as_it_was(trained: Path, tmp_path: Path, m
     assert again.record["repeat_of"]["same"] is True
     assert again.record["steps"] == one.record["steps"]
     assert same_weights(tmp_path / "one", tmp_path / "again")
-    assert pace_of(RunDir(tmp_path / "one").metrics) == pace_of(RunDir(tmp_path / "again").metrics)
+    assert read_budget_trace(RunDir(tmp_path / "one").metrics) == read_budget_trace(RunDir(tmp_path / "again").metrics)
 
 
 @pytest.mark.parametrize("cut", [7, 10])

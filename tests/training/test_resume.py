@@ -14,8 +14,8 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.training import checkpointing
 from composer.training.callback import TrainingLoopCallback
-from composer.training.checkpointing import SafeCheckpoints, checkpoint_path, digest_path
-from composer.training.metrics_logger import read_rows
+from composer.training.checkpointing import AtomicCheckpointIO, checkpoint_path, checksum_path
+from composer.training.loggers import read_metrics
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -43,7 +43,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def values(run: Path) -> list[tuple[int, str, float]]:
-    rows = read_rows(run / "metrics.jsonl")
+    rows = read_metrics(run / "metrics.jsonl")
     return [(row["step"], name, row[name]) for row in rows for name in METRICS if name in row]
 
 
@@ -107,9 +107,9 @@ def damage(path: Path, how: str) -> None:
     if how in damaged:
         path.write_bytes(damaged[how])
     elif how == "no digest":
-        digest_path(path).unlink()
+        checksum_path(path).unlink()
     else:
-        digest_path(path).write_bytes(b"\xff")
+        checksum_path(path).write_bytes(b"\xff")
 
 
 def test_a_damaged_checkpoint_is_passed_over(
@@ -164,14 +164,14 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(
     with pytest.raises(Killed):
         train(tiny(), tmp_path / "run")
     path = checkpoint_path(tmp_path / "run" / "checkpoints", 4)
-    whole = checkpointing.read(path)
+    whole = checkpointing.read_checkpoint(path)
     if content == "text":
         path.write_text("no")
     else:
         torch.save(
             {"harmful": whole | {"x": Harmful(tmp_path / "ran")}, "a list": [1], "other keys": {"a": 1}}[content], path
         )
-    digest_path(path).write_text(f"{sha256_of_file(path)}  {path.name}\n")
+    checksum_path(path).write_text(f"{sha256_of_file(path)}  {path.name}\n")
     with pytest.raises(RunError, match="no checkpoint of a training") as raised:
         train(tiny(), tmp_path / "run", resume=True)
     assert raised.value.faults[0].file == str(path)
@@ -184,15 +184,15 @@ def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, kill
         with pytest.raises(Killed):
             train(tiny(*overrides), tmp_path / name)
     mine, other = (checkpoint_path(tmp_path / name / "checkpoints", 4) for name in ("one", "wide"))
-    content = checkpointing.read(other)
-    SafeCheckpoints().save_checkpoint(content, mine)
+    content = checkpointing.read_checkpoint(other)
+    AtomicCheckpointIO().save_checkpoint(content, mine)
     with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8") as raised:
         train(tiny(), tmp_path / "one", resume=True)
     assert raised.value.faults[0].file == str(mine)
     texts = content["hyper_parameters"] | {"recipe": tiny().dump()}
     changed = texts | {"tokenizer": texts["tokenizer"].replace('"lowercase": false', '"lowercase": true')}
     assert changed != texts
-    SafeCheckpoints().save_checkpoint(content | {"hyper_parameters": changed}, mine)
+    AtomicCheckpointIO().save_checkpoint(content | {"hyper_parameters": changed}, mine)
     with pytest.raises(RunError, match="made with another tokenizer"):
         train(tiny(), tmp_path / "one", resume=True)
 

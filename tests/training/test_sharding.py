@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from composer.model.builder import build
 from composer.recipe.recipe import Recipe
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 from composer.training.optim import OPTIMIZERS
 from composer.training.sharding import fsdp_units
 from tests.training.test_kills import DDP, FSDP, KILLED, attempts, case
@@ -119,7 +119,7 @@ def expect_same(one: Path, two: Path) -> None:
     theirs = load_file(two / "model.safetensors")
     for name, value in load_file(one / "model.safetensors").items():
         torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=1e-4)
-    rows, others = (read_rows(folder / "metrics.jsonl") for folder in (one, two))
+    rows, others = (read_metrics(folder / "metrics.jsonl") for folder in (one, two))
     for row, other in zip(rows, others, strict=True):
         for name in ("train/loss", "val/loss", "val/token_accuracy", "epoch"):
             assert row.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-4)

@@ -59,8 +59,8 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, s
     assert process.returncode == status, said
     assert "Traceback" not in said
     assert RunDir(run).read()["status"] == "interrupted"
-    (kept,) = checkpointing.checkpoints(run / "checkpoints")
-    assert checkpointing.is_whole(kept)
+    (kept,) = checkpointing.list_checkpoints(run / "checkpoints")
+    assert checkpointing.is_intact(kept)
 
 
 def test_an_interrupted_training_ends_as_if_it_had_not_been(
@@ -79,7 +79,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     monkeypatch.setattr(Seq2SeqModule, "training_step", at_the_sixth)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(), tmp_path / "cut")
-    assert [path.name for path in checkpointing.checkpoints(tmp_path / "cut" / "checkpoints")] == [
+    assert [path.name for path in checkpointing.list_checkpoints(tmp_path / "cut" / "checkpoints")] == [
         "step-00000004.ckpt",
         "step-00000006.ckpt",
     ]
@@ -100,9 +100,9 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monke
         train(tiny(), tmp_path / "run")
     assert raised.value.status == 1
     assert RunDir(tmp_path / "run").read()["status"] == "failed"
-    (kept,) = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")
+    (kept,) = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")
     assert kept.name == "step-00000004.ckpt"
-    assert all(value.isfinite().all() for value in checkpointing.weights(kept).values())
+    assert all(value.isfinite().all() for value in checkpointing.checkpoint_weights(kept).values())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -124,7 +124,7 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
         train(tiny(data, "training.clip_norm=null"), tmp_path / "run", data=tmp_path)
     assert raised.value.status == 1
     assert RunDir(tmp_path / "run").read()["status"] == "failed"
-    kept = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")
+    kept = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")
     assert [path.name for path in kept] == ["step-00000004.ckpt"]
 
 
@@ -163,10 +163,10 @@ def test_a_folder_that_is_not_ones_own_asks_for_no_room(tmp_path: Path, monkeypa
 
 
 def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_full(self: checkpointing.Hashing, data: Any) -> int:
+    def is_full(self: checkpointing.HashingWriter, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpointing.Hashing, "write", is_full)
+    monkeypatch.setattr(checkpointing.HashingWriter, "write", is_full)
     with pytest.raises(RunFailed, match="no space left") as raised:
         train(tiny(), tmp_path / "run")
     (fault,) = raised.value.faults
@@ -237,8 +237,10 @@ def test_what_an_optimizer_remembers_is_plain(name: str, tmp_path: Path) -> None
     optimizer = OPTIMIZERS[name]([weight])
     weight.grad = torch.ones(2, 3)
     optimizer.step()
-    checkpointing.SafeCheckpoints().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")
-    assert checkpointing.read(tmp_path / "a")["state"]["param_groups"] == optimizer.state_dict()["param_groups"]
+    checkpointing.AtomicCheckpointIO().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")
+    assert (
+        checkpointing.read_checkpoint(tmp_path / "a")["state"]["param_groups"] == optimizer.state_dict()["param_groups"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -284,4 +286,4 @@ def test_a_signal_that_an_import_has_swallowed_is_not_lost(
     with pytest.raises(SystemExit) as raised:
         train(tiny(*ENDLESS), tmp_path / "run")
     assert raised.value.code == 143
-    assert len(checkpointing.checkpoints(tmp_path / "run" / "checkpoints")) == 1
+    assert len(checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")) == 1

@@ -14,7 +14,7 @@ import composer.fingerprint
 from composer.atomic_io import sha256_of_file
 from composer.errors import RecipeError, RunError
 from composer.training import checkpointing
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -53,7 +53,7 @@ def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.Capt
         "test/bleu",
         "test/chrf",
     } <= set(record["scores"])
-    rows = read_rows(run / "metrics.jsonl")
+    rows = read_metrics(run / "metrics.jsonl")
     assert [row["step"] for row in rows if "train/loss" in row] == [4, 8, 10, 12]
     assert [row["step"] for row in rows if "val/loss" in row] == [4, 8, 12]
     assert all(row["train/tokens_per_second"] > 0 for row in rows if "train/loss" in row)
@@ -65,12 +65,12 @@ def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.Capt
 
 def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(tiny(), tmp_path / "run")
-    rows = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
     best = min(rows, key=lambda row: row["val/loss"])
     (kept,) = outcome.record["kept"]["checkpoints"]
     assert kept == f"step-{best['step']:08d}.ckpt"
     assert outcome.scores["val/loss"] == best["val/loss"]
-    weights = checkpointing.weights(tmp_path / "run" / "checkpoints" / kept)
+    weights = checkpointing.checkpoint_weights(tmp_path / "run" / "checkpoints" / kept)
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         assert torch.equal(value, weights[name])
 
@@ -81,10 +81,10 @@ def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
     )
     kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["kept"]["checkpoints"]]
     assert [path.name for path in kept] == ["step-00000006.ckpt", "step-00000008.ckpt", "step-00000010.ckpt"]
-    each = [checkpointing.weights(path) for path in kept]
+    each = [checkpointing.checkpoint_weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         torch.testing.assert_close(value, sum(weights[name] for weights in each) / 3)
-    last = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
+    last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
     assert last["val/loss"] == outcome.scores["val/loss"]
 
 
@@ -103,7 +103,7 @@ def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
     one, three = (load_file(tmp_path / str(parts) / "model.safetensors") for parts in (1, 3))
     for name, value in one.items():
         torch.testing.assert_close(three[name], value, atol=1e-5, rtol=1e-4)
-    first, second = (read_rows(tmp_path / str(parts) / "metrics.jsonl") for parts in (1, 3))
+    first, second = (read_metrics(tmp_path / str(parts) / "metrics.jsonl") for parts in (1, 3))
     for row, other in zip(first, second, strict=True):
         assert row.get("train/loss", 0) == pytest.approx(other.get("train/loss", 0), rel=1e-4)
 
@@ -111,7 +111,7 @@ def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
 def test_the_logged_losses_are_what_they_are_called(tiny: Tiny, tmp_path: Path) -> None:
     """val/loss at random weights is near log V, and so is the smoothed train/loss of the first step."""
     train(tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-9"), tmp_path / "run")
-    row, scored, *_ = read_rows(tmp_path / "run" / "metrics.jsonl")
+    row, scored, *_ = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert row["train/loss"] == pytest.approx(math.log(11), abs=0.5)
     assert scored["val/loss"] == pytest.approx(math.log(11), abs=0.5)
     assert scored["val/perplexity"] == pytest.approx(math.exp(scored["val/loss"]))
@@ -128,7 +128,7 @@ def test_epochs_end_where_the_data_do(tiny: Tiny, tmp_path: Path) -> None:
     overrides = ("training.max_steps=null", "training.validate_every=null", "training.max_epochs=2")
     outcome = train(tiny(*overrides), tmp_path / "run")
     assert outcome.record["epochs"] == 2.0
-    assert [row["epoch"] for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row] == [1.0, 2.0]
+    assert [row["epoch"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row] == [1.0, 2.0]
 
 
 def test_minutes_end_a_training(tiny: Tiny, tmp_path: Path) -> None:
@@ -164,11 +164,11 @@ def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*SHORT), tmp_path / "run")
-    path = checkpointing.checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    path = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
     content = torch.load(path, weights_only=True)
     assert set(content["hyper_parameters"]) == {"recipe", "tokenizer"}
     module = Seq2SeqModule.load_from_checkpoint(path, weights_only=True)
-    weights = checkpointing.weights(path)
+    weights = checkpointing.checkpoint_weights(path)
     assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
 
 
@@ -183,5 +183,5 @@ def test_what_lightning_refuses_is_told_at_its_place(tiny: Tiny, tmp_path: Path,
 def test_progress_can_be_switched_off(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tiny(*SHORT, "trainer={enable_progress_bar: false, log_every_n_steps: 1}"), tmp_path / "run")
     assert not capsys.readouterr().out
-    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]

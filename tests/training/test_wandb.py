@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from composer.training.metrics_logger import read_rows
+from composer.training.loggers import WandbLogger, read_metrics
 from composer.training.train import train
-from composer.training.wandb_logger import WandbLogger
 from tests.training.tiny_recipes import TINY, Tiny
 
 
@@ -41,7 +40,7 @@ def test_an_offline_run_is_recorded(
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
     text = json.dumps(found := records(file))
     rows = [row for row in found if row["type"] == "history"]
-    for row in read_rows(run / "metrics.jsonl"):
+    for row in read_metrics(run / "metrics.jsonl"):
         name = next(key for key in row if "/" in key)
         assert name in text
         assert str(row[name])[:8] in text

@@ -9,8 +9,8 @@ import pytest
 
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
+from composer.training.loggers import WandbLogger
 from composer.training.train import train
-from composer.training.wandb_logger import WandbLogger
 from composer.viz.attention_maps import Alignment, alignments
 from composer.viz.heatmaps import shortened
 from composer.viz.memory import Memory, Panel, Table

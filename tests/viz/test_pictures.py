@@ -14,8 +14,8 @@ from composer.evaluation.evaluate import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.training import finalize
+from composer.training.loggers import WandbLogger
 from composer.training.train import train
-from composer.training.wandb_logger import WandbLogger
 from composer.viz.attention_maps import alignments
 from composer.viz.page import attention_page
 from tests.training.tiny_recipes import TINY

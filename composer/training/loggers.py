@@ -1,28 +1,141 @@
-"""Weights & Biases: the one door to it. Offline inside the run folder unless the recipe and a login say otherwise."""
+"""Who is told what a training has come to: metrics.jsonl, W&B and the person who watches."""
 
 from __future__ import annotations
 
 import json
+import math
 import netrc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlparse
 
+from composer.atomic_io import atomic_write
 from composer.errors import one_line_error
+from composer.training.progress import ProgressDisplay
 
-Mode = Literal["online", "offline", "disabled"]
-ONLINE: Mode = "online"
-OFFLINE: Mode = "offline"
-DISABLED: Mode = "disabled"
-SPOKEN: dict[str, Mode] = {"online": ONLINE, "run": ONLINE, "offline": OFFLINE, "dryrun": OFFLINE, "disabled": DISABLED}
+SHOWN_SAMPLES = 3
+"""Translations that are shown at a validation."""
+
+
+@dataclass
+class MetricsLogger:
+    """Tells all of them the same, in the same order."""
+
+    metrics: JsonLinesWriter
+    wandb: WandbLogger
+    display: ProgressDisplay
+
+    def begin(self, spent: float) -> None:
+        """The first step is about to be made."""
+        self.display.begin(spent)
+
+    def row(self, row: Mapping[str, Any], spent: float) -> None:
+        """A row of training metrics."""
+        self.write(row)
+        self.display.row(row, spent)
+
+    def validating(self, step: int, spent: float) -> None:
+        """A validation begins, which takes a while."""
+        self.display.validating(step, spent)
+
+    def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
+        """A row of validation scores, and translations beside their references."""
+        self.write(row)
+        self.display.validated(row, samples[:SHOWN_SAMPLES])
+        self.wandb.samples(int(row["step"]), samples)
+
+    def note(self, text: str) -> None:
+        """A line for the person who watches."""
+        self.display.say(text)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.metrics.write(row)
+        self.wandb.write({name: value for name, value in row.items() if not isinstance(value, list)})
+
+    def close(self, status: int) -> None:
+        """Ends everything; `status` is 0 where all went well."""
+        self.display.close()
+        self.metrics.close()
+        self.wandb.finish(status)
+
+
+BUDGET_TRACE = "pace"
+
+
+class JsonLinesWriter:
+    """Appends rows to metrics.jsonl; a run that goes on from step `after` forgets the rows that came later.
+
+    And those without an `epoch`: they are of its end, which is measured again.
+    """
+
+    def __init__(self, path: Path, after: int | None = None) -> None:
+        if after is not None and path.exists():
+            kept = [row for row in read_metrics(path) if row["step"] <= after and "epoch" in row]
+            atomic_write(path, "".join(map(json_line, kept)).encode())
+        # without a buffer: what a full disk did not take must not come back when the file is closed
+        self.file = path.open("ab", buffering=0)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Adds one row, which has a `step`. Raises OSError where the disk is full."""
+        left = json_line(row).encode()
+        while left:
+            left = left[self.file.write(left) :]
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def read_budget_trace(path: Path) -> dict[int, float]:
+    """The share of the budget that was spent after each step, where a metrics.jsonl has it; it may not be there."""
+    found: dict[int, float] = {}
+    for row in read_metrics(path) if path.is_file() else ():
+        pace = row.get(BUDGET_TRACE)
+        if isinstance(pace, list) and all(isinstance(each, float) and 0.0 <= each <= 1.0 for each in pace):
+            found.update(enumerate(pace, start=row["step"] + 1 - len(pace)))
+    return found
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row as a line. NaN and infinities are not JSON: they become null."""
+    plain = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+    }
+    return json.dumps(plain, ensure_ascii=False) + "\n"
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a line that was cut off by a crash, or is damaged, is left out."""
+    rows = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows
+
+
+WandbMode = Literal["online", "offline", "disabled"]
+ONLINE: WandbMode = "online"
+OFFLINE: WandbMode = "offline"
+DISABLED: WandbMode = "disabled"
+WANDB_MODES: dict[str, WandbMode] = {
+    "online": ONLINE,
+    "run": ONLINE,
+    "offline": OFFLINE,
+    "dryrun": OFFLINE,
+    "disabled": DISABLED,
+}
 """What WANDB_MODE may say."""
 HOST = "https://api.wandb.ai"
-ANSWERS = 30.0
+INIT_TIMEOUT = 30.0
 """Seconds in which W&B has to answer when a run begins."""
-SENDS = 300.0
+FINISH_TIMEOUT = 300.0
 """Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
 
 
@@ -34,17 +147,17 @@ class Sample(NamedTuple):
     translation: str
 
 
-def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> Mode:
+def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> WandbMode:
     """online, offline or disabled. `settings` is `logging.wandb`: False is without, None keeps the run at home."""
     if settings is False:
         return DISABLED
-    asked = SPOKEN.get(environment.get("WANDB_MODE", "").lower())
+    asked = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
     if asked is None and isinstance(settings, Mapping):
         asked = settings.get("mode") or ONLINE
     return OFFLINE if asked == ONLINE and not logged_in else asked or OFFLINE
 
 
-def current_wandb_mode(settings: Mapping[str, Any] | bool | None) -> Mode:
+def current_wandb_mode(settings: Mapping[str, Any] | bool | None) -> WandbMode:
     """The mode of a run on this machine."""
     return wandb_mode(settings, os.environ, is_logged_in(os.environ))
 
@@ -66,7 +179,7 @@ def _has_entry(place: Path, host: str) -> bool:
         return False
 
 
-def describe_mode(mode: Mode, folder: Path) -> str:
+def describe_mode(mode: WandbMode, folder: Path) -> str:
     """One line: where the metrics of a run in `folder` go."""
     places = {
         ONLINE: "to Weights & Biases, online",
@@ -101,7 +214,7 @@ class WandbLogger:
 
     def __init__(
         self,
-        mode: Mode,
+        mode: WandbMode,
         settings: Mapping[str, Any] | bool | None,
         folder: Path,
         name: str,
@@ -121,7 +234,7 @@ class WandbLogger:
             # where artifacts wait to be sent; without it that is the user's home
             self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
         try:
-            self.run = _opened(self.mode, settings, folder, name, run_id)
+            self.run = _init(self.mode, settings, folder, name, run_id)
         except Exception as error:  # whatever W&B meets, a training does not end for it
             self.trouble, was, self.mode = one_line_error(error), self.mode, DISABLED
             if was == ONLINE:
@@ -131,7 +244,7 @@ class WandbLogger:
         """Logs offline what cannot be sent now."""
         _forget_service()  # it holds the run's id
         with suppress(Exception):
-            self.run, self.mode = _opened(OFFLINE, settings, folder, name, run_id), OFFLINE
+            self.run, self.mode = _init(OFFLINE, settings, folder, name, run_id), OFFLINE
             self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
 
     @contextmanager
@@ -208,7 +321,7 @@ class WandbLogger:
             del os.environ["WANDB_DATA_DIR"]
 
 
-def _opened(mode: Mode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
+def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
     """A run of W&B. Raises what W&B raises, also where it is not installed."""
     import wandb
 
@@ -223,7 +336,7 @@ def _opened(mode: Mode, settings: Mapping[str, Any], folder: Path, name: str, ru
         dir=str(folder),
         mode=mode,
         settings=wandb.Settings(
-            silent=True, console="off", init_timeout=ANSWERS, finish_timeout=SENDS, x_disable_stats=True
+            silent=True, console="off", init_timeout=INIT_TIMEOUT, finish_timeout=FINISH_TIMEOUT, x_disable_stats=True
         ),
     )
     run.define_metric("step")
