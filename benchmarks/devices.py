@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composer.recipe.recipe import Recipe, load
-from composer.training.loggers import read_metrics
+from composer.run_dir import read_metrics
 
 
 class Case(NamedTuple):

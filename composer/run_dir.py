@@ -129,6 +129,19 @@ class RunDir:
         return record
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a metrics.jsonl, [] if there is none. Lines that a crash has cut off are skipped."""
+    rows = []
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows
+
+
 def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
     """The sizes of the vocabularies that a run.json tells; None where something in it is no size."""
     found = record.get("vocabularies")

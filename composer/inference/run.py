@@ -41,6 +41,14 @@ class Translation(NamedTuple):
     ended: bool = True
 
 
+class Sample(NamedTuple):
+    """A translation beside its source and its reference."""
+
+    source: str
+    reference: str
+    translation: str
+
+
 @dataclass(frozen=True)
 class Run:
     """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with."""

@@ -15,10 +15,9 @@ from composer.errors import RunError
 from composer.recipe.node import to_data
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
-from composer.run_dir import RUNS, RunDir
+from composer.run_dir import RUNS, RunDir, read_metrics
 from composer.sweeps.axes import DEFAULT_RANK, Goal
 from composer.sweeps.trial_dir import SweepDir, Trial, read_sweep_record, read_trials
-from composer.training.loggers import read_metrics
 
 EXACT = ("parameters", "flops", "state_bytes")
 """What is known of a trial before it trains, the same for every seed."""
@@ -125,7 +124,7 @@ def entry_of(trial: Trial, goals: Sequence[Goal], watched: str) -> Entry:
 def rows_of(trial: Trial, seed: int) -> Rows:
     """What a seed has logged; nothing where it has not begun."""
     file = RunDir(trial.run(seed)).metrics
-    return read_metrics(file) if file.is_file() else []
+    return read_metrics(file)
 
 
 def measured(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:

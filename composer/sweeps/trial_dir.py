@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, read_metrics
 from composer.sweeps.axes import COSTS, Axis, Point, Sweep
-from composer.training.loggers import read_metrics
 
 Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")
@@ -139,7 +138,7 @@ def final_score(trial: Trial, seed: int, metric: str) -> float | None:
     if isinstance(known.get(metric), int | float):
         return float(known[metric])
     rows = RunDir(trial.run(seed)).metrics
-    logged = [row[metric] for row in (read_metrics(rows) if rows.exists() else []) if metric in row]
+    logged = [row[metric] for row in read_metrics(rows) if metric in row]
     return float(logged[-1]) if logged and logged[-1] is not None else None
 
 

@@ -19,10 +19,9 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from composer.errors import RunError
-from composer.run_dir import LOCK, RunDir
+from composer.run_dir import LOCK, RunDir, read_metrics
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.trial_dir import Status, Trial, final_score, read_run_records, write_trial
-from composer.training.loggers import read_metrics
 
 SET_PARENT_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
@@ -390,7 +389,7 @@ class TrialRunner:
 
 def scores_by_step(file: Path, metric: str) -> Mapping[int, float]:
     """The validations in a metrics.jsonl by their step; what is no number there is none here."""
-    rows = read_metrics(file) if file.exists() else []
+    rows = read_metrics(file)
     return {row["step"]: math.nan if row[metric] is None else float(row[metric]) for row in rows if metric in row}
 
 

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from composer.data.sampler import EvalBatchSampler, ResumableBatchSampler
 from composer.errors import RunError, RunFailed
+from composer.inference.run import Sample
 from composer.recipe.metrics import as_maximised
 from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager
 from composer.training.datamodule import Curriculum
-from composer.training.loggers import BUDGET_TRACE, Sample
+from composer.training.loggers import BUDGET_TRACE
 from composer.training.module import Seq2SeqModule, validation_scores
 from composer.training.optim import Budget, Clock, Progress
 from composer.training.signals import SignalHandler, TrainingInterrupted

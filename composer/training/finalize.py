@@ -13,13 +13,13 @@ from composer.data.sources import TARGET, Pairs, source_names
 from composer.errors import one_line_error
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced
 from composer.evaluation.hints import training_hints
-from composer.inference.run import Run, device_for
+from composer.inference.run import Run, Sample, device_for
 from composer.model.builder import build
 from composer.model.weights import save_weights
 from composer.run_dir import utc_now
 from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager, History
-from composer.training.loggers import MetricsLogger, Sample
+from composer.training.loggers import MetricsLogger
 from composer.training.progress import format_scores
 from composer.training.reproduce import compare_outcome
 from composer.training.setup import TrainingSetup

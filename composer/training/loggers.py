@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import urlparse
 
 from composer.atomic_io import atomic_write
 from composer.errors import one_line_error
+from composer.inference.run import Sample
+from composer.run_dir import read_metrics
 from composer.training.progress import ProgressDisplay
 
 SHOWN_SAMPLES = 3
@@ -92,7 +94,7 @@ class JsonLinesWriter:
 def read_budget_trace(path: Path) -> dict[int, float]:
     """The share of the budget that was spent after each step, where a metrics.jsonl has it; it may not be there."""
     found: dict[int, float] = {}
-    for row in read_metrics(path) if path.is_file() else ():
+    for row in read_metrics(path):
         pace = row.get(BUDGET_TRACE)
         if isinstance(pace, list) and all(isinstance(each, float) and 0.0 <= each <= 1.0 for each in pace):
             found.update(enumerate(pace, start=row["step"] + 1 - len(pace)))
@@ -105,19 +107,6 @@ def json_line(row: Mapping[str, Any]) -> str:
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
     }
     return json.dumps(plain, ensure_ascii=False) + "\n"
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a line that was cut off by a crash, or is damaged, is left out."""
-    rows = []
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows
 
 
 WandbMode = Literal["online", "offline", "disabled"]
@@ -137,14 +126,6 @@ INIT_TIMEOUT = 30.0
 """Seconds in which W&B has to answer when a run begins."""
 FINISH_TIMEOUT = 300.0
 """Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
-
-
-class Sample(NamedTuple):
-    """One translation: what was read, what was asked for, what came."""
-
-    source: str
-    reference: str
-    translation: str
 
 
 def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> WandbMode:
@@ -187,23 +168,6 @@ def describe_mode(mode: WandbMode, folder: Path) -> str:
         DISABLED: "nowhere else: Weights & Biases is off",
     }
     return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
-
-
-def logged_samples(folder: Path) -> dict[int, list[Sample]]:
-    """The translations that a run has logged into its folder, by step, in order. Asks no W&B."""
-    found: dict[int, list[Sample]] = {}
-    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            rows = [
-                (int(step), Sample(str(source), str(reference), str(written)))
-                for step, source, reference, written in told["data"]
-            ]
-        except (OSError, ValueError, KeyError, TypeError):  # cut off, or another's
-            continue
-        for step in dict.fromkeys(step for step, _ in rows):
-            found[step] = [sample for each, sample in rows if each == step]
-    return dict(sorted(found.items()))
 
 
 class WandbLogger:

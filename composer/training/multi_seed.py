@@ -21,8 +21,7 @@ from composer.atomic_io import atomic_write
 from composer.errors import RunError
 from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
-from composer.training.loggers import read_metrics
+from composer.run_dir import RunDir, read_metrics
 
 SIGNAL_STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 FINAL_STATUSES = (2, *SIGNAL_STATUSES.values())
@@ -194,7 +193,7 @@ def seed_run(seed: int, folder: Path) -> SeedRun:
     """What came of one seed."""
     run = RunDir(folder)
     record: dict[str, Any] = run.read() if run.record.exists() else {}
-    rows = read_metrics(run.metrics) if run.metrics.exists() else []
+    rows = read_metrics(run.metrics)
     last = rows[-1] if rows else {}
     validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
     scores: Mapping[str, float] = record.get("scores") or next(filter(None, reversed(validated)), {})

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from composer.inference.run import Sample
 from composer.recipe.metrics import METRICS
-from composer.training.loggers import Sample
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines."""

@@ -9,10 +9,10 @@ from composer.data.encoding import Encoded
 from composer.data.sources import Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import SourceIds, decode_all, length_queries, num_positions
+from composer.inference.run import Sample
 from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import text_scores
-from composer.training.loggers import Sample
 
 MAX_SENTENCES = 200
 """Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,10 @@ from typing import Any, NamedTuple
 from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
-from composer.inference.run import Run, decoding_settings, open_run, open_untrained, translate_lines
+from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, read_metrics
 from composer.training import checkpointing
-from composer.training.loggers import Sample, logged_samples, read_metrics
 from composer.viz.attention_maps import Alignment, alignments
 
 SHOWN = 10
@@ -76,7 +76,7 @@ def find(folder: RunDir, asked: Asked, say: Say) -> Findings:
         recipe=recipe,
         text=folder.recipe.read_text(encoding="utf-8"),
         record=record,
-        rows=read_metrics(folder.metrics) if folder.metrics.exists() else [],
+        rows=read_metrics(folder.metrics),
         log=logged_samples(folder.path),
         weights=weights if run else "",
         split=split,
@@ -197,3 +197,17 @@ def chosen(run: Run, examples: Sequence[Sample]) -> list[str]:
 def is_short(line: str) -> bool:
     """Whether a picture of a line can be taken in at a glance."""
     return 0 < len(line.split()) <= WORDS
+
+
+def logged_samples(folder: Path) -> dict[int, list[Sample]]:
+    """Return the translations that a run has logged into its folder for W&B, by step. Contacts no server."""
+    samples: dict[int, list[Sample]] = {}
+    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            rows = [(int(step), Sample(*map(str, texts))) for step, *texts in table["data"]]
+        except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
+            continue
+        for step in dict.fromkeys(step for step, _ in rows):
+            samples[step] = [sample for at, sample in rows if at == step]
+    return dict(sorted(samples.items()))

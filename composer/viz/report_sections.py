@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from composer.data.sources import source_names
 from composer.errors import RecipeError
 from composer.evaluation.hints import training_hints
+from composer.inference.run import Sample
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS
 from composer.run_dir import recorded_vocabularies, utc_now
-from composer.training.loggers import Sample
 from composer.viz.architecture import draw
 from composer.viz.attention_maps import Alignment
 from composer.viz.charts import Bar, Curve, bar_chart, line_chart

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from composer.run_dir import RunDir, locked
-from composer.training.loggers import JsonLinesWriter, read_metrics
+from composer.run_dir import RunDir, locked, read_metrics
+from composer.training.loggers import JsonLinesWriter
 
 STEPS = 5
 

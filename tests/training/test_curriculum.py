@@ -17,10 +17,9 @@ from composer.data.encoding import Encoded, EndlessCorpus, Ids, load_data, train
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, read_metrics
 from composer.training.callback import TrainingLoopCallback
 from composer.training.datamodule import Curriculum, sequence_lengths
-from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule, count_wrong_rows
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights

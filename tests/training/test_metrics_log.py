@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from composer.training.loggers import JsonLinesWriter, read_metrics
+from composer.run_dir import read_metrics
+from composer.training.loggers import JsonLinesWriter
 
 FULL = Path("/dev/full")
 

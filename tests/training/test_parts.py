@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from composer.errors import RunError
-from composer.run_dir import RunDir, git_state, versions
+from composer.inference.run import Sample
+from composer.run_dir import RunDir, git_state, read_metrics, versions
 from composer.training import checkpointing, progress
 from composer.training import checkpointing as rng_state
 from composer.training.callback import is_stale
@@ -32,7 +33,7 @@ from composer.training.checkpointing import (
     latest_checkpoint,
     list_checkpoints,
 )
-from composer.training.loggers import JsonLinesWriter, Sample, is_logged_in, read_metrics, wandb_mode
+from composer.training.loggers import JsonLinesWriter, is_logged_in, wandb_mode
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
 from composer.training.progress import ProgressDisplay, format_duration
 

@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import composer
 from composer.errors import RecipeError, RunFailed
 from composer.recipe.recipe import Recipe, load
+from composer.run_dir import read_metrics
 from composer.training import checkpointing, module
 from composer.training.callback import TrainingLoopCallback
-from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights

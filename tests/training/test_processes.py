@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from composer.run_dir import RunDir
-from composer.training.loggers import read_metrics
+from composer.run_dir import RunDir, read_metrics
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 

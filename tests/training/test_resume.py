@@ -12,10 +12,10 @@ import torch
 from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
+from composer.run_dir import read_metrics
 from composer.training import checkpointing
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, checkpoint_path, checksum_path
-from composer.training.loggers import read_metrics
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 

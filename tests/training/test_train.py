@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 import composer.fingerprint
 from composer.atomic_io import sha256_of_file
 from composer.errors import RecipeError, RunError
+from composer.run_dir import read_metrics
 from composer.training import checkpointing
-from composer.training.loggers import read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights

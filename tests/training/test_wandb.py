@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from composer.training.loggers import WandbLogger, read_metrics
+from composer.run_dir import read_metrics
+from composer.training.loggers import WandbLogger
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny
 
