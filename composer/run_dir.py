@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where, who may write there, and what run.json says."""
+"""Run directory: layout, run.json, metrics.jsonl, checkpoint files and the lock against a second training."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import importlib.metadata
 import json
 import os
 import platform
-import subprocess
+import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from composer.atomic_io import atomic_write, is_temporary, remove_temporaries
+from composer.atomic_io import atomic_write, is_temporary, remove_temporaries, sha256_of_file
 from composer.errors import RunError, os_error_hint, os_error_reason
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PACKAGES = (
     "seqcomposer",
@@ -31,7 +34,7 @@ PACKAGES = (
     "wandb",
 )
 RUNS = Path("runs")
-"""Where a run goes if nobody says."""
+"""Parent of run folders by default."""
 LOCK = ".lock"
 REQUIRED_KEYS: Mapping[str, type] = {
     "status": str,
@@ -42,12 +45,14 @@ REQUIRED_KEYS: Mapping[str, type] = {
     "parameters": int,
     "wandb": str,
 }
-"""What run.json has from its first moment, and what a training that goes on reads of it."""
+"""Keys that run.json has from its first moment, and that a resumed training reads."""
+MODULE_PREFIX = "model."
+"""Prefix that the LightningModule gives the names of the model's weights."""
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """Paths inside a run folder. Nothing is made by making one of these."""
+    """Paths inside a run folder. Creating one of these creates no file."""
 
     path: Path
 
@@ -76,21 +81,19 @@ class RunDir:
         return self.path / "model.safetensors"
 
     def is_empty(self) -> bool:
-        """Whether nothing is here yet, not even the folder; a file that was cut off while it was written is nothing."""
+        """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
         if not self.path.exists():
             return True
         return all(entry.name == LOCK or is_temporary(entry) for entry in self.path.iterdir())
 
     def read(self) -> dict[str, Any]:
-        """run.json. Raises RunError where there is none, or it cannot be read."""
+        """Return run.json. Raises RunError if there is none, or it cannot be read."""
         try:
             record = json.loads(self.record.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise RunError.of(
-                "this is not a run folder: it has no run.json",
-                "name a folder that `seqcomposer train` has written; a training needs an empty one, or none",
-                str(self.path),
-            ) from None
+            message = "this is not a run folder: it has no run.json"
+            fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
+            raise RunError.of(message, fix, str(self.path)) from None
         except NotADirectoryError:
             message = "this is a file, and a run is a folder"
             raise RunError.of(message, "name the folder that `seqcomposer train` has written", str(self.path)) from None
@@ -98,35 +101,41 @@ class RunDir:
             message = f"run.json cannot be read: {os_error_reason(error)}"
             raise RunError.of(message, "ask for the right to read it", str(self.record)) from None
         except ValueError as error:
-            raise self.unreadable(f"run.json cannot be read: {error}") from None
+            raise self._invalid(f"run.json cannot be read: {error}") from None
         if not isinstance(record, dict):
-            raise self.unreadable("run.json is not a JSON object")
+            raise self._invalid("run.json is not a JSON object")
         return record
 
-    def begun(self) -> dict[str, Any]:
-        """run.json of a run that is to go on. Raises RunError also where something in it is missing."""
+    def read_for_resume(self) -> dict[str, Any]:
+        """Return run.json of a run to resume. Raises RunError also if a required key is missing."""
         record = self.read()
         for key, kind in REQUIRED_KEYS.items():
             if not isinstance(record.get(key), kind):
-                raise self.unreadable(f"run.json has no `{key}` as a training writes it")
+                raise self._invalid(f"run.json has no `{key}` as a training writes it")
         if not isinstance(record["fingerprints"].get("run"), str):
-            raise self.unreadable("run.json has no `fingerprints.run` as a training writes it")
+            raise self._invalid("run.json has no `fingerprints.run` as a training writes it")
         return record
 
-    def unreadable(self, message: str) -> RunError:
-        """A run.json that somebody has changed: a training writes it whole or not at all."""
+    def _invalid(self, message: str) -> RunError:
+        # a training writes run.json atomically, so a broken one was edited
         fix = "put back the file as it was, or begin a new run with `--run DIR`; no training leaves it like this"
         return RunError.of(message, fix, str(self.record))
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Writes run.json, whole or not at all."""
+        """Write run.json atomically."""
         atomic_write(self.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 
     def update(self, **changes: Any) -> dict[str, Any]:
-        """Changes some keys of run.json; the whole of it."""
+        """Set some keys of run.json, and return all of it."""
         record = self.read() | changes
         self.write(record)
         return record
+
+
+def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the vocabulary sizes in a run.json, or None if one of them is not a size."""
+    sizes = record.get("vocabularies")
+    return sizes if isinstance(sizes, dict) and all(type(size) is int and size > 0 for size in sizes.values()) else None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -142,31 +151,97 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
-    """The sizes of the vocabularies that a run.json tells; None where something in it is no size."""
-    found = record.get("vocabularies")
-    return found if isinstance(found, dict) and all(type(size) is int and size > 0 for size in found.values()) else None
+# ------------------------------------------------------------------------------------------- checkpoint files
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Return the path of the checkpoint after `step` steps."""
+    return folder / f"step-{step:08d}.ckpt"
+
+
+def checksum_path(path: Path) -> Path:
+    """Return the path of a checkpoint's SHA-256, a file in the format of `sha256sum`."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, oldest first, damaged ones among them."""
+    return sorted(path for path in folder.glob("step-*.ckpt") if re.fullmatch(r"step-\d{8,}", path.stem))
+
+
+def is_intact(path: Path) -> bool:
+    """Return whether a checkpoint has the SHA-256 with which it was written."""
+    try:
+        return checksum_path(path).read_text().split()[0] == sha256_of_file(path)
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Return the newest intact checkpoint, or None; warn of each newer one that is damaged."""
+    for path in reversed(list_checkpoints(folder)):
+        if is_intact(path):
+            return path
+        warn(f"{path} is damaged and is passed over")
+    if any(folder.glob("step-*.ckpt")):
+        warn("no checkpoint is intact: the training begins again from its first step")
+    return None
+
+
+def read_checkpoint(path: Path, map_location: Any = "cpu", mmap: bool = False) -> dict[str, Any]:
+    """Return the content of a checkpoint; with mmap its tensors stay on disk until they are used.
+
+    Checkpoints hold plain types and tensors only, so they load with `weights_only` and cannot execute code. Raises
+    RunError if the file is damaged, or not a checkpoint.
+    """
+    import torch
+
+    if not is_intact(path):
+        raise RunError.of("this checkpoint is damaged", "remove it: the one before it is used then", str(path))
+    try:
+        content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
+    except (OSError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a malicious pickle can fail in any way
+        raise invalid_checkpoint(path, str(error)) from None
+    if not isinstance(content, dict):
+        raise invalid_checkpoint(path, f"it holds a {type(content).__name__}")
+    return content
+
+
+def invalid_checkpoint(path: Path, reason: str) -> RunError:
+    """Return the error for an intact file that is not a checkpoint."""
+    reason = reason.strip().partition("\n")[0]
+    message = f"this is no checkpoint of a training, and nothing of it was executed: {reason}"
+    return RunError.of(message, "remove it: the one before it is used then", str(path))
+
+
+def checkpoint_weights(path: Path) -> dict[str, Tensor]:
+    """Return the model's weights in a checkpoint, by their names in the model."""
+    state = read_checkpoint(path)["state_dict"]
+    return {name.removeprefix(MODULE_PREFIX): value for name, value in state.items() if name.startswith(MODULE_PREFIX)}
+
+
+# ------------------------------------------------------------------------------------------- lock
 
 
 def check_writable(folder: RunDir, resume: bool) -> None:
-    """Raises RunError where a training may not write into `folder`; makes and changes nothing."""
+    """Raise RunError if a training may not write into `folder`; create and change nothing."""
+    path = str(folder.path)
     if folder.path.exists() and not folder.path.is_dir():
-        raise RunError.of("a run needs a folder, and this is a file", "name another with `--run DIR`", str(folder.path))
+        raise RunError.of("a run needs a folder, and this is a file", "name another with `--run DIR`", path)
     if folder.is_empty():
         return
     if not resume:
-        raise RunError.of(
-            "this folder is not empty",
-            "continue the run in it with `--resume`, name another folder with `--run DIR`, or remove it",
-            str(folder.path),
-        )
-    folder.begun()
+        fix = "continue the run in it with `--resume`, name another folder with `--run DIR`, or remove it"
+        raise RunError.of("this folder is not empty", fix, path)
+    folder.read_for_resume()
 
 
 def locked(folder: RunDir) -> IO[str]:
-    """Makes the folder and holds it until the returned file is closed; removes what killed runs left half written.
+    """Create the folder, lock it until the returned file is closed, and remove temporary files of killed runs.
 
-    Raises RunError where another run holds it.
+    Raises RunError if another process holds the lock, or the folder cannot be written.
     """
     file = acquire_lock(folder)
     try:
@@ -179,7 +254,10 @@ def locked(folder: RunDir) -> IO[str]:
 
 
 def acquire_lock(folder: RunDir) -> IO[str]:
-    """The open file that holds the folder for this process alone: what it forks does not hold it longer."""
+    """Take an exclusive lock on the folder and return the open file that holds it; forked children release it.
+
+    Raises RunError if another process holds the lock, or the folder cannot be written.
+    """
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
         file = (folder.path / LOCK).open("a")
@@ -187,62 +265,46 @@ def acquire_lock(folder: RunDir) -> IO[str]:
         raise not_writable(folder, error) from None
     try:
         import fcntl
-    except ImportError:  # the system has no such locks
+    except ImportError:  # Windows has no such locks
         return file
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise RunError.of(
-            "another training is writing into this folder",
-            "wait for it, or name another with `--run DIR`",
-            str(folder.path),
-        ) from None
+        fix = "wait for it, or name another with `--run DIR`"
+        raise RunError.of("another training is writing into this folder", fix, str(folder.path)) from None
     except OSError:  # a file system without locks
         pass
-    os.register_at_fork(after_in_child=partial(release, weakref.ref(file)))
+    # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
+    os.register_at_fork(after_in_child=partial(_close_if_alive, weakref.ref(file)))
     return file
 
 
+def _close_if_alive(file: weakref.ref[IO[str]]) -> None:
+    if (alive := file()) is not None:
+        alive.close()
+
+
 def not_writable(folder: RunDir, error: OSError) -> RunError:
-    """A folder that is read-only, full, or somebody else's, in words."""
+    """Return the error for a folder that is read-only, full, or somebody else's."""
     message = f"this folder cannot be written: {os_error_reason(error)}"
     return RunError.of(message, f"{os_error_hint(error)}, or name another with `--run DIR`", str(folder.path))
 
 
-def release(file: weakref.ref[IO[str]]) -> None:
-    """Closes a file, if it is still there: a lock lasts until the last process that has inherited it is gone."""
-    if (still := file()) is not None:
-        still.close()
+# ------------------------------------------------------------------------------------------- provenance
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that decide what a run does."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages that affect a run's result."""
+    known = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            known[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
-
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit of the repository around `folder`, and whether files differ from it; None without a repository."""
-    commit = _git_output(folder, "rev-parse", "HEAD")
-    if not commit:
-        return None
-    return {"commit": commit, "dirty": bool(_git_output(folder, "status", "--porcelain", "--untracked-files=no"))}
-
-
-def _git_output(folder: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return known
 
 
 def utc_now() -> str:
-    """The time, as run.json has it."""
+    """Return the time in UTC, in ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -173,7 +173,7 @@ class TrainingLoopCallback(Callback):
         if due:
             self.history.append({"step": float(self.now.step)})
         if due or stop:
-            self.keeper.keep(trainer, self.now.step, self.history)
+            self.keeper.save(trainer, self.now.step, self.history)
         if stop:
             raise TrainingInterrupted(stop)
 
@@ -201,7 +201,7 @@ class TrainingLoopCallback(Callback):
         )
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        self.keeper.keep(trainer, self.now.step, self.history)
+        self.keeper.save(trainer, self.now.step, self.history)
         trainer.should_stop = self.is_over()
         if stop := self.signal():
             raise TrainingInterrupted(stop)

@@ -16,7 +16,7 @@ from composer.evaluation.hints import training_hints
 from composer.inference.run import Run, Sample, device_for
 from composer.model.builder import build
 from composer.model.weights import save_weights
-from composer.run_dir import utc_now
+from composer.run_dir import checkpoint_path, checkpoint_weights, list_checkpoints, utc_now
 from composer.training import checkpointing
 from composer.training.checkpointing import CheckpointManager, History
 from composer.training.loggers import MetricsLogger
@@ -50,7 +50,7 @@ def finalize(session: TrainingSetup, journal: MetricsLogger | None) -> TrainingR
     folder, course = session.folder, session.course
     if journal is None:
         return TrainingResult(folder.path, {})
-    course.keeper.tidy(course.now.step, course.history)  # a run that was killed before it had could not
+    course.keeper.prune(course.now.step, course.history)  # a run that was killed before it had could not
     how, paths = select_checkpoints(course.keeper, course.history, session.recipe.training["average_checkpoints"])
     run = load_final_weights(session, paths)
     journal.display.close()
@@ -81,9 +81,7 @@ def load_final_weights(session: TrainingSetup, paths: Sequence[Path]) -> Run:
     """The run with the weights of a checkpoint, or the average of several, which are written."""
     recipe, tokenizers = session.recipe, session.data.tokenizers
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    model.load_state_dict(
-        checkpointing.average_weights(paths) if len(paths) > 1 else checkpointing.checkpoint_weights(paths[0])
-    )
+    model.load_state_dict(checkpointing.average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
     save_weights(model, session.folder.weights)
     return Run(session.folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
@@ -100,7 +98,7 @@ def compared(session: TrainingSetup, record: dict[str, Any]) -> dict[str, Any]:
 
 def select_checkpoints(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
     """Which checkpoints the final weights are made of, and how that is called: average, best or last."""
-    there = set(checkpointing.list_checkpoints(keeper.folder))
+    there = set(list_checkpoints(keeper.folder))
     recent = [path for path in keeper.recent(history)[-average:] if path in there]
     if average > 1 and len(recent) > 1:
         return "average", recent
@@ -113,7 +111,7 @@ def select_checkpoints(keeper: CheckpointManager, history: History, average: int
 def scores_known(session: TrainingSetup, paths: Sequence[Path]) -> dict[str, float]:
     """The validation scores of these weights: nothing where they are an average."""
     for scores in session.course.history:
-        if len(paths) == 1 and checkpointing.checkpoint_path(paths[0].parent, int(scores["step"])) == paths[0]:
+        if len(paths) == 1 and checkpoint_path(paths[0].parent, int(scores["step"])) == paths[0]:
             return {name: value for name, value in scores.items() if name != "step"}
     return {}
 

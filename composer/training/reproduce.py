@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import platform
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
-from composer.run_dir import RunDir, git_state, versions
+from composer.run_dir import RunDir, versions
 from composer.training.loggers import read_budget_trace
 
 OTHER_DATA = "the data are not those that it was trained on"
@@ -310,3 +311,19 @@ def short_text(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Return the commit of the repository around `folder` and whether tracked files differ, or None without git."""
+    commit = _git_output(folder, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return {"commit": commit, "dirty": bool(_git_output(folder, "status", "--porcelain", "--untracked-files=no"))}
+
+
+def _git_output(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -11,7 +11,7 @@ from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, first_few
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, latest_checkpoint
 from composer.training import checkpointing
 from composer.training.module import read_texts
 from composer.training.reproduce import ReproducedRun
@@ -61,7 +61,7 @@ def resolve_initial_run(
 
 def checkpoint_to_resume(folder: RunDir, say: Callable[[str], None]) -> Path | None:
     """The checkpoint to go on from; None where the run has not come so far."""
-    return checkpointing.latest_checkpoint(folder.checkpoints, say) if folder.checkpoints.is_dir() else None
+    return latest_checkpoint(folder.checkpoints, say) if folder.checkpoints.is_dir() else None
 
 
 def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> None:

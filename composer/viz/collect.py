@@ -13,8 +13,7 @@ from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
 from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir, read_metrics
-from composer.training import checkpointing
+from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics
 from composer.viz.attention_maps import Alignment, alignments
 
 SHOWN = 10
@@ -96,12 +95,12 @@ def with_weights(folder: RunDir) -> tuple[Run | None, str]:
     """The run with its final weights or those of its last checkpoint, and which these are; or why there is none."""
     if folder.weights.exists():
         return open_run(folder.path), FINAL
-    last = checkpointing.latest_checkpoint(folder.checkpoints, lambda text: None)
+    last = latest_checkpoint(folder.checkpoints, lambda text: None)
     if last is None:
         return None, "the run has neither final weights nor a checkpoint"
     run = open_untrained(folder.path)
     try:
-        run.model.load_state_dict(checkpointing.checkpoint_weights(last))
+        run.model.load_state_dict(checkpoint_weights(last))
     except (RunError, OSError):  # a training that goes on has put a newer one in its place
         return None, "its checkpoint was removed while it was read"
     return run, f"the checkpoint after {int(last.stem.removeprefix('step-')):,} steps"

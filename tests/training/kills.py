@@ -46,7 +46,7 @@ BEFORE: dict[str, tuple[Any, str]] = {
     "update": (Seq2SeqModule, "on_before_optimizer_step"),
     "validation": (Seq2SeqModule, "validation_step"),
     "decoding": (validation_decoding, "decode_all"),
-    "removing": (checkpointing, "remove"),
+    "removing": (checkpointing.AtomicCheckpointIO, "remove_checkpoint"),
     "measuring": (finalize, "evaluate"),
 }
 """Points that lie before a function: where it is called by this name."""

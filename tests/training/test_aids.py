@@ -14,8 +14,9 @@ from torch import nn
 from composer.errors import RecipeError
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
+from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback, is_settled
-from composer.training.checkpointing import CheckpointManager, checkpoint_weights, list_checkpoints
+from composer.training.checkpointing import CheckpointManager
 from composer.training.module import Seq2SeqModule, predict_tokens, replacement_rate, sample_decoder_inputs
 from composer.training.optim import add_gradient_noise
 from composer.training.train import train

@@ -17,8 +17,7 @@ import pytest
 
 from composer.atomic_io import is_temporary
 from composer.errors import RunFailed
-from composer.run_dir import RunDir, read_metrics
-from composer.training.checkpointing import is_intact, list_checkpoints
+from composer.run_dir import RunDir, is_intact, list_checkpoints, read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny, same_weights

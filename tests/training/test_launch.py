@@ -14,8 +14,8 @@ import pytest
 from composer.cli.main import _terminate
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.recipe import load
-from composer.run_dir import RunDir
-from composer.training import checkpointing, distributed, finalize, setup
+from composer.run_dir import RunDir, is_intact, list_checkpoints
+from composer.training import distributed, finalize, setup
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from composer.training.trainer import resolve_devices
@@ -86,7 +86,7 @@ def test_a_job_that_is_told_of_its_end_goes_on_in_the_next_one(folder: Path, und
     assert first.returncode == 143, first.stderr
     assert log.read_text() == "requeue 77\n"
     assert RunDir(run).read()["status"] == "interrupted"
-    assert all(checkpointing.is_intact(path) for path in checkpointing.list_checkpoints(run / "checkpoints"))
+    assert all(is_intact(path) for path in list_checkpoints(run / "checkpoints"))
     second = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
     assert (second.returncode, second.stderr) == (0, "")
     assert log.read_text() == "requeue 77\n"
@@ -153,7 +153,7 @@ def test_two_processes_stop_together(folder: Path, tmp_path: Path, undisturbed: 
     assert (command.returncode, said) == (143, "")
     assert group(command.pid) == []
     assert RunDir(run).read()["status"] == "interrupted"
-    assert all(checkpointing.is_intact(path) for path in checkpointing.list_checkpoints(run / "checkpoints"))
+    assert all(is_intact(path) for path in list_checkpoints(run / "checkpoints"))
 
 
 class Ended:
@@ -287,9 +287,9 @@ def test_a_signal_in_a_validation_waits_for_its_checkpoint(
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == 143
-    (kept,) = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")
+    (kept,) = list_checkpoints(tmp_path / "run" / "checkpoints")
     assert kept.name == "step-00000004.ckpt"
-    assert checkpointing.is_intact(kept)
+    assert is_intact(kept)
 
 
 # ------------------------------------------------------------------------------------------- who starts what

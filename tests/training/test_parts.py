@@ -21,21 +21,22 @@ from rich.console import Console
 
 from composer.errors import RunError
 from composer.inference.run import Sample
-from composer.run_dir import RunDir, git_state, read_metrics, versions
-from composer.training import checkpointing, progress
-from composer.training import checkpointing as rng_state
-from composer.training.callback import is_stale
-from composer.training.checkpointing import (
-    AtomicCheckpointIO,
-    CheckpointManager,
+from composer.run_dir import (
+    RunDir,
     checkpoint_path,
     is_intact,
     latest_checkpoint,
     list_checkpoints,
+    read_metrics,
+    versions,
 )
+from composer.training import checkpointing, progress
+from composer.training.callback import is_stale
+from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager
 from composer.training.loggers import JsonLinesWriter, is_logged_in, wandb_mode
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
 from composer.training.progress import ProgressDisplay, format_duration
+from composer.training.reproduce import git_state
 
 # ------------------------------------------------------------------------------------------- schedules
 
@@ -181,8 +182,8 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     keeper, history = CheckpointManager(tmp_path, last=2, metric="val/bleu"), []
     for step, bleu in ((5, 1.0), (10, 9.0), (15, float("nan")), (20, 3.0), (25, 4.0)):
         history.append({"step": float(step), "val/bleu": bleu})
-        keeper.keep(Writes(), step, history)  # type: ignore[arg-type]
-    keeper.keep(Writes(), 27, history)  # type: ignore[arg-type]
+        keeper.save(Writes(), step, history)  # type: ignore[arg-type]
+    keeper.save(Writes(), 27, history)  # type: ignore[arg-type]
     assert [path.stem for path in list_checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (10, 20, 25, 27)]
     assert keeper.best(history) == checkpoint_path(tmp_path, 10)
     assert keeper.best([{"step": 1.0}]) is None
@@ -200,12 +201,12 @@ def test_random_states_come_back() -> None:
         return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]
 
     draw()
-    states = rng_state.capture_rng_state()
+    states = checkpointing.capture_rng_state()
     buffer = io.BytesIO()
     torch.save(states, buffer)
     buffer.seek(0)
     first = draw()
-    rng_state.restore_rng_state(torch.load(buffer, weights_only=True))
+    checkpointing.restore_rng_state(torch.load(buffer, weights_only=True))
     assert draw() == first
 
 
@@ -287,7 +288,7 @@ def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsy
     assert said.count("tokens/s") == 1
     assert "loss 2.500" in said
     assert "1:30 left" in said
-    assert "bleu 12.3" in said
+    assert "BLEU 12.34" in said
     assert "    [a]\n      -> ccc" in said
 
 

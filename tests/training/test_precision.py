@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import composer
 from composer.errors import RecipeError, RunFailed
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import read_metrics
-from composer.training import checkpointing, module
+from composer.run_dir import checkpoint_weights, list_checkpoints, read_metrics
+from composer.training import module
 from composer.training.callback import TrainingLoopCallback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
@@ -69,8 +69,8 @@ def test_a_precision_trains_decodes_and_goes_on_bit_for_bit(
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    last = checkpointing.list_checkpoints(tmp_path / "cut" / "checkpoints")[-1]
-    assert {value.dtype for value in checkpointing.checkpoint_weights(last).values()} == {kind}
+    last = list_checkpoints(tmp_path / "cut" / "checkpoints")[-1]
+    assert {value.dtype for value in checkpoint_weights(last).values()} == {kind}
     assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}
     (written,) = composer.open_run(tmp_path / "cut").translate(["abc"])
     assert len(written) > 0

@@ -12,10 +12,9 @@ import torch
 from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.run_dir import read_metrics
-from composer.training import checkpointing
+from composer.run_dir import checkpoint_path, checksum_path, read_checkpoint, read_metrics
 from composer.training.callback import TrainingLoopCallback
-from composer.training.checkpointing import AtomicCheckpointIO, checkpoint_path, checksum_path
+from composer.training.checkpointing import AtomicCheckpointIO
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -164,7 +163,7 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(
     with pytest.raises(Killed):
         train(tiny(), tmp_path / "run")
     path = checkpoint_path(tmp_path / "run" / "checkpoints", 4)
-    whole = checkpointing.read_checkpoint(path)
+    whole = read_checkpoint(path)
     if content == "text":
         path.write_text("no")
     else:
@@ -184,7 +183,7 @@ def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, kill
         with pytest.raises(Killed):
             train(tiny(*overrides), tmp_path / name)
     mine, other = (checkpoint_path(tmp_path / name / "checkpoints", 4) for name in ("one", "wide"))
-    content = checkpointing.read_checkpoint(other)
+    content = read_checkpoint(other)
     AtomicCheckpointIO().save_checkpoint(content, mine)
     with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8") as raised:
         train(tiny(), tmp_path / "one", resume=True)

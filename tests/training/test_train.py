@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 import composer.fingerprint
 from composer.atomic_io import sha256_of_file
 from composer.errors import RecipeError, RunError
-from composer.run_dir import read_metrics
-from composer.training import checkpointing
+from composer.run_dir import checkpoint_weights, list_checkpoints, read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -70,7 +69,7 @@ def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, tmp_path: Path
     (kept,) = outcome.record["kept"]["checkpoints"]
     assert kept == f"step-{best['step']:08d}.ckpt"
     assert outcome.scores["val/loss"] == best["val/loss"]
-    weights = checkpointing.checkpoint_weights(tmp_path / "run" / "checkpoints" / kept)
+    weights = checkpoint_weights(tmp_path / "run" / "checkpoints" / kept)
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         assert torch.equal(value, weights[name])
 
@@ -81,7 +80,7 @@ def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
     )
     kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["kept"]["checkpoints"]]
     assert [path.name for path in kept] == ["step-00000006.ckpt", "step-00000008.ckpt", "step-00000010.ckpt"]
-    each = [checkpointing.checkpoint_weights(path) for path in kept]
+    each = [checkpoint_weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         torch.testing.assert_close(value, sum(weights[name] for weights in each) / 3)
     last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
@@ -164,11 +163,11 @@ def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*SHORT), tmp_path / "run")
-    path = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    path = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
     content = torch.load(path, weights_only=True)
     assert set(content["hyper_parameters"]) == {"recipe", "tokenizer"}
     module = Seq2SeqModule.load_from_checkpoint(path, weights_only=True)
-    weights = checkpointing.checkpoint_weights(path)
+    weights = checkpoint_weights(path)
     assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
 
 
