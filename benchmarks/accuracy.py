@@ -117,7 +117,7 @@ def asked(folder: RunDir, task: str, lengths: Iterable[int], lines: int) -> dict
 
 def known(folder: RunDir) -> dict[str, Any]:
     """What was asked of the run since it ended: with other weights all is asked anew."""
-    ended, file = folder.read().get("ended"), folder.path / KEPT
+    ended, file = folder.read().get("ended_at"), folder.path / KEPT
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return kept if kept.get("ended") == ended else {"ended": ended, "asked": {}}
 

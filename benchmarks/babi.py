@@ -84,8 +84,8 @@ def known(folder: RunDir, record: Mapping[str, Any], data: Path | None) -> dict[
     """What was measured of the run since it ended, or is now and kept."""
     file = folder.path / KEPT
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if not kept or kept.get("ended") != record.get("ended"):
-        kept = {"ended": record.get("ended"), **measured(folder.path, data)}
+    if not kept or kept.get("ended") != record.get("ended_at"):
+        kept = {"ended": record.get("ended_at"), **measured(folder.path, data)}
         atomic_write(file, (json.dumps(kept, indent=2) + "\n").encode())
     return kept
 

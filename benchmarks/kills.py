@@ -46,7 +46,7 @@ training:
 logging: {wandb: false}
 """
 CLOCKS = {"minutes", "train/tokens_per_second"}
-ENDING = ("status", "steps", "epochs", "kept", "scores", "by_length")
+ENDING = ("status", "steps", "epochs", "checkpoints_used", "scores", "by_length")
 PATIENCE = 300.0
 """Seconds after which a training has hung."""
 GONE_WITHIN = 30.0

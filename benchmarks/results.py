@@ -82,7 +82,8 @@ def written(value: Any) -> str:
 
 def result(told: Data, run: Recipe, other: list[str]) -> Data:
     """What is kept of a run: nothing of the machine's paths."""
-    counted = {key: told.get(key) for key in ("seed", "steps", "epochs", "minutes", "parameters", "ended")}
+    counted = {key: told.get(key) for key in ("seed", "steps", "epochs", "minutes", "parameters")}
+    counted["ended"] = told.get("ended_at")
     versions = {key: told["versions"][key] for key in VERSIONS if key in told["versions"]}
     return {
         "differs": other,

@@ -171,7 +171,7 @@ def test_of_a_story_it_counts_how_much_is_read_and_what_bears_the_answer(tmp_pat
         told = {"folder": "tasks", "tasks": [1], "val": 0.0, **settings}
         model = {
             "width": 8,
-            "encoders": {"question": ["rnn"], "story": ["sum"]},
+            "encoders": {"question": ["rnn"], "story": ["sum_columns"]},
             "decoder": [{"cross_attention": {"from": "story"}}],
         }
         data = {"babi": told, "tokenizer": {"word": {"split": "spaces", "joint": True}}}
@@ -231,7 +231,7 @@ def test_a_run_and_its_recipe_are_the_same(run: Path, capsys: pytest.CaptureFixt
     found = json.loads(out)
     assert (status, found.pop("weights")) == (0, sha256_of_file(run / "model.safetensors"))
     assert found == fingerprints(run / "recipe.yaml") == fingerprints(load(run / "recipe.yaml"))
-    assert found["says"] == load(run / "recipe.yaml").fingerprints["run"]
+    assert found["recipe"] == load(run / "recipe.yaml").fingerprints["run"]
     _, out, _ = said(capsys, "fingerprints", run / "recipe.yaml")
     assert [line.split() for line in out.splitlines()] == [[name, value] for name, value in found.items()]
 
@@ -244,7 +244,7 @@ def damage(run: Path, how: str) -> None:
         folder.weights.write_bytes(folder.weights.read_bytes()[:-1] + b"\x01")
     elif how == "no weights":
         folder.weights.unlink()
-    elif how == "older":
+    elif how == "incomplete":
         folder.update(fingerprints={"model": "1", "data": "2", "run": "3"})
     else:
         folder.record.unlink()
@@ -253,10 +253,10 @@ def damage(run: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("recipe", "not the one that the run was begun with"),
-        ("weights", "not those that the training has left"),
-        ("no weights", "not those that the training has left"),
-        ("older", "older version"),
+        ("recipe", "not the one that the run was started with"),
+        ("weights", "not those that the training wrote"),
+        ("no weights", "not those that the training wrote"),
+        ("incomplete", "no `fingerprints.recipe`"),
         ("no run.json", "not a run folder"),
     ],
 )
@@ -293,7 +293,7 @@ def test_the_lock_is_in_run_json(trained: Path) -> None:
     assert record["machine"]["processes"] == 1
     assert record["versions"]["torch"] == torch.__version__
     assert record["plug_ins"] == {}
-    assert (record["began_from"], record["repeat_of"]) == (None, None)
+    assert (record["initial_weights"], record["repeat_of"]) == (None, None)
     assert str(Path.home()) not in json.dumps({key: record[key] for key in ("versions", "machine", "plug_ins")})
 
 

@@ -27,9 +27,9 @@ def fingerprints(
     """Print SHA-256 fingerprints of a recipe or a run: of its model, its data, and all that decides a training.
 
     They do not depend on how the recipe is written: comments, the order of keys, spelt-out defaults, `vars` and
-    `extends`. Data are hashed by content, wherever the files are, so these must be there; `says` is the fingerprint of
-    the recipe alone, in which a file is its name. Of a run the recorded ones are printed, and that of its weights; a
-    recipe or weights that were changed since are refused.
+    `extends`. Data are hashed by content, wherever the files are, so these must be there; `recipe` is the fingerprint
+    of the recipe alone, in which a file is its name. Of a run the recorded ones are printed, and that of its weights;
+    a recipe or weights that were changed since are refused.
     """
     require_recipe_file(path)
     from composer.fingerprint import fingerprints as fingerprints_of

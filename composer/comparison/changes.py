@@ -258,7 +258,7 @@ def content_fingerprints(side: Side, data: Path | None) -> Fingerprints:
         DataError: Where the files cannot be used.
     """
     recorded = side.record.get("fingerprints")
-    if isinstance(recorded, dict) and "says" in recorded:
+    if isinstance(recorded, dict) and "recipe" in recorded:
         return recorded
     if side.is_run or not has_small_files(side, data):
         return {}

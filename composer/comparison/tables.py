@@ -17,7 +17,7 @@ from composer.sweeps.significance import FEW_LINES, P_VALUE_MEANING, Comparison,
 
 SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
-ALWAYS_DIFFERENT = ("began", "ended", "folders", "checkpoints", "cwd", "weights", "run")
+ALWAYS_DIFFERENT = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
 """Keys of run.json that differ between any two runs, and explain nothing."""
 HEADLINE_SCORES = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "val/loss")
 """The first of these that differs goes into the summary."""

@@ -98,7 +98,7 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "data_table": table(("", ""), _data_rows(recipe, record)),
         "scores_table": table(("part", "score", "value", "range"), rows) if rows else "",
         "decoding": next(iter(recipe.decoding)),
-        "checkpoints": (record.get("kept") or {}).get("how"),
+        "checkpoints": (record.get("checkpoints_used") or {}).get("how"),
         "is_sacrebleu": is_sacrebleu,
         "sacrebleu_version": sacrebleu,
         "signatures": [(known[x], signatures()[f"{x}_signature"]) for x in known] if is_same_version else [],
@@ -175,8 +175,8 @@ def _data_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
     for split, count in (data.get("pairs") or {}).items():
         if isinstance(count, int):
             yield f"pairs, {split}", f"{count:,}"
-    if isinstance(data.get("trained_on"), int):
-        yield "trained on", f"{data['trained_on']:,} pairs"
+    if isinstance(data.get("train_pairs_used"), int):
+        yield "trained on", f"{data['train_pairs_used']:,} pairs"
     for key, part in (("sha256", "training set"), ("val_sha256", "validation set")):
         if data.get(key):
             yield f"SHA-256, {part}", f"`{data[key]}`"

@@ -232,10 +232,10 @@ RECORD: Mapping[str, Check] = {
     "plug_ins": mapping_of(mapping_of(optional(is_text))),
     "machine": object_of(gpus=list_of(is_text)),
     "git": optional(object_of(commit=is_text, dirty=is_bool)),
-    "began": is_text,
-    "ended": is_text,
+    "started_at": is_text,
+    "ended_at": is_text,
     "start_from": optional(is_text),
-    "began_from": optional(mapping_of(is_hash, "weights", "tokenizer")),
+    "initial_weights": optional(mapping_of(is_hash, "weights", "tokenizer")),
     "repeat_of": optional(
         object_of(
             run=is_text,
@@ -243,14 +243,14 @@ RECORD: Mapping[str, Check] = {
             weights=optional(is_hash),
             differs=list_of(is_text),
             same=optional(is_bool),
-            told=is_text,
+            message=is_text,
         )
     ),
     "resumed_with": list_of(is_text),
     "data": object_of(
         folders=list_of(is_text),
         pairs=mapping_of(is_count),
-        trained_on=is_count,
+        train_pairs_used=is_count,
         sha256=optional(is_hash),
         val_sha256=optional(is_hash),
     ),
@@ -262,7 +262,7 @@ RECORD: Mapping[str, Check] = {
     "minutes": is_number,
     "steps": is_count,
     "epochs": is_number,
-    "kept": object_of(how=is_text, checkpoints=list_of(is_text)),
+    "checkpoints_used": object_of(how=is_text, checkpoints=list_of(is_text)),
     "scores": mapping_of(is_scalar),
     "by_length": mapping_of(list_of(mapping_of(is_scalar))),
 }

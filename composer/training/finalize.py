@@ -64,11 +64,11 @@ def finalize(session: TrainingSetup, journal: MetricsLogger | None) -> TrainingR
     record = folder.update(
         status="finished",
         weights=sha256_of_file(folder.weights),
-        ended=utc_now(),
+        ended_at=utc_now(),
         minutes=round(course.clock.minutes(), 3),
         steps=course.now.step,
         epochs=round(course.order.epochs(), 3),
-        kept={"how": how, "checkpoints": [path.name for path in paths]},
+        checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
         scores=known | new,
         by_length=lengths,
     )
@@ -93,7 +93,7 @@ def compared(session: TrainingSetup, record: dict[str, Any]) -> dict[str, Any]:
     on_gpu = session.trainer.strategy.root_device.type != "cpu"
     same, told = compare_outcome(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
     session.display.say(told)
-    return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "told": told})
+    return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "message": told})
 
 
 def select_checkpoints(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
@@ -174,7 +174,7 @@ def print_summary(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -
         f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing, "
         "validations among them"
     )
-    say(f"weights: {describe_weights(record['kept'], session.course.keeper.metric)}")
+    say(f"weights: {describe_weights(record['checkpoints_used'], session.course.keeper.metric)}")
     for split in ("val", "test"):
         if scores := format_scores({name: value for name, value in record["scores"].items() if name.startswith(split)}):
             say(f"{split}: {scores}")

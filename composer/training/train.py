@@ -157,17 +157,17 @@ def first_record(session: TrainingSetup, now: EnvironmentRecord) -> dict[str, An
     return {
         "name": recipe.name,
         "status": "running",
-        "fingerprints": {**fingerprints, "says": recipe.fingerprints["run"]},
+        "fingerprints": {**fingerprints, "recipe": recipe.fingerprints["run"]},
         "seed": recipe.training["seed"],
         **now,
-        "began": run_dir.utc_now(),
+        "started_at": run_dir.utc_now(),
         "start_from": str(session.start_from) if session.start_from else None,
-        "began_from": began,
+        "initial_weights": began,
         "repeat_of": session.origin.told(recipe, fingerprints, now) if session.origin else None,
         "data": {
             "folders": [str(folder) for folder in session.folders],
             "pairs": {split: len(pairs) for split, pairs in session.data.pairs.items()},
-            "trained_on": len(session.train),
+            "train_pairs_used": len(session.train),
             "sha256": session.data.train.sha256 if session.data.train else None,
             "val_sha256": session.data.val.sha256 if session.data.val else None,
         },
@@ -246,7 +246,7 @@ def close(session: TrainingSetup, status: str) -> None:
         journal.close(1)
     if is_main_process():
         try:
-            session.folder.update(status=status, ended=run_dir.utc_now())
+            session.folder.update(status=status, ended_at=run_dir.utc_now())
         except (OSError, RunError):
             return
 

@@ -115,7 +115,7 @@ def known(found: Findings) -> dict[str, str]:
     """What run.json says of the run; of one that goes on, what its last row says."""
     record = found.record
     last = {**(found.rows[-1] if found.rows else {}), **{key: each for row in found.rows for key, each in row.items()}}
-    data, kept = record.get("data", {}), record.get("kept", {})
+    data, kept = record.get("data", {}), record.get("checkpoints_used", {})
     steps = ", ".join(re.sub(r"\D*0*(\d+)\D*", r"\1", str(name)) for name in kept.get("checkpoints", ()))
     return {
         "parameters": counted(record.get("parameters")),
@@ -123,12 +123,12 @@ def known(found: Findings) -> dict[str, str]:
         "steps": counted(record.get("steps", last.get("step"))),
         "epochs": counted(record.get("epochs", last.get("epoch"))),
         "minutes of computing": counted(record.get("minutes", last.get("minutes"))),
-        "training pairs": counted(data.get("trained_on")),
+        "training pairs": counted(data.get("train_pairs_used")),
         "vocabulary": ", ".join(f"{side} {counted(size)}" for side, size in record.get("vocabularies", {}).items()),
         "weights kept": f"{kept['how']}, of step {steps}" if kept.get("how") else "",
         "weights on this page": found.weights,
-        "began": moment(record.get("began")),
-        "ended": moment(record.get("ended")),
+        "started": moment(record.get("started_at")),
+        "ended": moment(record.get("ended_at")),
         "commit": commit(record.get("git")),
     }
 

@@ -92,7 +92,7 @@ def test_what_was_asked_is_kept_until_the_run_is_trained_on(run: Path, monkeypat
     assert calls == [(8, 5), (9, 5)]
     accuracy.row(run, [8], 7)
     assert calls[2:] == [(8, 7)]
-    before = change(run, ended="later")
+    before = change(run, ended_at="later")
     accuracy.row(run, [8], 5)
     assert calls[3:] == [(8, 5)]
     (run / "run.json").write_text(before)

@@ -77,7 +77,7 @@ def test_what_was_measured_is_kept_until_the_run_is_trained_on(trained: Path, mo
     assert babi.runs_in([trained, trained / "1"]) == before
     record = trained / "both" / "seed-2" / "run.json"
     text = record.read_text()
-    record.write_text(json.dumps({**json.loads(text), "ended": "later"}))
+    record.write_text(json.dumps({**json.loads(text), "ended_at": "later"}))
     assert babi.runs_in([trained])[2].test == {1: 3.0, 2: 4.0}
     assert asked == ["seed-2"]
     record.write_text(json.dumps({**json.loads(text), "status": "running"}))

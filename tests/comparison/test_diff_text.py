@@ -142,7 +142,7 @@ def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[
 
 def test_scores_on_other_lines_say_nothing_of_each_other(two: tuple[Path, Path], tmp_path: Path) -> None:
     other = Path(shutil.copytree(two[0], tmp_path / "other"))
-    prints = {key: key[0] * 64 for key in ("model", "data", "run", "says")}
+    prints = {key: key[0] * 64 for key in ("model", "data", "run", "recipe")}
     record = RunDir(two[0]).read()
     for run, data, bleu in ((two[0], "1" * 64, 12.5), (other, "2" * 64, 14.0)):
         RunDir(run).update(fingerprints={**prints, "data": data}, scores={"test/bleu": bleu})

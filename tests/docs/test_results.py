@@ -41,7 +41,7 @@ def run(root: Path, name: str, text: str = RECIPE, **told: Any) -> None:
         "epochs": 1.0,
         "minutes": 0.1,
         "parameters": 9,
-        "ended": "2026-01-01",
+        "ended_at": "2026-01-01",
         "data": {"pairs": {"train": 3}, "folders": ["/secret"]},
         "scores": {"test/loss": 1.0},
         "versions": {"torch": "2", "other": "3"},
@@ -67,7 +67,7 @@ def test_a_run_of_the_recipe_counts(root: Path) -> None:
 def test_what_differs_is_told(root: Path) -> None:
     run(root, "a", RECIPE.replace("5}", "7, seed: 3}"))
     run(root, "b", RECIPE + "decoding: greedy\n")
-    run(root, "c", RECIPE + "trainer: {devices: 1}\n", ended="2026-01-03")
+    run(root, "c", RECIPE + "trainer: {devices: 1}\n", ended_at="2026-01-03")
     assert [each["differs"] for each in collected(root)][1:] == [["training.max_steps=7", "training.seed=3"]]
 
 
@@ -92,8 +92,8 @@ def test_what_has_not_finished_does_not_count(root: Path) -> None:
 
 
 def test_the_later_run_counts(root: Path) -> None:
-    run(root, "a", ended="2026-01-02", steps=2)
-    run(root, "b", ended="2026-01-01", steps=1)
+    run(root, "a", ended_at="2026-01-02", steps=2)
+    run(root, "b", ended_at="2026-01-01", steps=1)
     assert [each["steps"] for each in collected(root)] == [2]
 
 

@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "parameters": 1234,
         "start_from": "/home/ann/runs/base",
         "versions": {"seqcomposer": "0.1.0"},
-        "kept": {"how": "best", "checkpoints": ["step-00000020.ckpt"]},
+        "checkpoints_used": {"how": "best", "checkpoints": ["step-00000020.ckpt"]},
         "hostname": "ann-laptop",
         "note": f"see {Path.home()}/notes",
         "plug_ins": {},

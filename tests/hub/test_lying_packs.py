@@ -41,8 +41,8 @@ def changed(path: Path, *keys: str | int, value: Any) -> None:
 
 RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
     "a fingerprint that is code": (("fingerprints",), {"model": '"""\nimport os\n"""'}),
-    "fingerprints of which one is missing": (("fingerprints",), {"model": HASH, "data": HASH, "says": HASH}),
-    "half a beginning": (("began_from",), {"tokenizer": HASH}),
+    "fingerprints of which one is missing": (("fingerprints",), {"model": HASH, "data": HASH, "recipe": HASH}),
+    "half a beginning": (("initial_weights",), {"tokenizer": HASH}),
     "fingerprints that are none": (("fingerprints",), "x"),
     "colours for the terminal": (("versions",), {"torch": "\x1b[31m2"}),
     "lines for the terminal": (("note",), "one\ntwo"),
@@ -209,9 +209,9 @@ def test_what_a_recipe_does_with_this_machine_is_told(folder: Path, tmp_path: Pa
 
 def test_a_path_inside_a_text_is_not_handed_on() -> None:
     """A repeat tells in a sentence of which run."""
-    told = {"run": "/srv/ann/runs/first", "told": "the same weights as /srv/ann/runs/first, to the last bit"}
+    told = {"run": "/srv/ann/runs/first", "message": "the same weights as /srv/ann/runs/first, to the last bit"}
     text = redact_record({"repeat_of": told, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
-    assert json.loads(text)["repeat_of"] == {"run": "first", "told": "the same weights as first, to the last bit"}
+    assert json.loads(text)["repeat_of"] == {"run": "first", "message": "the same weights as first, to the last bit"}
     assert json.loads(text)["other"] == "x/srv/ann/runs/first /srv/ann/runs/first2"
     assert redact_record(json.loads(text)) == text
 

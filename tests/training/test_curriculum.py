@@ -357,7 +357,7 @@ def test_pairs_whose_answers_have_no_room_are_left_out(
     tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [("abc", "abcab"), ("abc", "abcabc"), ("ab", "abab"), ("ab", "ababa")]  # of 6, 6, 5, 5 tokens at most
-    assert told_to_train(tiny, tmp_path, lines)["trained_on"] == 2
+    assert told_to_train(tiny, tmp_path, lines)["train_pairs_used"] == 2
     assert "left out 2 of 4 training pairs whose answer is longer than 1.5 times its source" in capsys.readouterr().out
 
 

@@ -109,7 +109,7 @@ def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
 def result(run: Path) -> dict[str, Any]:
     """What run.json says of the end."""
     record = RunDir(run).read()
-    return {key: record[key] for key in ("status", "steps", "epochs", "kept", "scores", "by_length")}
+    return {key: record[key] for key in ("status", "steps", "epochs", "checkpoints_used", "scores", "by_length")}
 
 
 def names(run: Path) -> set[str]:

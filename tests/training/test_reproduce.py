@@ -54,7 +54,7 @@ def write_text(folder: Path) -> None:
 def same_code() -> Iterator[None]:
     """Whoever edits the code while this runs does not change what is told of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduce, "source", lambda: "5" * 64)
+        patch.setattr(reproduce, "source_sha256", lambda: "5" * 64)
         yield
 
 
@@ -180,7 +180,7 @@ def test_what_a_repeat_is(there: Path) -> None:
     assert find_original_run(recipe_of(there / "later"), None, there / "later") is None
     shutil.copy(run / "recipe.yaml", there / "alone.yaml")
     assert find_original_run(load(there / "alone.yaml"), None, None) is None
-    change(run, fingerprints={"model": "", "data": "", "run": ""})  # of an older version
+    change(run, fingerprints={"model": "", "data": "", "run": ""})  # not as a training writes them
     assert find_original_run(recipe_of(run), None, None) is None
 
 
@@ -293,7 +293,7 @@ def test_another_machine_is_told_and_may_be_why(there: Path, capsys: pytest.Capt
         "threads: 99 there, 1 here",
         "odd: oddities 2 aaaaaaaaaaaa there, none here",
         "the code of seqcomposer: bbbbbbbbbbbb there",
-        "it was resumed otherwise, threads: 1 there, 2 here",
+        "it was resumed with threads: 1 there, 2 here",
     ):
         assert f"not as then: {each}" in told
     last = told.splitlines()[-1]
@@ -359,12 +359,11 @@ def test_a_resumed_run_says_what_has_changed(there: Path, monkeypatch: pytest.Mo
     assert outcome.record["repeat_of"] is None
 
 
-def test_a_run_of_an_older_version_goes_on(there: Path) -> None:
+def test_a_run_whose_recipe_has_no_fingerprint_is_not_resumed(there: Path) -> None:
     run = RunDir(there / "words")
-    known = dict.fromkeys(("model", "data", "run"), "0" * 64)
-    record = {key: value for key, value in run.read().items() if key not in ("machine", "source", "weights")}
-    run.write({**record, "status": "failed", "fingerprints": known})
-    assert train(recipe_of(run.path), run.path, resume=True).record["status"] == "finished"
+    run.update(status="failed", fingerprints=dict.fromkeys(("model", "data", "run"), "0" * 64))
+    with pytest.raises(RunError, match=r"its recipe.yaml has been changed"):
+        train(recipe_of(run.path), run.path, resume=True)
     with pytest.raises(RunError, match=r"`training.seed` was 1 and is 2"):
         train(recipe_of(run.path, "training.seed=2"), run.path, resume=True)
 

@@ -66,7 +66,7 @@ def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, tmp_path: Path
     outcome = train(tiny(), tmp_path / "run")
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
     best = min(rows, key=lambda row: row["val/loss"])
-    (kept,) = outcome.record["kept"]["checkpoints"]
+    (kept,) = outcome.record["checkpoints_used"]["checkpoints"]
     assert kept == f"step-{best['step']:08d}.ckpt"
     assert outcome.scores["val/loss"] == best["val/loss"]
     weights = checkpoint_weights(tmp_path / "run" / "checkpoints" / kept)
@@ -78,7 +78,7 @@ def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
         tiny("training.average_checkpoints=3", "training.max_steps=10", "training.validate_every=2"), tmp_path / "run"
     )
-    kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["kept"]["checkpoints"]]
+    kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["checkpoints_used"]["checkpoints"]]
     assert [path.name for path in kept] == ["step-00000006.ckpt", "step-00000008.ckpt", "step-00000010.ckpt"]
     each = [checkpoint_weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():

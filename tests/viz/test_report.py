@@ -224,7 +224,7 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_is_told_by_its_checkpoint(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     record = json.loads((copy / "run.json").read_text())
-    late = {"scores", "by_length", "steps", "epochs", "minutes", "ended", "kept"}
+    late = {"scores", "by_length", "steps", "epochs", "minutes", "ended_at", "checkpoints_used"}
     RunDir(copy).write({name: value for name, value in record.items() if name not in late} | {"status": "running"})
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 14, "train/loss": null}\n{"step": 16, "tra')
