@@ -24,7 +24,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from composer.viz.attention_maps import Alignment
+    from composer.viz.alignments import Alignment
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a frozen recipe has it."""
@@ -94,7 +94,7 @@ class Run:
 
         Raises DataError and RunFailed.
         """
-        from composer.viz.attention_maps import alignments
+        from composer.viz.alignments import alignments
 
         return alignments(self, lines)
 

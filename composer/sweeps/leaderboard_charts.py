@@ -9,7 +9,8 @@ from typing import NamedTuple
 from composer.sweeps.axes import Goal
 from composer.sweeps.leaderboard import EXACT, AxisEffect, Entry, Leaderboard, minimised
 from composer.sweeps.tables import average, brief, is_share, named, point_of, title
-from composer.viz.charts import (
+from composer.viz.html import Markup, join, short_number, tag
+from composer.viz.svg_charts import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -30,7 +31,6 @@ from composer.viz.charts import (
     ticks,
     values_of_scale,
 )
-from composer.viz.html import Markup, join, short_number, tag
 
 WIDE = 20.0
 """From which ratio of the largest to the smallest an axis is logarithmic."""

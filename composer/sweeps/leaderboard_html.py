@@ -23,8 +23,8 @@ from composer.sweeps.tables import (
     share_of,
     title,
 )
-from composer.viz.html import Markup, join, tag
-from composer.viz.page import html_document, write_html
+from composer.viz.html import Markup, html_document, join, tag
+from composer.viz.page import write_html
 
 NAME = "leaderboard.html"
 

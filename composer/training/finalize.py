@@ -23,8 +23,7 @@ from composer.training.loggers import MetricsLogger
 from composer.training.progress import format_scores
 from composer.training.reproduce import compare_outcome
 from composer.training.setup import TrainingSetup
-from composer.viz.attention_maps import alignments
-from composer.viz.page import attention_page as page_of
+from composer.viz.alignments import alignment_page, alignments
 
 SHOWN = 3
 """Translations that are shown at the end."""
@@ -146,7 +145,7 @@ def log_pictures(
         return
     try:
         found = alignments(run, lines_shown(session))
-        pages = [page_of(each) for each in found if each.attentions or each.films or each.memories]
+        pages = [alignment_page(each) for each in found if each.attentions or each.films or each.memories]
         journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session, run))
     except Exception as error:  # whatever a picture meets, a training does not end for it
         session.display.say(f"no pictures for Weights & Biases: {one_line_error(error)}")

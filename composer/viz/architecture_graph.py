@@ -301,7 +301,7 @@ def sharing_lines(row: PlanRow, settings: Mapping[str, Any], is_repeated_use: bo
             return ["a copy, parameters of its own"]
         return ["as above, with the same parameters"] if is_repeated_use else []
     shared = row.block == "repeat" and (settings["share"] or not isinstance(settings["times"], int))
-    return ["the same parameters each time"] if shared and settings["sets"] == 1 else []
+    return ["the same parameters each time"] if shared and settings["relaxation"] is None else []
 
 
 def words_in(value: Any) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from markupsafe import Markup as Markup
 
 from composer.formatting import strip_control_characters
+from composer.viz.page import render
 
 CLOSED = frozenset({"circle", "image", "line", "meta", "path", "rect", "use"})
 """Elements that have nothing inside. All others are written with an end tag, which HTML asks of them."""
@@ -38,3 +39,8 @@ def join(parts: Iterable[str]) -> Markup:
 def short_number(value: float) -> str:
     """A number for a place in a picture: 12.5, 3."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def html_document(title: str, *body: str, style: str = "") -> str:
+    """Return a page of this title and body. style: CSS beside that of all pages."""
+    return render("markup.html", title=title, markup=join(body), css=Markup(style))

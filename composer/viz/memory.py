@@ -1,4 +1,4 @@
-"""What a run's memories held, sentence by sentence, and what was written to them and read."""
+"""Memory use of a run, sentence by sentence: read and write weights, contents of stacks, hops, registers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ from torch.nn import functional as F
 from blocks.core.contract import Record
 from composer.data.sources import TARGET
 from composer.model.builder import encoder_stacks
-from composer.model.vocabulary import EOS, SPECIAL_TOKENS
-from composer.recipe.recipe import Recipe, source_path
-from composer.viz.axis_labels import Tokens, named, passes, sides_of, what_is_read
+from composer.recipe.recipe import Recipe
+from composer.viz.records import (
+    Tokens,
+    axis_labels,
+    block_name,
+    sides_of,
+    split_passes,
+    tokens_read,
+    tokens_written,
+)
 
 READS, BOTTOM, WRITES = "read_weights", "read_weights_bottom", "write_weights"
 STRENGTHS, STACKS, HOPS, REGISTERS, HALTING = "strengths", "stacks", "hops", "registers", "halting"
-"""What memories call what they record."""
-LEAST = 0.02
-"""What is never more than this is white in a picture: where that is all, at the edge, nothing is drawn."""
-FEW, STEPS = 4, 40
-"""Stacks that are drawn, and steps of a machine, at most."""
+"""Names under which memories record their values."""
+NEGLIGIBLE = 0.02
+"""Largest weight that is not worth a cell; rows at the edge that never exceed it are left out."""
+MAX_STACKS, MAX_STEPS = 4, 40
+"""Stacks, and steps of a machine, that are shown."""
 EMPTY = -1.0
-"""What a discrete stack holds where it holds nothing."""
+"""Value of an empty cell of a discrete stack."""
+ROUNDS_TO_ZERO = 0.005
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One map: a value for each row and, across, each position. A cell is white at `low` and full at 1."""
+    """Heat map over time: a value for each row and position. A cell is white at `low` and full at 1."""
 
     title: str
     rows: list[str]  # R
@@ -42,7 +50,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Table:
-    """Words in cells that are shaded by numbers from 0 to 1. `title` says what the rows and columns are about."""
+    """Table of texts, shaded by numbers from 0 to 1; `corner` is the head of its first column."""
 
     title: str
     corner: str
@@ -54,9 +62,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of one block, or of blocks of a kind in the encoder and the decoder, whose panels stand side by side.
+    """Panels and tables of one block, or of equal blocks in the encoder and the decoder, side by side.
 
-    `about` tells what is seen, of all of a kind the same, and `note` what is left out.
+    `about` explains what is shown, and is the same for all memories of a kind; `note` says what is left out.
     """
 
     blocks: list[str]
@@ -66,9 +74,11 @@ class Memory:
     tables: Sequence[Table] = ()
 
 
-class Ran(NamedTuple):
-    """What one block recorded over all positions of a side: values by name, (1, t, ...) each, and what stands at the
-    positions; a target's are named after the token that is written there."""
+class Recording(NamedTuple):
+    """Values that one block recorded over all positions of a side, by name, (1, t, ...) each.
+
+    `columns` are the labels of the positions; in a decoder, the token that is predicted there.
+    """
 
     record: Record
     side: str
@@ -77,258 +87,263 @@ class Ran(NamedTuple):
 
     @property
     def part(self) -> str:
-        """Which part of the model it belongs to."""
+        """The part of the model."""
         return {TARGET: "decoder", "source": "encoder"}.get(self.side, f"encoder {self.side}")
 
-    def whole(self, name: str) -> np.ndarray:
-        """What was recorded under a name at all positions, (T, ...); what is no number is 0."""
-        found: np.ndarray = np.nan_to_num(torch.cat([each[0] for each in self.values[name]]).float().cpu().numpy())
-        return found
+    def joined(self, name: str) -> np.ndarray:
+        """Return the values of a name at all positions, (T, ...), with 0 for NaN."""
+        return as_array(torch.cat([value[0] for value in self.values[name]]))
 
 
 def memories(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> list[Memory]:
-    """The memories of one sentence, in the order in which they were first used."""
-    groups: dict[tuple[object, ...], list[Ran]] = {}
+    """Return the memories of one sentence, in the order in which they were first used."""
+    groups: dict[tuple[object, ...], list[Recording]] = {}
     counts: dict[tuple[object, ...], int] = {}
-    for each in ran(records, tokens):
-        name = next(name for name in DRAWN if name in each.values)
-        shape = () if name == STRENGTHS else each.values[name][0].shape[2:]
-        kind = (name, each.record.path[-1], shape)
-        turn = counts[(kind, each.side)] = counts.get((kind, each.side), 0) + 1
-        groups.setdefault((*kind, turn), []).append(each)
-    return [DRAWN[str(kind[0])](recipe, group, tokens) for kind, group in groups.items()]
+    for recording in recordings(records, tokens):
+        name = next(name for name in BY_RECORD if name in recording.values)
+        shape = () if name == STRENGTHS else recording.values[name][0].shape[2:]
+        kind = (name, recording.record.path[-1], shape)
+        # the n-th memory of a kind in the encoder stands beside the n-th of this kind in the decoder
+        turn = counts[(kind, recording.side)] = counts.get((kind, recording.side), 0) + 1
+        groups.setdefault((*kind, turn), []).append(recording)
+    return [BY_RECORD[str(kind[0])](recipe, group, tokens) for kind, group in groups.items()]
 
 
-def ran(records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> Iterator[Ran]:
-    """Every memory that was recorded; a stack with a name may run several times."""
-    of_blocks: dict[Record, dict[str, Sequence[Tensor]]] = {}
+def recordings(records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> Iterator[Recording]:
+    """Yield what every memory recorded, once for each time that a named stack ran."""
+    blocks: dict[Record, dict[str, Sequence[Tensor]]] = {}
     for record, values in records.items():
-        of_blocks.setdefault(record._replace(name=""), {})[record.name] = values
-    for record, by_name in of_blocks.items():
-        if by_name.keys() & DRAWN.keys():
-            sides = sides_of(record.path, tokens)
-            parts = {name: runs_of(name, values, tokens, sides) for name, values in by_name.items()}
-            for turn in range(min(map(len, parts.values()))):
-                yield of_side(record, sides, {name: part[turn] for name, part in parts.items()}, tokens)
+        blocks.setdefault(record._replace(name=""), {})[record.name] = values
+    for record, by_name in blocks.items():
+        if not by_name.keys() & BY_RECORD.keys():
+            continue
+        sides = sides_of(record.path, tokens)
+        lengths = [len(tokens[side]) for side in sides]
+        # a machine has steps instead of positions
+        runs = {
+            name: [[value] for value in values] if name in (REGISTERS, HALTING) else list(split_passes(values, lengths))
+            for name, values in by_name.items()
+        }
+        for turn in range(min(map(len, runs.values()))):
+            yield recording_of(record, sides, {name: run[turn] for name, run in runs.items()}, tokens)
 
 
-def runs_of(name: str, values: Sequence[Tensor], tokens: Tokens, sides: Sequence[str]) -> list[list[Tensor]]:
-    """The values of each time that a block ran; those of a machine have steps and no positions."""
-    if name in (REGISTERS, HALTING):
-        return [[value] for value in values]
-    return list(passes(values, [len(tokens[side]) for side in sides]))
-
-
-def of_side(record: Record, sides: Sequence[str], values: Mapping[str, list[Tensor]], tokens: Tokens) -> Ran:
-    """One run of a block, with the side over whose positions it ran."""
+def recording_of(record: Record, sides: Sequence[str], values: Mapping[str, list[Tensor]], tokens: Tokens) -> Recording:
+    """Return what a block recorded in one run, with the side over whose positions it ran."""
     length = sum(value.shape[1] for value in next(iter(values.values())))
-    side = next((each for each in sides if len(tokens[each]) == length), sides[0])
-    told = [*tokens[side][1:], SPECIAL_TOKENS[EOS]] if side == TARGET else tokens[side]
-    return Ran(record, side, named(told, length, len(tokens[TARGET])), values)
+    side = next((side for side in sides if len(tokens[side]) == length), sides[0])
+    labels = tokens_written(tokens) if side == TARGET else tokens[side]
+    return Recording(record, side, axis_labels(labels, length, len(tokens[TARGET])), values)
 
 
-def block_of(recipe: Recipe, record: Record) -> str:
-    """A block as the recipe writes it, and the iteration of each `repeat` around it."""
-    times = "".join(f", iteration {each + 1}" for each in record.iterations)
-    return source_path(recipe, record.path).removeprefix("model.") + times
+def block_names(recipe: Recipe, group: Sequence[Recording]) -> list[str]:
+    """Return the names of the blocks of a group."""
+    return [block_name(recipe, recording.record) for recording in group]
 
 
-def blocks_of(recipe: Recipe, group: Sequence[Ran]) -> list[str]:
-    """Of each who it is."""
-    return [block_of(recipe, each.record) for each in group]
+def as_array(values: Tensor) -> np.ndarray:
+    """Return values with 0 for NaN."""
+    array: np.ndarray = np.nan_to_num(values.float().cpu().numpy())
+    return array
 
 
 # ------------------------------------------------------------------------------------------- slots with heads
 
 SLOTS = (
-    "Slots stand below each other, and time runs from left to right, first over what the encoder reads, then over what "
-    "the decoder writes. The more a cell stands out, the more a head attends to that slot at that moment."
+    "A row is a slot, and time runs from left to right, first over what the encoder reads, then over what the decoder "
+    "writes. The darker a cell, the larger the weight of the head on that slot at that moment."
 )
 
 
-def slots(recipe: Recipe, group: Sequence[Ran], tokens: Tokens) -> Memory:
-    """Where the heads of a memory of slots write and read."""
-    weights = [(each, {name: each.whole(name) for name in (WRITES, READS)}) for each in group]  # (T, H, N)
+def slots(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+    """Return the write and read weights of a memory with slots (NTM)."""
+    # (T, H, N)
+    weights = [(recording, {name: recording.joined(name) for name in (WRITES, READS)}) for recording in group]
     highest = np.max([values.max((0, 1)) for _, by_name in weights for values in by_name.values()], 0)  # (N,)
-    drawn = arc(highest > LEAST)
-    rows = [f"slot {at}" for at in drawn]
+    shown = shortest_arc(highest > NEGLIGIBLE)
+    rows = [f"slot {number}" for number in shown]
     panels = [
         [
-            Panel(f"{each.part}: {kind} head {head + 1}", rows, each.columns, by_name[name][:, head, drawn].T)
-            for each, by_name in weights
+            Panel(f"{rec.part}: {kind} head {head + 1}", rows, rec.columns, by_name[name][:, head, shown].T)
+            for rec, by_name in weights
         ]
         for name, kind in ((WRITES, "write"), (READS, "read"))
         for head in range(weights[0][1][name].shape[1])
     ]
-    return Memory(blocks_of(recipe, group), SLOTS, drawn_of(drawn, len(highest), "slots"), panels)
+    return Memory(block_names(recipe, group), SLOTS, note_on_range(shown, len(highest), "slots"), panels)
 
 
-def arc(used: np.ndarray) -> list[int]:
-    """The shortest stretch of a circle in which all that is used lies; the whole circle where nothing is. (N,)"""
-    places = np.flatnonzero(used)
-    if len(places) == 0:
+def shortest_arc(used: np.ndarray) -> list[int]:
+    """Return the shortest range of a circle that has all that is used; the whole circle if nothing is. used: (N,)"""
+    numbers = np.flatnonzero(used)
+    if len(numbers) == 0:
         return list(range(len(used)))
-    gaps = np.diff(np.append(places, places[0] + len(used)))
+    gaps = np.diff(np.append(numbers, numbers[0] + len(used)))
     last = len(gaps) - 1 - int(gaps[::-1].argmax())
-    first = int(places[(last + 1) % len(places)])
-    return [(first + at) % len(used) for at in range(len(used) - int(gaps[last]) + 1)]
+    first = int(numbers[(last + 1) % len(numbers)])
+    return [(first + offset) % len(used) for offset in range(len(used) - int(gaps[last]) + 1)]
 
 
-def drawn_of(drawn: Sequence[int], count: int, what: str) -> str:
-    """Which of all slots or cells are drawn, past the last one the first again; "" where all are."""
-    if len(drawn) == count:
+def note_on_range(shown: Sequence[int], count: int, what: str) -> str:
+    """Return a note on which slots or cells of a circle are shown; "" if all are."""
+    if len(shown) == count:
         return ""
-    parts = [(drawn[0], drawn[-1])] if drawn[0] <= drawn[-1] else [(drawn[0], count - 1), (0, drawn[-1])]
-    told = " and ".join(f"{first} to {last}" if first < last else str(first) for first, last in parts)
-    return f"Drawn: {what} {told}, of {count} counted from 0; nowhere else is a weight above {LEAST}."
+    parts = [(shown[0], shown[-1])] if shown[0] <= shown[-1] else [(shown[0], count - 1), (0, shown[-1])]
+    ranges = " and ".join(f"{first} to {last}" if first < last else str(first) for first, last in parts)
+    return f"Shown: {what} {ranges}, of {count} counted from 0; all weights elsewhere are below {NEGLIGIBLE}."
 
 
-# ------------------------------------------------------------------------------------------- cells that are pushed
+# ------------------------------------------------------------------------------------------- stacks, queues, deques
 
 CELLS = (
-    "A row is a cell, named after the moment at which it was pushed, the latest ones lowest (of a deque, what was "
-    "pushed at the bottom stands above what was there), and time runs from left to right. The more a cell stands out, "
-    "the more of it is left in the memory, or read."
+    "A row is a cell, labelled with the moment at which it was pushed, the latest ones lowest (of a deque, cells that "
+    "were pushed at the bottom are above the others), and time runs from left to right. The darker a cell, the more of "
+    "it is left in the memory, or read."
 )
-KINDS = {STRENGTHS: "strength", READS: "read", BOTTOM: "read at the bottom"}
+STRENGTH_KINDS = {STRENGTHS: "strength", READS: "read", BOTTOM: "read at the bottom"}
 
 
-def cells(recipe: Recipe, group: Sequence[Ran], tokens: Tokens) -> Memory:
-    """How strong the cells of a stack, a queue or a deque are, and how much of each is read."""
-    lines: dict[str, list[Panel]] = {name: [] for name in KINDS if name in group[0].values}
-    before: list[str] = []
+def cells(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+    """Return the strengths and the read weights of the cells of a neural stack, queue or deque."""
+    lines: dict[str, list[Panel]] = {name: [] for name in STRENGTH_KINDS if name in group[0].values}
+    labels: list[str] = []
     notes = []
-    for each in group:
-        whole = {name: grown(each.values[name], BOTTOM in each.values) for name in lines}  # (T, n)
-        before = names_of_cells(each, whole[STRENGTHS].shape[1], before)
-        seen = np.flatnonzero(np.max([values.max(0) for values in whole.values()], 0) > LEAST)
-        drawn = range(seen[0], seen[-1] + 1) if len(seen) else range(len(before))
-        notes.append(drawn_of(drawn, len(before), f"the {each.part}'s cells"))
-        for name, values in whole.items():
-            rows = [before[at] for at in drawn]
-            lines[name].append(Panel(f"{each.part}: {KINDS[name]}", rows, each.columns, values.T[drawn]))
-    return Memory(blocks_of(recipe, group), CELLS, " ".join(filter(None, notes)), list(lines.values()))
+    for recording in group:
+        values = {name: pad_cells(recording.values[name], BOTTOM in recording.values) for name in lines}  # (T, n)
+        labels = cell_labels(recording, values[STRENGTHS].shape[1], labels)
+        used = np.flatnonzero(np.max([value.max(0) for value in values.values()], 0) > NEGLIGIBLE)
+        shown = range(used[0], used[-1] + 1) if len(used) else range(len(labels))
+        notes.append(note_on_range(shown, len(labels), f"the {recording.part}'s cells"))
+        rows = labels[shown.start : shown.stop]
+        for name, value in values.items():
+            title = f"{recording.part}: {STRENGTH_KINDS[name]}"
+            lines[name].append(Panel(title, rows, recording.columns, value.T[shown]))
+    return Memory(block_names(recipe, group), CELLS, " ".join(filter(None, notes)), list(lines.values()))
 
 
-def grown(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
-    """What is said of the cells at each moment, 0 of those that come later. (1, t, n) each -> (T, N)"""
+def pad_cells(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
+    """Return values of the cells at each moment, 0 for cells that are pushed later. (1, t, n) each -> (T, N)"""
     most = max(value.shape[2] for value in values)
     missing = [most - value.shape[2] for value in values]
-    room = [(few // 2, few - few // 2) if at_both_ends else (0, few) for few in missing]
-    whole = torch.cat([F.pad(value[0], around) for value, around in zip(values, room, strict=True)])
-    found: np.ndarray = np.nan_to_num(whole.float().cpu().numpy())
-    return found
+    padding = [(count // 2, count - count // 2) if at_both_ends else (0, count) for count in missing]
+    return as_array(torch.cat([F.pad(value[0], ends) for value, ends in zip(values, padding, strict=True)]))
 
 
-def names_of_cells(each: Ran, count: int, before: Sequence[str]) -> list[str]:
-    """The moment at which each cell was pushed; numbers where that is not known. `before`: of what is continued."""
-    below = each.columns[::-1] if BOTTOM in each.values else []
-    for earlier in ([], before):
-        if count == len(below) + len(earlier) + len(each.columns):
-            return [*below, *earlier, *each.columns]
+def cell_labels(recording: Recording, count: int, continued: Sequence[str]) -> list[str]:
+    """Return the moment at which each cell was pushed, or numbers. continued: labels of the memory it starts from."""
+    below = recording.columns[::-1] if BOTTOM in recording.values else []
+    for earlier in ([], continued):
+        if count == len(below) + len(earlier) + len(recording.columns):
+            return [*below, *earlier, *recording.columns]
     return [str(number) for number in range(1, count + 1)]
 
 
 # ------------------------------------------------------------------------------------------- discrete stacks
 
 CONTENTS = (
-    "The first row is the top of the stack, and time runs from left to right. A place with nothing in it is -1, and "
-    "does not stand out; the more one does, the nearer its number is to 1."
+    "The first row is the top of the stack, and time runs from left to right. An empty cell has the value -1 and is "
+    "white; the darker a cell, the nearer its value is to 1."
 )
 
 
-def stacks(recipe: Recipe, group: Sequence[Ran], tokens: Tokens) -> Memory:
-    """What lies on the first few stacks."""
-    whole = [each.whole(STACKS) for each in group]  # (T, stacks, depth)
-    count = whole[0].shape[1]
-    full = np.flatnonzero(np.max([values.max((0, 1)) for values in whole], 0) > EMPTY + LEAST)
-    rows = ["top", *(f"{at} below" for at in range(1, full[-1] + 1 if len(full) else 1))]
+def stacks(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+    """Return the contents of the first few discrete stacks."""
+    contents = [recording.joined(STACKS) for recording in group]  # (T, stacks, depth)
+    count = contents[0].shape[1]
+    full = np.flatnonzero(np.max([values.max((0, 1)) for values in contents], 0) > EMPTY + NEGLIGIBLE)
+    rows = ["top", *(f"{depth} below" for depth in range(1, full[-1] + 1 if len(full) else 1))]
     panels = [
         [
-            Panel(f"{each.part}: stack {which + 1}", rows, each.columns, values[:, which, : len(rows)].T, low=EMPTY)
-            for each, values in zip(group, whole, strict=True)
+            Panel(f"{rec.part}: stack {which + 1}", rows, rec.columns, values[:, which, : len(rows)].T, low=EMPTY)
+            for rec, values in zip(group, contents, strict=True)
         ]
-        for which in range(min(FEW, count))
+        for which in range(min(MAX_STACKS, count))
     ]
-    note = f"Drawn: the first {FEW} of {count} stacks." if count > FEW else ""
-    return Memory(blocks_of(recipe, group), CONTENTS, note, panels)
+    note = f"Shown: the first {MAX_STACKS} of {count} stacks." if count > MAX_STACKS else ""
+    return Memory(block_names(recipe, group), CONTENTS, note, panels)
 
 
 # ------------------------------------------------------------------------------------------- hops
 
-LOOKED = (
-    "A column is a hop, one look at the memory after another, and a number is the share of what the hop reads that "
-    "comes from there (in a linear start, without the softmax, its score); what is below 0.005 is left out."
+HOP_TABLE = (
+    "A column is a hop, one look at the memory after another, and a number is the attention weight on that row (in a "
+    "linear start, without the softmax, its score); numbers below 0.005 are left out."
 )
-ASKING = "A map is a hop, one look at the memory after another; each position asks for itself."
+HOP_MAPS = "A map is a hop, one look at the memory after another; each position has a query of its own."
 
 
-def hops(recipe: Recipe, group: Sequence[Ran], tokens: Tokens) -> Memory:
-    """What each hop reads: a table where all positions get the same answer, else a map for each hop."""
-    whole = [each.whole(HOPS) for each in group]  # (T, K, N)
-    names = [
-        named(what_is_read(recipe, each.record.path, tokens), values.shape[2], 0)
-        for each, values in zip(group, whole, strict=True)
+def hops(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+    """Return the weights of each hop: a table if all positions have the same query, else a map for each hop."""
+    weights = [recording.joined(HOPS) for recording in group]  # (T, K, N)
+    labels = [
+        axis_labels(tokens_read(recipe, recording.record.path, tokens), values.shape[2], 0)
+        for recording, values in zip(group, weights, strict=True)
     ]
-    blocks = blocks_of(recipe, group)
-    if all(bool((values == values[:1]).all()) for values in whole):
-        tables = [table_of(recipe, *told, tokens) for told in zip(group, names, whole, strict=True)]
-        return Memory(blocks, LOOKED, tables=tables)
+    blocks = block_names(recipe, group)
+    if all(bool((values == values[:1]).all()) for values in weights):
+        tables = [hop_table(recipe, *columns, tokens) for columns in zip(group, labels, weights, strict=True)]
+        return Memory(blocks, HOP_TABLE, tables=tables)
     panels = [
-        [Panel(f"{each.part}: hop {hop + 1}", rows, each.columns, values[:, hop].T) for hop in range(values.shape[1])]
-        for each, rows, values in zip(group, names, whole, strict=True)
+        [Panel(f"{rec.part}: hop {hop + 1}", rows, rec.columns, values[:, hop].T) for hop in range(values.shape[1])]
+        for rec, rows, values in zip(group, labels, weights, strict=True)
     ]
-    return Memory(blocks, ASKING, panels=panels)
+    return Memory(blocks, HOP_MAPS, panels=panels)
 
 
-def table_of(recipe: Recipe, each: Ran, rows: list[str], values: np.ndarray, tokens: Tokens) -> Table:
-    """What every hop reads of each sentence, with what was asked and answered. values: (T, K, N)"""
-    shares = values[0].T  # (N, K)
+def hop_table(recipe: Recipe, recording: Recording, rows: list[str], values: np.ndarray, tokens: Tokens) -> Table:
+    """Return the weights of each hop on each row, titled with the question and the answer. values: (T, K, N)"""
+    weights = values[0].T  # (N, K)
     keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
-    query = str(recipe.settings_at(each.record.path).get("query") or "").partition(".")[0]
-    asked = tokens.get(keys.get(query, ""), [])[:-1]
+    query = str(recipe.settings_at(recording.record.path).get("query") or "").partition(".")[0]
+    question = tokens.get(keys.get(query, ""), [])[:-1]
     answer = " ".join(tokens[TARGET][1:])
-    title = f"{' '.join(asked)} → {answer}" if asked else answer
-    texts = [[f"{share:.2f}" if abs(share) >= 0.005 else "" for share in row] for row in shares.tolist()]
-    return Table(title, "what is read", rows, [f"hop {hop + 1}" for hop in range(shares.shape[1])], texts, shares)
+    title = f"{' '.join(question)} → {answer}" if question else answer
+    texts = [[share(weight) for weight in row] for row in weights.tolist()]
+    return Table(title, "memory", rows, [f"hop {hop + 1}" for hop in range(weights.shape[1])], texts, weights)
+
+
+def share(value: float) -> str:
+    """Return a weight with two decimals; "" for one that rounds to 0."""
+    return f"{value:.2f}" if abs(value) >= ROUNDS_TO_ZERO else ""
 
 
 # ------------------------------------------------------------------------------------------- registers
 
 MACHINE = (
-    "A column is a step of the machine. A register's cell has its most probable integer after the step and stands out "
-    "the more, the more probable that is; below stands how probable it is that the machine stops after the step."
+    "A column is a step of the machine. A register's cell has its most probable integer after the step, darker if it "
+    "is more probable; the last row is the probability that the machine stops after the step."
 )
 
 
-def registers(recipe: Recipe, group: Sequence[Ran], tokens: Tokens) -> Memory:
-    """The registers of a machine, step by step, and when it stops."""
-    tables = [run_of_machine(each.whole(REGISTERS)[:STEPS], each.whole(HALTING)[:STEPS]) for each in group]
-    steps = len(group[0].whole(HALTING))
-    note = f"Drawn: the first {STEPS} of {steps} steps." if steps > STEPS else ""
-    return Memory(blocks_of(recipe, group), MACHINE, note, tables=tables)
+def registers(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+    """Return the registers of a neural random-access machine at each step, and when it stops."""
+    tables = [
+        register_table(recording.joined(REGISTERS)[:MAX_STEPS], recording.joined(HALTING)[:MAX_STEPS])
+        for recording in group
+    ]
+    steps = len(group[0].joined(HALTING))
+    note = f"Shown: the first {MAX_STEPS} of {steps} steps." if steps > MAX_STEPS else ""
+    return Memory(block_names(recipe, group), MACHINE, note, tables=tables)
 
 
-def run_of_machine(registers: np.ndarray, halting: np.ndarray) -> Table:
-    """registers: (steps, R, M); halting: (steps,)"""
-    count = registers.shape[1]
-    most = [[str(value) for value in row] for row in registers.argmax(2).T.tolist()]
-    stops = [f"{share:.2f}" if share >= 0.005 else "" for share in halting.tolist()]
+def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
+    """Return a table of one run. registers: (steps, R, M), probabilities of integers; halting: (steps,)"""
+    integers = [[str(value) for value in row] for row in registers.argmax(2).T.tolist()]
     return Table(
         title="registers",
         corner="step",
-        rows=[*(f"r{at + 1}" for at in range(count)), "stops"],
-        columns=[str(at + 1) for at in range(len(halting))],
-        texts=[*most, stops],
+        rows=[*(f"r{number + 1}" for number in range(registers.shape[1])), "stops"],
+        columns=[str(step + 1) for step in range(len(halting))],
+        texts=[*integers, [share(value) for value in halting.tolist()]],
         shades=np.concatenate((registers.max(2).T, halting[None])),
     )
 
 
-DRAWN: dict[str, Callable[[Recipe, Sequence[Ran], Tokens], Memory]] = {
+BY_RECORD: dict[str, Callable[[Recipe, Sequence[Recording], Tokens], Memory]] = {
     WRITES: slots,
     STRENGTHS: cells,
     STACKS: stacks,
     HOPS: hops,
     REGISTERS: registers,
 }
-"""The record by which a kind of memory is known, and how it is told."""
+"""The kinds of memory, by the name of a value that only they record."""

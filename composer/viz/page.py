@@ -1,30 +1,27 @@
-"""A page that needs nothing but itself: no font, picture or script from elsewhere, and no way to ask for one."""
+"""Self-contained HTML pages from Jinja2 templates: everything inline, nothing loaded from elsewhere, text escaped."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import struct
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
-from composer.viz.attention_maps import Alignment
-from composer.viz.charts import plotly_script
-from composer.viz.frames_html import strips
-from composer.viz.heatmaps import sentence
-from composer.viz.html import join, short_number, tag
-from composer.viz.memory_html import weightings
+from composer.viz.charts import CHART_MARKER, plotly_script
 
-BEGINNING = b"<!DOCTYPE html>"
-CHART = "data-figure='"
-"""How a chart is marked in a page; see `figure_html`."""
-FRAME, MAP, LINE, TALLEST = 120, 90, 18, 640
-"""Pixels of a frame: around everything, around each map, of a row, and at most; what is higher can be scrolled."""
+DOCTYPE = b"<!DOCTYPE html>"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+GREY, RGB = 0, 2
+"""Colour types of a PNG file."""
 
 
 def render(template: str, **context: object) -> str:
@@ -39,6 +36,56 @@ def render(template: str, **context: object) -> str:
     return TEMPLATES.get_template(template).render(**context)
 
 
+def write_html(file: Path, what: str, html: str) -> Path:
+    """Write a page atomically, and return its file. what: the noun for it in errors.
+
+    Raises:
+        RunError: If the file cannot be written, or is there and is no HTML page.
+    """
+    check_can_overwrite(file, what)
+    try:
+        atomic_write(file, html.encode())
+    except OSError as error:
+        raise cannot_write(file, what, os_error_reason(error)) from None
+    return file
+
+
+def check_can_overwrite(file: Path, what: str) -> None:
+    """Raise RunError if a page cannot be written to a file, or would overwrite anything but a page."""
+    if not file.parent.is_dir():
+        raise cannot_write(file, what, "its folder does not exist")
+    try:
+        is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(DOCTYPE))
+    except OSError as error:
+        raise cannot_write(file, what, os_error_reason(error)) from None
+    if not is_page:
+        raise cannot_write(file, what, f"the file exists and is not a {what}; it would be lost")
+
+
+def cannot_write(file: Path, what: str, reason: str) -> RunError:
+    """Return the error of a page that cannot be written."""
+    return RunError.of(f"the {what} cannot be written: {reason}", "name another file with `--output FILE`", str(file))
+
+
+def png_uri(pixels: np.ndarray) -> str:
+    """Return grey levels (H, W) or colours (H, W, 3) as a data URI of a PNG file.
+
+    W3C, Portable Network Graphics, sections 5 and 11.
+    """
+    height, width = pixels.shape[:2]
+    rows = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0))).tobytes()  # each row begins with its filter, 0: none
+    header = struct.pack(">IIBBBBB", width, height, 8, GREY if pixels.ndim == 2 else RGB, 0, 0, 0)
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows, 9), b"IEND": b""}
+    png = PNG_SIGNATURE + b"".join(
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in chunks.items()
+    )
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+# ------------------------------------------------------------------------------------------- for templates
+
+
 def asset(name: str) -> Markup:
     """Return the text of a file of `composer/viz/templates`, such as a style sheet, as it is."""
     assert TEMPLATES.loader is not None
@@ -48,7 +95,7 @@ def asset(name: str) -> Markup:
 def page_scripts(body: str) -> list[Markup]:
     """Return the scripts that a page needs: Plotly's where it has charts, then our own."""
     # no text can forge the marker: in what is escaped there are no apostrophes
-    return [*([plotly_script()] if CHART in body else []), asset("script.js")]
+    return [*([plotly_script()] if CHART_MARKER in body else []), asset("script.js")]
 
 
 def content_security_policy(scripts: Iterable[str]) -> str:
@@ -58,69 +105,23 @@ def content_security_policy(scripts: Iterable[str]) -> str:
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
 
 
-def clean(value: object) -> object:
+def strip_text(value: object) -> object:
     """Return what a template prints: text without control characters, everything else as it is."""
     return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def coordinate(value: float) -> str:
+    """Return a length in a picture with two decimals at most: 12.5, 3."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 TEMPLATES = Environment(
     loader=PackageLoader("composer.viz", "templates"),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=clean,
+    finalize=strip_text,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters["coordinate"] = short_number
+TEMPLATES.filters["coordinate"] = coordinate
 TEMPLATES.globals.update(asset=asset, page_scripts=page_scripts, content_security_policy=content_security_policy)
-
-
-def write_html(file: Path, what: str, content: str) -> Path:
-    """Writes a page where only a page may be lost; the file. `what` it is called. Raises RunError."""
-    must_be_free(file, what)
-    try:
-        atomic_write(file, content.encode())
-    except OSError as error:
-        raise cannot_write(file, what, os_error_reason(error)) from None
-    return file
-
-
-def must_be_free(file: Path, what: str) -> None:
-    """Raises RunError where a page cannot be written; what is there may only be a page."""
-    if not file.parent.is_dir():
-        raise cannot_write(file, what, "its folder is not there")
-    try:
-        is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(BEGINNING))
-    except OSError as error:
-        raise cannot_write(file, what, os_error_reason(error)) from None
-    if not is_page:
-        raise cannot_write(file, what, f"what is there is no {what}, and would be lost")
-
-
-def cannot_write(file: Path, what: str, why: str) -> RunError:
-    """That a page cannot be written, in words."""
-    return RunError.of(f"the {what} cannot be written: {why}", "name another file with `--output FILE`", str(file))
-
-
-def html_document(title: str, *body: str, style: str = "") -> str:
-    """Return a page of this title and body. style: CSS beside that of all pages."""
-    return render("markup.html", title=title, markup=join(body), css=Markup(style))
-
-
-def attention_page(alignment: Alignment) -> str:
-    """A page of one sentence's maps and film strips, and of what the memories held."""
-    drawn = [sentence(alignment, 1), strips(alignment.films), weightings(alignment.memories, 1)]
-    return html_document("alignment", tag("main", {}, tag("h3", {}, heading(alignment)), *drawn))
-
-
-def framed(alignment: Alignment) -> str:
-    """The same page as a part of another one, such as a notebook, whose look it does not change."""
-    high = min(TALLEST, FRAME + sum(MAP + LINE * len(each.rows) for each in alignment.attentions))
-    look = f"width: 100%; height: {high}px; border: 0"
-    return tag("iframe", {"srcdoc": attention_page(alignment), "style": look, "title": alignment.written})
-
-
-def heading(alignment: Alignment) -> Markup:
-    """What was read and what was written; of a model without encoders, what was read."""
-    texts = [tag("bdi", {}, text) for text in (*alignment.texts.values(), alignment.written)]
-    return join(part for at, text in enumerate(texts) for part in ((" → ", text) if at else (text,)))

@@ -1,17 +1,83 @@
-"""`report`: one page of a run, for people."""
+"""HTML report of a run: scores, learning curves, translations, attention maps, memory use and the architecture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from composer.run_dir import RunDir
-from composer.viz.collect import Asked, Say, find
-from composer.viz.page import must_be_free, write_html
-from composer.viz.report_sections import contents
+from markupsafe import Markup
 
-NAME = "report.html"
+from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
+from composer.errors import DataError, RecipeError, RunError
+from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split
+from composer.evaluation.hints import training_hints
+from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
+from composer.recipe.cache import SHORT_HASH
+from composer.recipe.metrics import METRICS
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics, recorded_vocabularies, utc_now
+from composer.viz.alignments import Alignment, alignments, pictures
+from composer.viz.architecture import draw
+from composer.viz.charts import Bar, Curve, Point, bar_chart, describe_curves, figure_html, line_chart
+from composer.viz.page import check_can_overwrite, render, write_html
+from composer.viz.records import evenly_spaced
+
+FILE_NAME = "report.html"
+NUM_EXAMPLES, NUM_DRAWN, NUM_FOLLOWED = 10, 3, 3
+"""Sentences that are translated, whose pictures are drawn, and whose translations during training are shown."""
+MAX_VALIDATIONS = 6
+"""Validations at which the translations during training are shown."""
+MAX_WORDS = 25
+"""Words beyond which a sentence is not chosen for a picture."""
+PROGRESS_EVERY = 200
+"""Lines translated between two progress messages."""
+FINAL = "the final weights"
+Say = Callable[[str], None]
+
+
+class ChartSpec(NamedTuple):
+    """Chart of learning curves: its title, the unit of its y axis, and keys of metrics.jsonl."""
+
+    title: str
+    unit: str
+    keys: tuple[str, ...]
+    logarithmic: bool = False
+    y_range: tuple[float, float] | None = None
+
+
+OTHER_CHARTS = (
+    ChartSpec("Learning rate", "learning rate", ("train/learning_rate",)),
+    ChartSpec("Level of the curriculum", "level", ("train/level",)),
+    ChartSpec("Training sequences with an error", "share, 0 to 1", ("train/sequence_error",), y_range=(0.0, 1.0)),
+)
+"""Charts of what is logged beside the metrics."""
+LENGTH_CURVES = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
+
+
+class Section(NamedTuple):
+    """Section of the page; `name` is its id and the macro of `report.html` that writes `content`."""
+
+    name: str
+    title: str
+    content: Any
+
+
+class Source(NamedTuple):
+    """What the report translates and shows: the run, its open weights, the split, and why something is missing."""
+
+    folder: RunDir
+    recipe: Recipe
+    record: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    run: Run | None
+    weights: str
+    split: str
+    notes: list[str]
 
 
 def report(
@@ -22,17 +88,359 @@ def report(
     output: str | Path | None = None,
     say: Say = lambda text: None,
 ) -> Path:
-    """Writes the page of a run, `report.html` in its folder, and returns where it is. The run need not have finished.
+    """Write the HTML report of a run, finished or not, and return its file.
 
-    `split` is the part of the data that is translated: the test part, or else the validation part. The alignments of
-    `sentences` are drawn, or those of a few of the data. `say` is told how far it has come. Raises RunError,
-    RecipeError and DataError.
+    Args:
+        run: The run folder.
+        split: The split to translate; by default `test`, else `val`.
+        data: Folder of the data files; by default the one of the training.
+        sentences: Source lines whose alignments are drawn; by default a few of the split.
+        output: The file; by default `report.html` in the run folder.
+        say: Receives progress messages.
+
+    Raises:
+        RunError: If the folder is no run, or the report cannot be written.
+        RecipeError: If the run's recipe is not valid.
+        DataError: If files that were asked for are missing or not valid.
     """
     folder = RunDir(Path(run))
-    folder.read()
-    file = Path(output) if output else folder.path / NAME
-    must_be_free(file, "report")
-    found = find(folder, Asked(split, Path(data) if data is not None else None, sentences), say)
-    for note in found.notes:
+    record = folder.read()
+    file = Path(output) if output else folder.path / FILE_NAME
+    check_can_overwrite(file, "report")
+    recipe = load(folder.recipe)
+    if split is not None and split not in available_splits(recipe):
+        raise missing_split(recipe, split)
+    data = Path(data) if data is not None else None
+    source = open_source(folder, recipe, record, split)
+    examples, by_length = translate_split(source, split, data, say)
+    if sentences and source.run is None:
+        raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(folder.path))
+    drawn: Sequence[Alignment] = []
+    if source.run is not None:
+        drawn = alignments(source.run, sentences or choose_sentences(source.run, examples), "--sentence")
+    for note in source.notes:
         say(note)
-    return write_html(file, "report", contents(found))
+    return write_html(file, "report", page(source, examples, by_length, drawn))
+
+
+# ------------------------------------------------------------------------------------------- translations
+
+
+def open_source(folder: RunDir, recipe: Recipe, record: Mapping[str, Any], split: str | None) -> Source:
+    """Open a run with its final weights or, if it has none yet, those of its last checkpoint."""
+    run, weights = open_weights(folder)
+    split = split or next((name for name in ("test", "val") if name in available_splits(recipe)), "")
+    rows = read_metrics(folder.metrics)
+    notes = [] if run else [f"No translations and no alignments: {weights}."]
+    return Source(folder, recipe, record, rows, run, weights, split, notes)
+
+
+def open_weights(folder: RunDir) -> tuple[Run | None, str]:
+    """Return the run and which weights it has, or None and why there are none."""
+    if folder.weights.exists():
+        return open_run(folder.path), FINAL
+    last = latest_checkpoint(folder.checkpoints, lambda text: None)
+    if last is None:
+        return None, "the run has neither final weights nor a checkpoint"
+    run = open_untrained(folder.path)
+    try:
+        run.model.load_state_dict(checkpoint_weights(last))
+    except (RunError, OSError):  # a training that goes on has replaced it by a newer one
+        return None, "its checkpoint was removed while it was read"
+    return run, f"the checkpoint after {int(last.stem.removeprefix('step-')):,} steps"
+
+
+def translate_split(
+    source: Source, split: str | None, data: Path | None, say: Say
+) -> tuple[list[Sample], Sequence[Mapping[str, Any]]]:
+    """Return the first sentences with their translations, and the scores by source length.
+
+    The scores are those of run.json if it has them, else they are measured.
+
+    A model without encoders is given the first half of each line, and continues it. split, data: as the user asked;
+    missing files are an error only if asked for.
+    """
+    run = source.run
+    pairs = open_split(source, run, split, data) if run is not None else None
+    if run is None or pairs is None:
+        return [], []
+    known = source.record.get("by_length", {}).get(source.split) if source.weights == FINAL and data is None else None
+    sides = source_names(run.recipe)
+    # the length of a question says nothing about its story
+    measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
+    count = len(pairs) if measure else min(NUM_EXAMPLES, len(pairs))
+    references = list(pairs.sides[TARGET][:count])
+    texts = [list(pairs.sides[side][:count]) for side in sides]
+    lines = ["\t".join(row) for row in zip(*texts, strict=True)] if sides else [first_half(line) for line in references]
+    outputs: list[str] = []
+    for start in range(0, len(lines), PROGRESS_EVERY):
+        part = translate_lines([run], lines[start : start + PROGRESS_EVERY], decoding_settings(run.recipe), first=start)
+        outputs += [best.text for best, *_ in part]
+        if len(lines) > PROGRESS_EVERY:
+            say(f"translated {len(outputs):,} of {len(lines):,} sentences")
+    examples = [Sample(*row) for row in list(zip(lines, references, outputs, strict=True))[:NUM_EXAMPLES]]
+    if not measure:
+        return examples, known or []
+    by_length = accuracy_by_length if run.recipe.dataset.get("generate") else bleu_by_length
+    return examples, by_length(texts[0], outputs, references)
+
+
+def open_split(source: Source, run: Run, split: str | None, data: Path | None) -> Pairs | None:
+    """Return the texts of the split; None, and a note on the page, if they are missing and were not asked for."""
+    if not source.split:
+        source.notes.append("No translations of data: the recipe has neither a test nor a validation split.")
+        return None
+    folders = run.folders(data)
+    try:
+        if faults := check_files(run.recipe, folders):
+            raise DataError(faults)
+        return open_pairs(run.recipe, source.split, folders)
+    except DataError as error:
+        if data is not None or split is not None:
+            raise
+        messages = "; ".join(dict.fromkeys(fault.message for fault in error.faults))
+        source.notes.append(f"No translations of data: {messages}. Pass the folder of the files with `--data DIR`.")
+        return None
+
+
+def first_half(line: str) -> str:
+    """Return the first half of a line's words, the larger one."""
+    words = line.split(" ")
+    return " ".join(words[: (len(words) + 1) // 2])
+
+
+def choose_sentences(run: Run, examples: Sequence[Sample]) -> list[str]:
+    """Return a few sentences for pictures: the first that are neither empty nor long.
+
+    Without encoders these are whole lines. A task whose test is longer than its training has short ones in `val`.
+    """
+    lines = [sample.source if source_names(run.recipe) else sample.reference for sample in examples]
+    lines = [line for line in lines if line.strip()]
+    if (
+        lines
+        and not any(map(is_short, lines))
+        and run.recipe.dataset.get("generate")
+        and "val" in available_splits(run.recipe)
+    ):
+        pairs = open_pairs(run.recipe, "val", [])
+        texts = [pairs.sides[side][:NUM_EXAMPLES] for side in source_names(run.recipe) or [TARGET]]
+        lines = ["\t".join(row) for row in zip(*texts, strict=True)] + lines
+    return (list(filter(is_short, lines)) or lines)[:NUM_DRAWN]
+
+
+def is_short(line: str) -> bool:
+    """Return whether a line's picture can be read at a glance."""
+    return 0 < len(line.split()) <= MAX_WORDS
+
+
+# ------------------------------------------------------------------------------------------- page
+
+
+def page(
+    source: Source, examples: Sequence[Sample], by_length: Sequence[Mapping[str, Any]], drawn: Sequence[Alignment]
+) -> str:
+    """Return the page."""
+    recipe, record = source.recipe, source.record
+    sides = source_names(recipe)
+    sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(drawn)]
+    has_films, has_memories = any(one.films for one in drawn), any(one.memories for one in drawn)
+    has_maps = any(one.attentions for one in drawn) or not (has_films or has_memories)
+    abouts = list(dict.fromkeys(memory.about for one in drawn for memory in one.memories))
+    sections = [
+        Section("curves", "Learning curves", learning_curves(source.rows)),
+        Section("length", "BLEU by source length", bleu_chart(source.split, by_length)),
+        Section("accuracy", "Accuracy by source length", accuracy_chart(source.split, by_length)),
+        Section("samples", "Translations" if sides else "Continuations", [comparison(one, sides) for one in examples]),
+        Section("alignments", "Alignments", sentences if has_maps else []),
+        Section("films", "Film strips", sentences if has_films else []),
+        Section("memories", "Memory", sentences if has_memories else []),
+        Section("training", "Translations during training", training_samples(logged_samples(source.folder.path))),
+        Section("architecture", "Architecture", architecture(source)),
+        Section("recipe", "Recipe", source.folder.recipe.read_text(encoding="utf-8")),
+    ]
+    return render(
+        "report.html",
+        title=f"{recipe.name}: report",
+        name=recipe.name,
+        status=str(record.get("status", "unknown")),
+        facts={name: value for name, value in facts(source).items() if value},
+        scores=score_table(scores_of(source)),
+        hints=hints(source),
+        notes=source.notes,
+        sections=[section for section in sections if section.content],
+        split=source.split,
+        weights=source.weights,
+        has_source=bool(sides),
+        abouts=abouts,
+        versions=record.get("versions", {}),
+        now=to_minute(utc_now()),
+    )
+
+
+def hints(source: Source) -> list[Markup]:
+    """Return what to try next, after a finished training on data that is not generated."""
+    record = source.record
+    if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
+        return []
+    lines = training_hints(source.rows, record.get("data", {}).get("pairs", {}), record.get("epochs", 0))
+    # what stands between backticks is code
+    return [Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(Markup.escape(f"{line}.")))) for line in lines]
+
+
+def facts(source: Source) -> dict[str, str]:
+    """Return what run.json says about the run, as text; of a run that goes on, what its last rows say."""
+    record = source.record
+    last = {key: value for row in source.rows for key, value in row.items()}
+    data, used, git = record.get("data", {}), record.get("checkpoints_used", {}), record.get("git")
+    steps = ", ".join(re.sub(r"\D*0*(\d+)\D*", r"\1", str(name)) for name in used.get("checkpoints", ()))
+    sizes = (f"{side} {format_number(size)}" for side, size in record.get("vocabularies", {}).items())
+    return {
+        "parameters": format_number(record.get("parameters")),
+        "seed": format_number(record.get("seed", source.recipe.training["seed"])),
+        "steps": format_number(record.get("steps", last.get("step"))),
+        "epochs": format_number(record.get("epochs", last.get("epoch"))),
+        "minutes of computing": format_number(record.get("minutes", last.get("minutes"))),
+        "training pairs": format_number(data.get("train_pairs_used")),
+        "vocabulary": ", ".join(sizes),
+        "checkpoints used": f"{used['how']}, of step {steps}" if used.get("how") else "",
+        "weights on this page": source.weights if source.run else "",
+        "started": to_minute(record.get("started_at")),
+        "ended": to_minute(record.get("ended_at")),
+        "commit": f"{str(git['commit'])[:SHORT_HASH]}{', with changes' if git.get('dirty') else ''}" if git else "",
+    }
+
+
+def to_minute(time: Any) -> str:
+    """Return a time of run.json without its seconds."""
+    return str(time)[:16].replace("T", " ") + " UTC" if time else ""
+
+
+def format_number(value: Any) -> str:
+    """Return a number with separators; "" for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def scores_of(source: Source) -> dict[str, float]:
+    """Return the scores of the final weights; of a run that has none yet, of its last validation."""
+    validations = [row for row in source.rows if "val/loss" in row]
+    scores = source.record.get("scores") or (validations[-1] if validations else {})
+    return {name: value for name, value in scores.items() if isinstance(value, int | float) and "/" in name}
+
+
+def score_table(scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the splits that have scores, and the label, the scores and the meaning of each metric."""
+    columns = [split for split in ("val", "test") if any(f"{split}/{name}" in scores for name in METRICS)]
+    rows = []
+    for name, metric in METRICS.items():
+        values = [scores.get(f"{split}/{name}") for split in columns]
+        if any(value is not None for value in values):
+            cells = ["" if value is None else metric.format(value) for value in values]
+            rows.append((metric.label, cells, metric.meaning))
+    return {"splits": [{"val": "validation", "test": "test"}[split] for split in columns], "rows": rows}
+
+
+def chart_specs() -> list[ChartSpec]:
+    """Return the charts of learning curves: those of the metrics, then the others."""
+    specs: dict[str, ChartSpec] = {}
+    for name, metric in METRICS.items():
+        title = metric.chart or metric.label
+        keys = specs[title].keys if title in specs else ("train/loss",) if name == "loss" else ()
+        y_range = (0.0, 1.0) if metric.highest == 1 else None
+        specs[title] = ChartSpec(title, metric.unit, (*keys, f"val/{name}"), metric.logarithmic, y_range)
+    return [*specs.values(), *OTHER_CHARTS]
+
+
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    """Return every chart of which the run has logged something."""
+    charts = []
+    for spec in chart_specs():
+        curves = [Curve(key, points(rows, key, spec.logarithmic)) for key in spec.keys]
+        if curves := [curve for curve in curves if curve.points]:
+            figure = line_chart(spec.title, curves, "step", spec.unit, spec.logarithmic, spec.y_range)
+            charts.append(figure_html(figure, describe_curves(spec.title, curves, "step")))
+    return charts
+
+
+def points(rows: Sequence[Mapping[str, Any]], key: str, positive: bool, x_key: str = "step") -> list[Point]:
+    """Return the finite values that were logged under a key, by `x_key`. positive: without those that are not."""
+    values = [(float(row[x_key]), float(row[key])) for row in rows if isinstance(row.get(key), int | float)]
+    return [(x, y) for x, y in values if math.isfinite(y) and (y > 0 or not positive)]
+
+
+def bleu_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Return a chart of BLEU by source length."""
+    rows = [row for row in by_length if "bleu" in row]
+    if not rows:
+        return None
+    bars = [Bar(str(row["words"]), float(row["bleu"]), f"n={row['lines']:,}") for row in rows]
+    figure = bar_chart(f"BLEU on {split}", bars, "words of the source", "BLEU, 0 to 100")
+    words = " ".join(f"{bar.name} words: {bar.value:.1f} ({bar.note})." for bar in bars)
+    return figure_html(figure, f"BLEU on {split}. {words}")
+
+
+def accuracy_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return a chart of the accuracies by source length, and how many sentences each length has."""
+    rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["tokens"])
+    if not rows:
+        return None
+    curves = [Curve(label, points(rows, key, False, "tokens")) for key, label in LENGTH_CURVES.items()]
+    curves = [curve for curve in curves if curve.points]
+    title = f"Accuracy on {split}"
+    figure = line_chart(title, curves, "words of the source", "share, 0 to 1", y_range=(0.0, 1.0))
+    lines = [row["lines"] for row in rows]
+    counts = " to ".join(f"{count:,}" for count in dict.fromkeys((min(lines), max(lines))))
+    return {"chart": figure_html(figure, describe_curves(title, curves, "length")), "counts": counts}
+
+
+def comparison(sample: Sample, sides: Sequence[str]) -> list[tuple[str, str, bool]]:
+    """Return the texts of a sentence: label, text, and whether it equals the reference."""
+    texts = sample.source.split("\t") if len(sides) > 1 else [sample.source]
+    names = sides if len(sides) == len(texts) else ["source"] if sides else ["beginning"]
+    output = "translation" if sides else "continuation"
+    return compare(list(zip(names, texts, strict=False)), sample.reference, [(output, sample.translation)])
+
+
+def compare(
+    inputs: Sequence[tuple[str, str]], reference: str, outputs: Sequence[tuple[str, str]]
+) -> list[tuple[str, str, bool]]:
+    """Return labelled texts, and whether each output equals the reference."""
+    rows = [(name, text, False) for name, text in (*inputs, ("reference", reference))]
+    return rows + [(name, text, text.strip() == reference.strip()) for name, text in outputs]
+
+
+def logged_samples(folder: Path) -> dict[int, list[Sample]]:
+    """Return the translations that a run has logged into its folder for W&B, by step. Contacts no server."""
+    samples: dict[int, list[Sample]] = {}
+    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            rows = [(int(step), Sample(*map(str, texts))) for step, *texts in table["data"]]
+        except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
+            continue
+        for step in dict.fromkeys(step for step, _ in rows):
+            samples[step] = [sample for at, sample in rows if at == step]
+    return dict(sorted(samples.items()))
+
+
+def training_samples(log: Mapping[int, Sequence[Sample]]) -> list[list[tuple[str, str, bool]]]:
+    """Return a few validation sentences, each with its translations after some steps."""
+    steps = evenly_spaced(list(log), MAX_VALIDATIONS)
+    if not steps:
+        return []
+    count = min(NUM_FOLLOWED, *(len(log[step]) for step in steps))
+    rows = []
+    for number in range(count):
+        sample = log[steps[-1]][number]
+        outputs = [(f"step {step:,}", log[step][number].translation) for step in steps]
+        rows.append(compare([("source", sample.source)], sample.reference, outputs))
+    return rows
+
+
+def architecture(source: Source) -> Markup:
+    """Return the diagram of the model with the run's vocabularies, or why it cannot be built here."""
+    try:
+        return Markup(draw(source.recipe, vocabularies=recorded_vocabularies(source.record)).svg())
+    except RecipeError as error:  # a block of a plug-in may be missing on this machine
+        return Markup('<p class="soft">It cannot be drawn here: {}.</p>').format(error.faults[0].message)

@@ -18,7 +18,7 @@ from composer.model.weights import save_weights
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.train import train
-from composer.viz.attention_maps import alignments
+from composer.viz.alignments import alignments
 
 RECIPE = """
 recipe: 1

@@ -32,8 +32,8 @@ def having(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
 
 
 def texts(root: ElementTree.Element, kind: str) -> list[str]:
-    """What stands in the elements of a class."""
-    return ["".join(each.itertext()) for each in having(root, kind)]
+    """Return the text in each element of a class."""
+    return ["".join(each.itertext()).strip() for each in having(root, kind)]
 
 
 def headings(root: ElementTree.Element) -> list[str]:
@@ -60,6 +60,14 @@ def needs_nothing(root: ElementTree.Element) -> None:
     assert not any(
         word in written for word in ("url(", "@import", "@font-face", "http:", "https:", "fetch(", "import(")
     )
+
+
+def size_without_plotly(file: Path) -> int:
+    """Return the bytes of a page less those of Plotly's script, which is in it once."""
+    content = file.read_bytes()
+    script = plotly_script().encode()
+    assert content.count(script) == 1
+    return len(content) - len(script)
 
 
 def figures(root: ElementTree.Element) -> list[dict[str, Any]]:

@@ -286,7 +286,7 @@ def test_boxes_say_what_the_recipe_says(tmp_path: Path) -> None:
 def test_what_does_not_read_the_stream_has_no_arrow_from_it() -> None:
     recipe = load(HOME / "papers/graves2014_lstm.yaml")
     graph = build_graph(recipe, planned(recipe))
-    blank = box(graph, "/blank")
+    blank = box(graph, "/no_input")
     assert not blank.reads_stream
     picture = place(graph)
     (placed,) = [each for each in picture.layout.walk() if each.box is blank]

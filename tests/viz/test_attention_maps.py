@@ -13,9 +13,8 @@ from blocks.core.contract import Record
 from composer.errors import DataError
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import StepInputs
-from composer.viz.attention_maps import LONGEST, Alignment, Attention, alignments, beside, on_top, passes
-from composer.viz.heatmaps import sentence
-from composer.viz.page import attention_page
+from composer.viz.alignments import MAX_TOKENS, Alignment, Attention, alignment_page, alignments
+from composer.viz.records import join_cross_attention, join_self_attention, split_passes
 from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
 from tests.viz.pages import having, needs_nothing, pixels, read, texts
 
@@ -29,16 +28,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def maps_of(found: Alignment) -> list[ElementTree.Element]:
-    return [each for figure in having(read(attention_page(found)), "map") for each in figure.iter("image")]
+    return [each for figure in having(read(alignment_page(found)), "map") for each in figure.iter("image")]
 
 
 def test_every_attention_has_its_tokens(run: Path) -> None:
     opened = open_run(run)
     (found,) = alignments(opened, [LINE])
     assert found.texts == {"source": LINE}
-    assert found.written == opened.translate([LINE])[0]
+    assert found.output == opened.translate([LINE])[0]
     source = ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
-    written = opened.tokenizers.tokens("target", found.written)
+    written = opened.tokenizers.tokens("target", found.output)
     told = {(each.word, each.side): (each.rows, each.columns) for each in found.attentions}
     assert told == {
         ("self_attention", "source"): (source, source),
@@ -65,7 +64,7 @@ def test_the_weights_are_those_with_which_it_is_written(run: Path) -> None:
     """The weights, times the values by hand, are what the block reads."""
     opened = open_run(run)
     (found,) = alignments(opened, [LINE])
-    (ids,), (answer,) = opened.tokenizers.encode("source", [LINE]), opened.tokenizers.encode("target", [found.written])
+    (ids,), (answer,) = opened.tokenizers.encode("source", [LINE]), opened.tokenizers.encode("target", [found.output])
     records: dict[Record, list[torch.Tensor]] = {}
     with torch.no_grad():
         opened.model({"source": torch.tensor([[*ids, 2]])}, torch.tensor([[1, *answer]]), StepInputs(records=records))
@@ -75,7 +74,7 @@ def test_the_weights_are_those_with_which_it_is_written(run: Path) -> None:
 
 def test_a_picture_has_the_weights(run: Path) -> None:
     (found,) = alignments(open_run(run), [LINE])
-    root = read(attention_page(found))
+    root = read(alignment_page(found))
     needs_nothing(root)
     drawn = maps_of(found)
     # what crosses stands first, and is open
@@ -91,7 +90,7 @@ def test_a_picture_has_the_weights(run: Path) -> None:
 
 def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:
     (found,) = alignments(open_run(run), [LINE])
-    root = read(attention_page(found))
+    root = read(alignment_page(found))
     axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
     order = [found.attentions[2], found.attentions[0], found.attentions[1]]
     used = [each.get("href", "")[1:] for figure in having(root, "map") for each in figure.iter("use")]
@@ -106,7 +105,7 @@ def test_a_map_is_told_in_words() -> None:
     one = Attention(
         "decoder[0].cross_attention", "cross_attention", "target", ["ja", "⟨eos⟩"], ["yes", "⟨eos⟩"], weights
     )
-    root = read(attention_page(Alignment({"source": "yes"}, "ja", [one])))
+    root = read(alignment_page(Alignment({"source": "yes"}, "ja", [one])))
     (drawing,) = (each for figure in having(root, "map") for each in figure.iter("svg"))
     assert drawing.get("aria-label") == "decoder[0].cross_attention, head 1. Most read: ja: yes; ⟨eos⟩: ⟨eos⟩"
     assert drawing.get("role") == "img"
@@ -115,7 +114,7 @@ def test_a_map_is_told_in_words() -> None:
 def test_tokens_cannot_become_markup() -> None:
     rows = ["<script>alert(1)</script>", '"', "&amp;", "\0", "שלום"]
     one = Attention("<b>", "cross_attention", "target", rows, rows, np.eye(5)[None])
-    root = read(attention_page(Alignment({"source": "<script>"}, "</title>", [one])))
+    root = read(alignment_page(Alignment({"source": "<script>"}, "</title>", [one])))
     assert [each.text for each in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
     assert texts(root, "row") == ["<script>alert…", '"', "&amp;", "�", "שלום"]
     assert [each.text for each in root.iter("bdi")] == ["<script>", "</title>"]
@@ -126,7 +125,7 @@ def test_many_maps_are_small() -> None:
     tokens = [f"token{number}" for number in range(30)]
     weights = np.random.default_rng(0).random((8, 30, 30))
     blocks = [Attention(f"b[{at}]", "cross_attention", "target", tokens, tokens, weights) for at in range(6)]
-    assert len(sentence(Alignment({}, "", blocks), 0)) < 130_000
+    assert len(alignment_page(Alignment({}, "", blocks))) < 140_000
 
 
 # ------------------------------------------------------------------------------------------- other models
@@ -166,7 +165,7 @@ decoder:
 def test_a_model_without_encoders_reads_the_line(tmp_path: Path) -> None:
     model = "decoder: [positions, {residual: [{self_attention: {heads: 2}}]}]"
     (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert (found.texts, found.written) == ({}, LINE)
+    assert (found.texts, found.output) == ({}, LINE)
     assert [each.rows for each in found.attentions] == [["eins", "zwei", "drei", "vier", "⟨eos⟩"]]
     (nothing,) = alignments(open_run(made(tmp_path / "other", LANGUAGE)), [LINE])
     assert list(nothing.attentions) == []
@@ -225,10 +224,10 @@ decoder:
 
 
 def test_what_is_long_is_not_drawn(run: Path) -> None:
-    (found,) = alignments(open_run(run), ["eins " * (LONGEST + 1)])
+    (found,) = alignments(open_run(run), ["eins " * (MAX_TOKENS + 1)])
     assert (list(found.attentions), found.note) == (
         [],
-        f"its {LONGEST + 1} tokens are more than the {LONGEST} of a picture",
+        f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture",
     )
 
 
@@ -248,7 +247,7 @@ def test_pieces_that_grow(cuts: list[int]) -> None:
     for length in cuts:
         at += length
         pieces.append(whole[:, at - length : at, :, :at])
-    assert torch.equal(beside(pieces), whole[0])
+    assert torch.equal(join_self_attention(pieces), whole[0])
 
 
 @pytest.mark.parametrize("cuts", [[5], [1] * 5, [2, 2, 1]])
@@ -261,17 +260,17 @@ def test_pieces_of_a_window(cuts: list[int]) -> None:
     for length in cuts:
         pieces.append(slots[:, at : at + length, :, at : at + length + 2])
         at += length
-    assert torch.equal(beside(pieces), whole[0])
+    assert torch.equal(join_self_attention(pieces), whole[0])
 
 
 def test_pieces_that_read_the_same() -> None:
     whole = torch.rand(1, 4, 2, 3)
-    assert torch.equal(on_top([whole[:, :1], whole[:, 1:]]), whole[0])
+    assert torch.equal(join_cross_attention([whole[:, :1], whole[:, 1:]]), whole[0])
 
 
 def test_passes_are_told_apart() -> None:
     one, two = torch.zeros(1, 4, 1, 3), torch.zeros(1, 1, 1, 3)
-    assert [len(each) for each in passes([one, one], [4])] == [1, 1]
-    assert [len(each) for each in passes([two] * 4, [4])] == [4]
-    assert [len(each) for each in passes([two] * 8, [4])] == [4, 4]
-    assert [len(each) for each in passes([one], [7])] == [1]
+    assert [len(each) for each in split_passes([one, one], [4])] == [1, 1]
+    assert [len(each) for each in split_passes([two] * 4, [4])] == [4]
+    assert [len(each) for each in split_passes([two] * 8, [4])] == [4, 4]
+    assert [len(each) for each in split_passes([one], [7])] == [1]

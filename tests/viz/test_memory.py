@@ -14,9 +14,17 @@ from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import StepInputs
 from composer.recipe.recipe import load
 from composer.training.train import train
-from composer.viz.attention_maps import Alignment, alignment, alignments
-from composer.viz.memory import FEW, LEAST, STEPS, Memory, arc, drawn_of, grown, run_of_machine
-from composer.viz.page import attention_page
+from composer.viz.alignments import Alignment, alignment, alignment_page, alignments
+from composer.viz.memory import (
+    MAX_STACKS,
+    MAX_STEPS,
+    NEGLIGIBLE,
+    Memory,
+    note_on_range,
+    pad_cells,
+    register_table,
+    shortest_arc,
+)
 from tests.inference.untrained import made
 from tests.viz.pages import read
 
@@ -92,7 +100,7 @@ def test_heads_are_drawn_over_time_encoder_beside_decoder(tmp_path: Path) -> Non
             drawn = [int(row.removeprefix("slot ")) for row in panel.rows]
             weights = recorded(run, part, name)[:, head]  # (T, N)
             np.testing.assert_allclose(panel.values, weights[:, drawn].T, atol=EXACT)
-            assert weights.sum() - panel.values.sum() <= LEAST * weights.numel()
+            assert weights.sum() - panel.values.sum() <= NEGLIGIBLE * weights.numel()
             assert panel.columns == columns
 
 
@@ -112,14 +120,14 @@ def test_heads_are_drawn_over_time_encoder_beside_decoder(tmp_path: Path) -> Non
     ],
 )
 def test_what_is_drawn_is_the_shortest_arc_of_the_circle(used: list[int], drawn: list[int]) -> None:
-    assert arc(np.isin(np.arange(8), used)) == drawn
+    assert shortest_arc(np.isin(np.arange(8), used)) == drawn
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert drawn_of([1, 2, 3], 8, "slots").startswith("Drawn: slots 1 to 3, of 8 counted from 0")
-    assert drawn_of([6, 7, 0], 8, "slots").startswith("Drawn: slots 6 to 7 and 0, of 8")
-    assert drawn_of([4], 8, "slots").startswith("Drawn: slots 4, of 8")
-    assert drawn_of(range(8), 8, "slots") == ""
+    assert note_on_range([1, 2, 3], 8, "slots").startswith("Shown: slots 1 to 3, of 8 counted from 0")
+    assert note_on_range([6, 7, 0], 8, "slots").startswith("Shown: slots 6 to 7 and 0, of 8")
+    assert note_on_range([4], 8, "slots").startswith("Shown: slots 4, of 8")
+    assert note_on_range(range(8), 8, "slots") == ""
 
 
 def test_two_memories_of_one_part_have_figures_of_their_own(tmp_path: Path) -> None:
@@ -187,8 +195,8 @@ def test_cells_that_grow_step_by_step_are_put_together(word: str, tmp_path: Path
 
 def test_new_cells_come_at_the_end_or_at_both_ends() -> None:
     pieces = [torch.tensor([[[1.0]]]), torch.tensor([[[2.0, 3.0, 4.0]]])]
-    assert grown(pieces, at_both_ends=False).tolist() == [[1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
-    assert grown(pieces, at_both_ends=True).tolist() == [[0.0, 1.0, 0.0], [2.0, 3.0, 4.0]]
+    assert pad_cells(pieces, at_both_ends=False).tolist() == [[1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
+    assert pad_cells(pieces, at_both_ends=True).tolist() == [[0.0, 1.0, 0.0], [2.0, 3.0, 4.0]]
 
 
 # ------------------------------------------------------------------------------------------- discrete stacks
@@ -196,13 +204,13 @@ def test_new_cells_come_at_the_end_or_at_both_ends() -> None:
 
 def test_the_first_stacks_are_drawn_from_the_top(tmp_path: Path) -> None:
     run, found = memory_of(tmp_path, "encoder: [rnn]\ndecoder: [rnn, {discrete_stacks: {stacks: 6, cells: 5}}]")
-    assert found.note == f"Drawn: the first {FEW} of 6 stacks."
-    assert [panel.title for (panel,) in found.panels] == [f"decoder: stack {at + 1}" for at in range(FEW)]
+    assert found.note == f"Shown: the first {MAX_STACKS} of 6 stacks."
+    assert [panel.title for (panel,) in found.panels] == [f"decoder: stack {at + 1}" for at in range(MAX_STACKS)]
     whole = recorded(run, "decoder", "stacks")  # (T, stacks, depth)
     for which, (panel,) in enumerate(found.panels):
         assert panel.rows[:2] == ["top", "1 below"]
         np.testing.assert_allclose(panel.values, whole[:, which, : len(panel.rows)].T, atol=EXACT)
-        assert (whole[:, which, len(panel.rows) :] <= LEAST - 1).all()
+        assert (whole[:, which, len(panel.rows) :] <= NEGLIGIBLE - 1).all()
 
 
 # ------------------------------------------------------------------------------------------- hops
@@ -220,7 +228,7 @@ decoder: [{memory_network: {from: left, query: right, hops: 2}}]
     assert (table.title, table.rows, table.columns) == ("zehn sieben → acht neun", HEARD, ["hop 1", "hop 2"])
     np.testing.assert_allclose(table.shades.sum(0), 1.0, atol=EXACT)
     assert table.texts == [[f"{share:.2f}" for share in row] for row in table.shades.tolist()]
-    body = [["".join(cell.itertext()) for cell in row.iter("td")] for row in read(attention_page(found)).iter("tr")]
+    body = [["".join(cell.itertext()) for cell in row.iter("td")] for row in read(alignment_page(found)).iter("tr")]
     assert body == [[], *([name, *row] for name, row in zip(HEARD, table.texts, strict=True))]
 
 
@@ -244,7 +252,7 @@ def test_the_sentences_of_a_story_are_the_rows(tmp_path: Path) -> None:
     (found,) = alignments(open_run(tmp_path / "run"), ["Where is b?\ta went to hall. b took milk. b went to hall."])
     ((table,),) = (each.tables for each in found.memories)
     assert table.rows == ["a went to hall", "b took milk", "b went to hall"]
-    assert table.title == f"where is b → {found.written}"
+    assert table.title == f"where is b → {found.output}"
     np.testing.assert_allclose(table.shades.sum(0), 1.0, atol=EXACT)
 
 
@@ -278,12 +286,12 @@ def test_a_machine_is_told_step_by_step(tmp_path: Path) -> None:
 
 def test_a_register_shows_its_most_probable_integer() -> None:
     registers = np.array([[[0.1, 0.9, 0.0]], [[0.2, 0.2, 0.6]]])  # two steps of one register
-    table = run_of_machine(registers, np.array([0.0, 1.0]))
+    table = register_table(registers, np.array([0.0, 1.0]))
     assert table.texts == [["1", "2"], ["", "1.00"]]
     assert table.shades.tolist() == [[0.9, 0.6], [0.0, 1.0]]
 
 
 def test_of_a_long_run_the_first_steps_are_told(tmp_path: Path) -> None:
-    _, found = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {STEPS + 2}}}}}]\ndecoder: [source_state]")
-    assert found.note == f"Drawn: the first {STEPS} of {STEPS + 2} steps."
-    assert len(found.tables[0].columns) == STEPS
+    _, found = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {MAX_STEPS + 2}}}}}]\ndecoder: [source_state]")
+    assert found.note == f"Shown: the first {MAX_STEPS} of {MAX_STEPS + 2} steps."
+    assert len(found.tables[0].columns) == MAX_STEPS

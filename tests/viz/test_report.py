@@ -18,19 +18,18 @@ from composer.evaluation.evaluate import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.viz.charts import number
-from composer.viz.frames import spaced
-from composer.viz.report import report
-from composer.viz.report_sections import points
+from composer.viz.charts import plotly_script
+from composer.viz.records import evenly_spaced
+from composer.viz.report import points, report
 from tests.inference.untrained import LANGUAGE, TWO, made
-from tests.viz.pages import having, headings, needs_nothing, read, texts
+from tests.viz.pages import figures, having, headings, needs_nothing, read, texts
 
 ALL = [
     "Learning curves",
     "Accuracy by source length",
     "Translations",
     "Alignments",
-    "In the course of training",
+    "Translations during training",
     "Architecture",
     "Recipe",
 ]
@@ -60,10 +59,11 @@ def test_the_page_holds_all_parts(page: Any) -> None:
 
 def test_only_its_own_script_may_run(page: Any) -> None:
     (policy,) = (each.get("content", "") for each in page.iter("meta") if each.get("http-equiv"))
-    (script,) = ("".join(each.itertext()) for each in page.iter("script"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    plotly, ours = ("".join(each.itertext()) for each in page.iter("script"))
+    assert plotly == ""  # the reader of pages leaves it out
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (plotly_script(), ours)]
     assert policy.startswith("default-src 'none';")
-    assert policy.endswith(f"script-src 'sha256-{digest}'")
+    assert policy.endswith(f"script-src 'sha256-{digests[0]}' 'sha256-{digests[1]}'")
 
 
 def test_the_head_is_what_the_run_says(page: Any, trained: Path) -> None:
@@ -77,23 +77,25 @@ def test_the_head_is_what_the_run_says(page: Any, trained: Path) -> None:
     assert f"{record['scores']['val/bleu']:.2f}" in texts(page, "number")
 
 
+def titles(page: Any) -> list[str]:
+    return [figure["layout"]["title"]["text"] for figure in figures(page)]
+
+
 def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
-    titles = [each.text for chart in having(page, "chart") for each in chart.iter("b")]
-    assert titles == [
-        "Loss",
-        "Perplexity",
-        "Accuracy",
-        "BLEU and chrF",
-        "Learning rate",
-        "Accuracy on test, by words of the source",
-    ]
+    assert titles(page) == ["Loss", "Perplexity", "Accuracy", "BLEU and chrF", "Learning rate", "Accuracy on test"]
     rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
-    dots = [each.text for chart in having(page, "chart")[:1] for dot in having(chart, "dot") for each in dot]
-    wanted = [(f"{name} ", row["step"]) for name in ("train/loss", "val/loss") for row in rows if name in row]
-    assert len(dots) == len(wanted)
-    for dot, (name, step) in zip(dots, wanted, strict=True):
-        assert dot.startswith(name)
-        assert dot.endswith(f"step {step}")
+    curves = figures(page)[0]["data"]
+    assert [curve["name"] for curve in curves] == ["train/loss", "val/loss"]
+    for curve in curves:
+        logged = [(row["step"], row[curve["name"]]) for row in rows if curve["name"] in row]
+        assert list(zip(curve["x"], curve["y"], strict=True)) == logged
+
+
+def test_every_chart_says_what_its_axes_are(page: Any) -> None:
+    axes = [figure["layout"][axis] for figure in figures(page) for axis in ("xaxis", "yaxis")]
+    assert all(axis["title"]["text"] for axis in axes)
+    assert axes[1]["title"]["text"] == "nats per token"
+    assert figures(page)[1]["layout"]["yaxis"]["type"] == "log"
 
 
 def test_translations_are_those_of_the_run(page: Any, trained: Path) -> None:
@@ -109,33 +111,40 @@ def test_what_training_measured_is_not_measured_again(copy: Path) -> None:
     known = json.loads((copy / "run.json").read_text())["by_length"]
     assert known["test"] == evaluate(copy)["test/accuracy_by_length"]
     changed(copy, by_length={"test": [{"tokens": 400, "lines": 7, "exact_match": 0.99}]})
-    assert accuracies(read(report(copy))) == ["exact match 0.99 at length 400"]
-    assert accuracies(read(report(copy, data=copy.parent))) == as_dots(known["test"])
+    assert accuracies(read(report(copy))) == {"exact match": [(400.0, 0.99)]}
+    assert accuracies(read(report(copy, data=copy.parent))) == as_points(known["test"])
     (copy / "model.safetensors").unlink()
-    assert len(accuracies(read(report(copy)))) == 2 * len(known["test"])
+    assert all(len(curve) == len(known["test"]) for curve in accuracies(read(report(copy))).values())
 
 
-def accuracies(page: Any) -> list[str | None]:
-    """What the dots of the chart of accuracies tell."""
+def accuracies(page: Any) -> dict[str, list[tuple[float, float]]]:
+    """Return the points of each curve of the chart of accuracies by length."""
     (section,) = (each for each in page.iter("section") if each.get("id") == "accuracy")
-    return [each.text for dot in having(section, "dot") for each in dot]
+    (chart,) = (json.loads(each.get("data-figure", "")) for each in having(section, "plot"))
+    return {curve["name"]: list(zip(curve["x"], curve["y"], strict=True)) for curve in chart["data"]}
 
 
-def as_dots(rows: list[dict[str, Any]]) -> list[str]:
-    """What they should tell of these rows."""
+def as_points(rows: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Return the points that the curves of these rows should have."""
     names = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
-    return [f"{told} {number(row[name])} at length {row['tokens']}" for name, told in names.items() for row in rows]
+    return {label: [(row["tokens"], row[name]) for row in rows] for name, label in names.items()}
 
 
 def test_texts_have_bleu_by_length(gru: Path, tmp_path: Path) -> None:
     found = read(report(gru, output=tmp_path / "page.html"))
     assert "BLEU by source length" in headings(found)
     measured = evaluate(gru)["test/bleu_by_source_length"]
-    assert texts(found, "above") == [f"{row['bleu']:.1f}" for row in measured]
+    assert bars(found) == [(f"{row['words']}<br>n={row['lines']}", row["bleu"]) for row in measured]
     copied = Path(shutil.copytree(gru, tmp_path / "run"))
     changed(copied, by_length={"test": [{"words": "51+", "lines": 7, "bleu": 99.0}]})
     found = read(report(copied))
-    assert (texts(found, "above"), texts(found, "foot")[-2:]) == (["99.0"], ["51+", "n=7"])
+    assert bars(found) == [("51+<br>n=7", 99.0)]
+
+
+def bars(page: Any) -> list[tuple[str, float]]:
+    """Return the names and the heights of the bars of the first chart."""
+    chart = figures(page)[0]["data"][0]
+    return list(zip(chart["x"], chart["y"], strict=True))
 
 
 def test_sentences_of_each_length_are_counted(copy: Path) -> None:
@@ -145,7 +154,7 @@ def test_sentences_of_each_length_are_counted(copy: Path) -> None:
     ]
     changed(copy, by_length={"test": rows})
     found = read(report(copy))
-    assert accuracies(found) == as_dots(sorted(rows, key=lambda row: row["tokens"]))
+    assert accuracies(found) == as_points(sorted(rows, key=lambda row: row["tokens"]))
     (section,) = (each for each in found.iter("section") if each.get("id") == "accuracy")
     assert "9 to 1,000 sentences of each length" in "".join(section.itertext())
 
@@ -154,14 +163,15 @@ def test_a_curriculum_is_among_the_curves(copy: Path) -> None:
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 13, "train/level": 6, "train/sequence_error": 0.25}\n{"step": 14, "train/level": 7}\n')
     found = read(report(copy))
-    told = [each.text for dot in having(found, "dot") for each in dot]
-    assert {"train/level 6 at step 13", "train/level 7 at step 14", "train/sequence_error 0.25 at step 13"} <= set(told)
+    curves = {curve["name"]: (curve["x"], curve["y"]) for figure in figures(found) for curve in figure["data"]}
+    assert curves["train/level"] == ([13.0, 14.0], [6.0, 7.0])
+    assert curves["train/sequence_error"] == ([13.0], [0.25])
 
 
 def test_another_split_is_measured(trained: Path, tmp_path: Path) -> None:
     found = read(report(trained, split="val", output=tmp_path / "page.html"))
-    assert "Accuracy on val, by words of the source" in [each.text for each in found.iter("b")]
-    assert accuracies(found) == as_dots(evaluate(trained, "val")["val/accuracy_by_length"])
+    assert "Accuracy on val" in titles(found)
+    assert accuracies(found) == as_points(evaluate(trained, "val")["val/accuracy_by_length"])
 
 
 def test_translations_made_in_training_are_shown(page: Any, trained: Path) -> None:
@@ -214,7 +224,7 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
     needs_nothing(found)
     (listed,) = having(found, "samples")
     assert ["".join(each.itertext()) for each in listed.iter("dd")][:3:3] == nasty[:1]
-    assert len(list(found.iter("script"))) == 1
+    assert [script.get("class") for script in found.iter("script")] == ["plotly", None]
     assert headings(found) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
 
 
@@ -241,7 +251,7 @@ def test_a_run_without_any_weights_has_its_curves(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     shutil.rmtree(copy / "checkpoints")
     found = read(report(copy))
-    assert headings(found) == ["Learning curves", "In the course of training", "Architecture", "Recipe"]
+    assert headings(found) == ["Learning curves", "Translations during training", "Architecture", "Recipe"]
     assert texts(found, "note") == [
         "No translations and no alignments: the run has neither final weights nor a checkpoint."
     ]
@@ -292,7 +302,7 @@ def test_a_model_without_encoders_goes_on(tmp_path: Path) -> None:
     (listed,) = having(found, "samples")
     names = [each.text for each in listed.iter("dt")]
     beginning, reference, written = ([each.text or "" for each in listed.iter("dd")][at::3] for at in range(3))
-    assert names[:3] == ["beginning", "reference", "written"]
+    assert names[:3] == ["beginning", "reference", "continuation"]
     assert all(text.startswith(start) for text, start in zip(reference, beginning, strict=True))
     assert written == open_run(run).translate(beginning)
 
@@ -362,6 +372,6 @@ def test_what_is_no_number_is_no_point() -> None:
 
 
 def test_moments_are_evenly_spaced() -> None:
-    assert spaced([], 3) == []
-    assert spaced([5, 6], 3) == [5, 6]
-    assert spaced(list(range(0, 101, 10)), 6) == [0, 20, 40, 60, 80, 100]
+    assert evenly_spaced([], 3) == []
+    assert evenly_spaced([5, 6], 3) == [5, 6]
+    assert evenly_spaced(list(range(0, 101, 10)), 6) == [0, 20, 40, 60, 80, 100]

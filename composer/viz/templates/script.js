@@ -14,7 +14,7 @@ const pixels = async picture => {
   brush.drawImage(image, 0, 0);
   return brush.getImageData(0, 0, image.width, image.height).data;
 };
-const tell = async event => {
+const showWeight = async event => {
   const picture = event.target.closest(".map image");
   if (!picture) return;
   const axes = document.querySelector(picture.previousElementSibling.getAttribute("href"));
@@ -30,10 +30,10 @@ const tell = async event => {
   const weight = white + (1 - white) * share;
   const head = figure.querySelector("figcaption").textContent;
   const names = [rows[row], columns[column]].map(each => `\u2068${each.textContent}\u2069`);
-  const told = `${head}: ${names.join(figure.dataset.between ?? " reads ")}: ${weight.toFixed(2)}`;
-  figure.closest(".block").querySelector("output").textContent = told;
+  const readout = `${head}: ${names.join(figure.dataset.between ?? " reads ")}: ${weight.toFixed(2)}`;
+  figure.closest(".block").querySelector("output").textContent = readout;
 };
-["pointermove", "pointerdown"].forEach(kind => document.addEventListener(kind, tell));
+["pointermove", "pointerdown"].forEach(kind => document.addEventListener(kind, showWeight));
 
 // ---- charts: Plotly figures that take their colours from the page, so that they follow light and dark
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -13,13 +13,20 @@ from torch import Tensor
 from blocks.core.contract import Context
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import pad_with_blanks
-from composer.viz.attention_maps import LONGEST, Alignment, alignment, alignments
-from composer.viz.frames import CELLS, FRAMES, Film, chosen
-from composer.viz.frames_html import colours, counted, strips, told
-from composer.viz.page import attention_page
+from composer.viz.alignments import (
+    MAX_TOKENS,
+    Alignment,
+    alignment,
+    alignment_page,
+    alignments,
+    count_frames,
+    describe_film,
+    vector_colors,
+)
+from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
-from tests.viz.pages import having, headings, needs_nothing, read, texts
+from tests.viz.pages import having, headings, needs_nothing, read, size_without_plotly, texts
 from tests.viz.pages import pixels as pixels_of
 
 NEURAL_GPU = """
@@ -50,6 +57,10 @@ def film_of(run: Run, line: str = LINE) -> Film:
     (found,) = alignments(run, [line])
     (film,) = found.films
     return film
+
+
+def page_of(film: Film) -> str:
+    return alignment_page(Alignment({}, "", [], films=[film]))
 
 
 def drawn(images: np.ndarray, **changes: list[str]) -> Film:
@@ -89,7 +100,7 @@ def answered(run: Run, line: str, answer: str) -> Alignment:
 def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
     (found,) = alignments(run, [LINE])
     (film,) = found.films
-    answer = len(run.tokenizers.tokens("target", found.written)) + 1
+    answer = len(run.tokenizers.tokens("target", found.output)) + 1
     assert film.images.shape == (6, 5, 3, 16)
     np.testing.assert_allclose(film.images, by_hand(run, LINE, answer).numpy(), atol=EXACT)
     assert film.frames == ["grid", *(f"step {number}" for number in range(1, 6))]
@@ -192,7 +203,7 @@ decoder: [source_state]
 def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", EXTENDED))
     (found,) = alignments(opened, [LINE])
-    written = opened.tokenizers.tokens("target", found.written)
+    written = opened.tokenizers.tokens("target", found.output)
     (film,) = found.films
     rows = ["at first", *written, "⟨eos⟩"]
     assert (film.side, film.frames, film.written) == ("target", rows[: len(film.frames)], [])
@@ -209,21 +220,21 @@ def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
 
 def test_a_long_film_is_cut_evenly(run: Run) -> None:
     film = film_of(run, " ".join(WORDS * 4))
-    assert (film.total, len(film.frames)) == (42, FRAMES)
+    assert (film.total, len(film.frames)) == (42, MAX_FRAMES)
     assert (film.frames[0], film.frames[-1]) == ("grid", "step 41")
-    assert counted(film) == "24 of 42 frames, evenly chosen"
-    assert counted(film_of(run)) == "6 frames"
+    assert count_frames(film) == "24 of 42 frames, evenly spaced"
+    assert count_frames(film_of(run)) == "6 frames"
 
 
 @pytest.mark.parametrize(
     ("count", "size"), [(5, 10), (24, 10), (25, 10), (1000, 10), (1000, 1000), (1000, 10**6), (1, 9)]
 )
 def test_frames_are_few_enough(count: int, size: int) -> None:
-    found = chosen(count, size)
+    found = frame_numbers(count, size)
     assert (found[0], found[-1]) == (0, count - 1)
     assert found == sorted(set(found))
-    assert len(found) <= min(count, FRAMES)
-    assert len(found) * size <= CELLS or len(found) <= 2
+    assert len(found) <= min(count, MAX_FRAMES)
+    assert len(found) * size <= MAX_CELLS or len(found) <= 2
     if len(found) < count:
         steps = np.diff(found)
         assert steps.max() - steps.min() <= 1
@@ -231,9 +242,9 @@ def test_frames_are_few_enough(count: int, size: int) -> None:
 
 def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
     """Its size is part of the question: with a part of the answer the grid would be another."""
-    found = answered(run, "eins", " ".join(["zwei"] * (LONGEST + 1)))
+    found = answered(run, "eins", " ".join(["zwei"] * (MAX_TOKENS + 1)))
     assert list(found.films) == []
-    assert found.note == f"its {LONGEST + 1} tokens are more than the {LONGEST} of a picture"
+    assert found.note == f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture"
 
 
 # ------------------------------------------------------------------------------------------- how it is drawn
@@ -241,10 +252,10 @@ def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
 
 def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
     (found,) = alignments(run, [LINE])
-    root = read(attention_page(found))
+    root = read(alignment_page(found))
     needs_nothing(root)
     (figure,) = having(root, "film")
-    wanted = colours(found.films[0].images)
+    wanted = vector_colors(found.films[0].images)
     images = list(figure.iter("image"))
     assert len(images) == len(wanted) == 6
     for image, frame in zip(images, wanted, strict=True):
@@ -264,23 +275,24 @@ def test_a_strip_is_told_in_words() -> None:
         "encoder[1].cgru: 3 frames; 2 positions by 4 columns. Read: a ⟨eos⟩. Written: b ⟨eos⟩. "
         "It changes most between step 2 and step 3."
     )
-    assert told(film) == words
-    (svg,) = (each for each in read(f"<!DOCTYPE html>\n<html>{strips([film])}</html>").iter("svg"))
+    assert describe_film(film) == words
+    (svg,) = (each for each in having(read(page_of(film)), "film")[0].iter("svg"))
     assert (svg.get("role"), svg.get("aria-label")) == ("img", words)
 
 
 def test_tokens_cannot_become_markup() -> None:
     film = drawn(np.zeros((1, 2, 1, 3)), read=["<b>", "&amp;"], written=["</svg>", "\0"], frames=['"><script>'])
-    root = read(f"<!DOCTYPE html>\n<html>{strips([film])}</html>")
+    root = read(page_of(film))
     assert texts(root, "column") == ["<b>", "&amp;", "</svg>", "\N{REPLACEMENT CHARACTER}"]
-    assert not list(root.iter("script"))
+    assert [script.get("src") for script in root.iter("script")] == [None]
+    assert not list(root.iter("b"))
 
 
 def test_the_largest_strip_is_small() -> None:
     """Numbers that no packing makes small, as many as may be drawn."""
     images = np.random.default_rng(0).normal(size=(20, 100, 4, 8))
-    assert images[..., 0].size == CELLS
-    assert len(strips([drawn(images)])) < 60_000
+    assert images[..., 0].size == MAX_CELLS
+    assert len(page_of(drawn(images))) < 70_000
 
 
 # ------------------------------------------------------------------------------------------- colours
@@ -289,7 +301,7 @@ def test_the_largest_strip_is_small() -> None:
 def test_equal_vectors_have_equal_colours_and_others_others() -> None:
     kinds = np.random.default_rng(1).normal(size=(6, 10))
     places = np.random.default_rng(2).integers(6, size=(4, 7, 3))
-    found = colours(kinds[places]).swapaxes(1, 2)  # (F, N, W, 3)
+    found = vector_colors(kinds[places]).swapaxes(1, 2)  # (F, N, W, 3)
     seen = [{tuple(colour) for colour in found[places == kind].tolist()} for kind in range(6)]
     assert [len(each) for each in seen] == [1] * 6
     assert len(set().union(*seen)) == 6
@@ -297,7 +309,7 @@ def test_equal_vectors_have_equal_colours_and_others_others() -> None:
 
 def test_two_vectors_lie_on_both_sides_of_grey() -> None:
     images = np.array([[[[1.0, 5.0], [3.0, 1.0]]]])
-    (first, second) = colours(images)[0, :, 0].astype(int)
+    (first, second) = vector_colors(images)[0, :, 0].astype(int)
     np.testing.assert_allclose(first + second, 255, atol=1)
     assert len(set(first)) == len(set(second)) == 1  # they differ along one direction, which is light
     assert first[0] != second[0]
@@ -306,7 +318,7 @@ def test_two_vectors_lie_on_both_sides_of_grey() -> None:
 def test_the_first_direction_is_light() -> None:
     """A grid that changes along a line, with little beside it, is light and dark in the order of the line."""
     line = np.linspace(-1.0, 1.0, 9)[None, :, None, None] * np.array([0.6, 0.8])
-    found = colours(line)[0, 0].astype(int)  # (N, 3)
+    found = vector_colors(line)[0, 0].astype(int)  # (N, 3)
     assert (found == found[:, :1]).all()
     assert len(set(np.sign(np.diff(found[:, 0])).tolist()) - {0}) == 1
 
@@ -314,7 +326,7 @@ def test_the_first_direction_is_light() -> None:
 @pytest.mark.parametrize("width", [1, 2, 3, 40])
 def test_grids_of_any_width_have_colours(width: int) -> None:
     images = np.random.default_rng(3).normal(size=(3, 4, 2, width))
-    found = colours(images)
+    found = vector_colors(images)
     assert (found.shape, found.dtype) == ((3, 2, 4, 3), np.uint8)
     assert len(np.unique(found.reshape(-1, 3), axis=0)) > 4
 
@@ -323,14 +335,14 @@ def test_grids_of_any_width_have_colours(width: int) -> None:
 def test_a_grid_of_one_vector_is_grey(value: float) -> None:
     images = np.full((2, 3, 3, 7), value)
     images = images * (1 + 1e-7 * np.random.default_rng(0).normal(size=images.shape))  # as rounding leaves it
-    assert np.abs(colours(images).astype(int) - 128).max() <= 1
+    assert np.abs(vector_colors(images).astype(int) - 128).max() <= 1
 
 
 def test_what_is_no_number_is_drawn() -> None:
     images = np.random.default_rng(0).normal(size=(1, 3, 2, 4))
     images[0, 0, 0] = np.nan
     images[0, 1, 1, 0] = np.inf
-    assert colours(images).shape == (1, 2, 3, 3)
+    assert vector_colors(images).shape == (1, 2, 3, 3)
 
 
 # ------------------------------------------------------------------------------------------- on the page
@@ -340,16 +352,16 @@ def test_the_page_has_the_films_and_says_what_they_are(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", NEURAL_GPU)
     page = report(folder)
     found = read(page)
-    assert headings(found) == ["BLEU by source length", "Translations", "Mental image", "Architecture", "Recipe"]
+    assert headings(found) == ["BLEU by source length", "Translations", "Film strips", "Architecture", "Recipe"]
     needs_nothing(found)
     (section,) = (each for each in found.iter("section") if each.get("id") == "films")
     assert len(having(section, "film")) == len(having(section, "sentence")) == 3
     assert [each.get("open") for each in having(section, "sentence")] == ["open", None, None]
     assert "equal vectors have equal colours" in "".join(section.itertext())
-    assert page.stat().st_size < 300_000
+    assert size_without_plotly(page) < 300_000
 
 
 def test_maps_and_films_stand_beside_each_other(tmp_path: Path) -> None:
     found = read(report(made(tmp_path / "run", IN_A_ROW), sentences=[LINE]))
-    assert headings(found)[2:4] == ["Alignments", "Mental image"]
+    assert headings(found)[2:4] == ["Alignments", "Film strips"]
     assert len(having(found, "film")) == len(having(found, "map")) == 1

@@ -16,8 +16,7 @@ from composer.recipe.recipe import load
 from composer.training import finalize
 from composer.training.loggers import WandbLogger
 from composer.training.train import train
-from composer.viz.attention_maps import alignments
-from composer.viz.page import attention_page
+from composer.viz.alignments import alignment_page, alignments
 from tests.training.tiny_recipes import TINY
 from tests.viz.pages import having, needs_nothing, read
 
@@ -29,7 +28,7 @@ def test_they_are_recorded(trained: Path) -> None:
 
     lines = list(load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).pairs["test"].sides["source"][:3])
     assert {page.read_text(encoding="utf-8") for page in pages} == {
-        attention_page(each) for each in alignments(run, lines)
+        alignment_page(each) for each in alignments(run, lines)
     }
     for page in pages:
         needs_nothing(read(page))

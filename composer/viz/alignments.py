@@ -1,0 +1,411 @@
+"""Alignments of a run: attention heat maps, film strips and memory use for single sentences, as SVG on a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from rich.cells import cell_len
+from torch import Tensor
+
+from blocks.core.contract import Record
+from composer.data.encoding import encode_side
+from composer.data.sources import TARGET, source_names
+from composer.inference.decode import SourceIds, decode_all, evaluation_mode, pad, source_tensor
+from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
+from composer.model.encoder_decoder import StepInputs
+from composer.model.vocabulary import BOS, SPECIAL_TOKENS
+from composer.viz.memory import Memory, Panel, Table, memories
+from composer.viz.page import png_uri, render
+from composer.viz.records import Attention, Film, attentions, films, source_labels, token_labels
+
+MAX_TOKENS = 100
+"""Tokens of a source, or of an output, beyond which a picture cannot be read."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """One sentence: source texts, the output, and what the model did; `note` says why pictures are missing or cut.
+
+    A notebook shows its pictures.
+    """
+
+    texts: Mapping[str, str]
+    output: str
+    attentions: Sequence[Attention]
+    note: str = ""
+    films: Sequence[Film] = ()
+    memories: Sequence[Memory] = ()
+
+    @property
+    def heading(self) -> list[str]:
+        """The source texts and the output."""
+        return [*self.texts.values(), self.output]
+
+    def _repr_html_(self) -> str:
+        # a frame keeps the page's style away from the notebook
+        height = min(640, 120 + sum(90 + 18 * len(attention.rows) for attention in self.attentions))
+        return render("frame.html", page=alignment_page(self), height=height, title=self.output)
+
+
+def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignment]:
+    """Return the attention weights with which a run decodes each line.
+
+    A model without encoders reads the line instead. A line for several encoders has their texts separated by tabs.
+
+    Raises:
+        DataError: If a line has another number of texts; `origin` is the file that the error names.
+        RunFailed: If a device runs out of memory.
+    """
+    sides = source_names(run.recipe)
+    rows = [split_columns(line, sides, number, origin) for number, line in enumerate(lines, start=1)]
+    texts = {side: [row[place] for row in rows] for place, side in enumerate(sides)}
+    check_stories(run.recipe, texts, range(1, len(lines) + 1), origin)
+    ids = {side: encode_side(run.recipe, run.tokenizers, side, column) for side, column in texts.items()}
+    with oom_as_run_failed(ids):
+        outputs: Sequence[Sequence[int]] = run.tokenizers.encode(TARGET, lines)
+        if sides:
+            outputs = [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
+        return [
+            alignment(run, {side: texts[side][at] for side in sides}, {side: ids[side][at] for side in sides}, output)
+            for at, output in enumerate(outputs)
+        ]
+
+
+def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], output: Sequence[int]) -> Alignment:
+    """Return the attention weights of one sentence with a given output, with teacher forcing."""
+    text = run.tokenizers.decode(TARGET, [output])[0]
+    # a grid's size depends on the output's length, so a part of the output would have other pictures
+    longest = max((len(row) for row in [*ids.values(), *([output] if run.model.room else [])]), default=0)
+    if longest > MAX_TOKENS:
+        return Alignment(texts, text, [], f"its {longest} tokens are more than the {MAX_TOKENS} of a picture")
+    note = f"the first {MAX_TOKENS} of {len(output)} tokens" if len(output) > MAX_TOKENS else ""
+    output = output[:MAX_TOKENS]
+    tokens = {side: source_labels(run.tokenizers, side, row) for side, row in ids.items()}
+    tokens[TARGET] = [SPECIAL_TOKENS[BOS], *token_labels(run.tokenizers, TARGET, output)]
+    records = record(run, ids, output)
+    return Alignment(
+        texts,
+        text,
+        list(attentions(run.recipe, records, tokens)),
+        note,
+        films(run.recipe, records, tokens),
+        memories(run.recipe, records, tokens),
+    )
+
+
+def record(run: Run, ids: Mapping[str, SourceIds], output: Sequence[int]) -> dict[Record, list[Tensor]]:
+    """Return what the blocks record of one sentence with teacher forcing."""
+    device = run.model.device
+    records: dict[Record, list[Tensor]] = {}
+    source = {side: source_tensor([row], device) for side, row in ids.items()}
+    with evaluation_mode([run.model]):
+        # not the model itself: a compiled one would be compiled again
+        run.model.forward(source, pad([[BOS, *output]], device), StepInputs(records=records))
+    return records
+
+
+# ------------------------------------------------------------------------------------------- page
+
+PARTS = {"target": "the decoder", "source": "the encoder"}
+SHOWN_FIRST = "cross_attention"
+"""The block whose maps come first and are open; the others are folded."""
+CELL, FONT_HEIGHT = 14, 11
+"""SVG units of a cell's width, and of a line of text."""
+MAX_LABEL = 14
+"""Characters of an axis label, after which it is cut."""
+NARROW_WIDTH, WIDTH, BROAD_WIDTH, CJK_WIDTH = 3.8, 6.8, 10.0, 12.0
+NARROW, BROAD = frozenset(" .,:;'!|()[]fijltrI"), frozenset("mwMWÄÖÜ@%")
+"""Approximate widths of letters, in SVG units: narrow, usual, broad and Chinese ones."""
+SLANT, SIN, COS = 60, 0.87, 0.5
+"""Degrees by which the labels of columns are turned; their sine and cosine."""
+SHADES = 10
+"""Levels of a shaded table cell; `style.css` has a class for each."""
+MAX_HEIGHT, MIN_ROW = 420, 3.0
+"""SVG units of a memory's map, and of a row in it, which wins."""
+MAX_DESCRIBED = 20
+"""Positions that the description of a memory's map covers."""
+
+
+class Axes(NamedTuple):
+    """Labels of the rows and columns of a heat map, drawn once for all maps that have them."""
+
+    id: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_height: float = CELL
+
+    @property
+    def row_labels(self) -> list[tuple[str, float, bool]]:
+        """Label of each row, its y, and whether it is hidden because rows are lower than text."""
+        step, middle = math.ceil(FONT_HEIGHT / self.row_height), self.row_height / 2 + 3
+        labels = enumerate(map(shorten, self.rows))
+        return [(label, self.row_height * at + middle, bool(at % step)) for at, label in labels]
+
+    @property
+    def column_labels(self) -> list[tuple[str, str]]:
+        """Label of each column, and its SVG transform."""
+        return labels_above(self.columns)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of the map."""
+        return CELL * len(self.columns), self.row_height * len(self.rows)
+
+
+class HeatMap(NamedTuple):
+    """Heat map as an SVG: a PNG image with one pixel a cell, and references to its axes."""
+
+    title: str
+    description: str
+    axes: Axes
+    image: str
+    top: float
+    white: float = 0.0
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """The viewBox: left, top, width and height."""
+        width, height = self.axes.size
+        left = max(map(label_width, self.axes.rows)) + 6
+        right = max(0.0, COS * label_width(self.axes.columns[-1]) - CELL / 2) + 4
+        return -left, -self.top, left + width + right, self.top + height + 2
+
+
+class MapGroup(NamedTuple):
+    """Maps of all blocks of one type in the encoder or in the decoder."""
+
+    title: str
+    is_open: bool
+    blocks: list[tuple[str, list[HeatMap]]]
+
+
+class Pictures(NamedTuple):
+    """All pictures of one sentence; templates draw them."""
+
+    axes: list[Axes]
+    groups: list[MapGroup]
+    films: list[FilmStrip]
+    memory_axes: list[Axes]
+    memories: list[MemoryPicture]
+
+
+class MemoryPicture(NamedTuple):
+    """Lines of maps of one memory, and the rows of its tables: labels, and texts with the levels of their shades."""
+
+    memory: Memory
+    lines: list[list[HeatMap]]
+    tables: list[tuple[Table, list[tuple[str, list[tuple[str, int]]]]]]
+
+
+def alignment_page(alignment: Alignment) -> str:
+    """Return a self-contained HTML page with the pictures of one sentence."""
+    return render("alignment.html", title="alignment", alignment=alignment, pictures=pictures(alignment, 1))
+
+
+def pictures(alignment: Alignment, number: int) -> Pictures:
+    """Return the pictures of a sentence. number: its number on the page, which makes ids unique."""
+    axes: dict[tuple[tuple[str, ...], tuple[str, ...]], Axes] = {}
+    for attention in alignment.attentions:
+        labels = tuple(attention.rows), tuple(attention.columns)
+        axes.setdefault(labels, Axes(f"axes-{number}-{len(axes)}", *labels))
+    grouped: dict[tuple[str, str], list[Attention]] = {}
+    for attention in alignment.attentions:
+        grouped.setdefault((attention.word, attention.side), []).append(attention)
+    groups: list[MapGroup] = []
+    for (word, side), members in sorted(grouped.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
+        count = sum(len(attention.weights) for attention in members)
+        title = f"{word} of {PARTS.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
+        blocks = [(each.block, attention_maps(each, axes[tuple(each.rows), tuple(each.columns)])) for each in members]
+        groups.append(MapGroup(title, not groups or word == SHOWN_FIRST, blocks))
+    strips = list(map(film_strip, alignment.films))
+    return Pictures(list(axes.values()), groups, strips, *memory_pictures(alignment.memories, number))
+
+
+def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
+    """Return a map for each head of an attention."""
+    top = label_height(attention.columns)
+    maps = []
+    for head, weights in enumerate(attention.weights, start=1):
+        best = zip(attention.rows, weights.argmax(1).tolist(), strict=True)
+        most_read = "; ".join(f"{row}: {attention.columns[column]}" for row, column in best)
+        description = f"{attention.block}, head {head}. Most read: {most_read}"
+        maps.append(HeatMap(f"head {head}", description, axes, png_uri(grey_levels(weights)), top))
+    return maps
+
+
+def memory_pictures(memories: Sequence[Memory], number: int) -> tuple[list[Axes], list[MemoryPicture]]:
+    """Return the axes and the pictures of all memories, a line of maps for each line of panels."""
+    axes: dict[tuple[tuple[str, ...], tuple[str, ...]], Axes] = {}
+    drawn = []
+    for memory in memories:
+        lines = []
+        for panels in memory.panels:
+            top = max(label_height(panel.columns) for panel in panels)  # the first rows of a line are level
+            maps = []
+            for panel in panels:
+                labels = tuple(panel.rows), tuple(panel.columns)
+                shared = Axes(f"cells-{number}-{len(axes)}", *labels, memory_row_height(len(panel.rows)))
+                shared = axes.setdefault(labels, shared)
+                image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
+                maps.append(HeatMap(panel.title, describe_panel(panel), shared, image, top, panel.low))
+            lines.append(maps)
+        drawn.append(MemoryPicture(memory, lines, [(table, shaded_rows(table)) for table in memory.tables]))
+    return list(axes.values()), drawn
+
+
+def memory_row_height(rows: int) -> float:
+    """Return the height of a row such that the map fits on a screen."""
+    return float(min(CELL, max(MIN_ROW, MAX_HEIGHT // rows)))
+
+
+def describe_panel(panel: Panel) -> str:
+    """Return a memory's map in words, for those who cannot see it."""
+    best = zip(panel.columns, panel.values.argmax(0).tolist(), strict=True)
+    largest = [f"{token}: {panel.rows[row]}" for token, row in best]
+    more = f"; and {len(largest) - MAX_DESCRIBED} more" if len(largest) > MAX_DESCRIBED else ""
+    return f"{panel.title}. Largest at each moment: {'; '.join(largest[:MAX_DESCRIBED])}{more}"
+
+
+def shaded_rows(table: Table) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Return the label of each row of a table, and its texts with the levels of their shades, 0 to SHADES."""
+    levels = (SHADES * table.shades.clip(0.0, 1.0)).round().astype(int).tolist()
+    rows = zip(table.rows, table.texts, levels, strict=True)
+    return [(label, list(zip(texts, shades, strict=True))) for label, texts, shades in rows]
+
+
+def grey_levels(weights: np.ndarray) -> np.ndarray:
+    """Return weights from 0 to 1 as grey levels, 0 and NaN as white."""
+    levels: np.ndarray = np.nan_to_num(weights * 255.0).round().clip(0, 255).astype(np.uint8)
+    return 255 - levels
+
+
+def labels_above(labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the labels of columns, each with its SVG transform."""
+    return [
+        (shorten(label), f"translate({CELL * at + CELL - 3} -4)rotate(-{SLANT})") for at, label in enumerate(labels)
+    ]
+
+
+def label_height(labels: Sequence[str]) -> float:
+    """Return the height of column labels above a map."""
+    return SIN * max(map(label_width, labels)) + 8
+
+
+def label_width(label: str) -> float:
+    """Return the approximate width of a label, in SVG units."""
+    return sum(map(character_width, shorten(label)))
+
+
+def shorten(label: str) -> str:
+    """Return the beginning of a long label."""
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+
+
+def character_width(character: str) -> float:
+    """Return the approximate width of a character, in SVG units."""
+    if cell_len(character) != 1:
+        return CJK_WIDTH if cell_len(character) else 0.0
+    return NARROW_WIDTH if character in NARROW else BROAD_WIDTH if character in BROAD else WIDTH
+
+
+# ------------------------------------------------------------------------------------------- film strips
+
+FRAME_CELL, FRAME_GAP = 8, 5
+"""SVG units of a cell's height in a frame, and between frames; its width is CELL, so that tokens fit above it."""
+AXIS_COLORS = np.array([[0.25, 0.25, 0.25], [0.24, -0.24, 0.0], [0.11, 0.11, -0.27]])
+"""What each principal component adds to red, green and blue: lightness, red-green, yellow-blue."""
+COLOR_RANGE, MIN_RANGE = 2.0, 0.25
+"""Standard deviations to each side of a colour's range; the least range of a component, as a share of the first's."""
+EQUAL = 1e-4
+"""Differences that are rounding, as a share of the largest number."""
+
+
+class FilmStrip(NamedTuple):
+    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and PNG image."""
+
+    caption: str
+    description: str
+    box: tuple[float, float, float, float]
+    size: tuple[int, int]
+    frames: list[tuple[str, int, str]]
+    above: list[tuple[str, str]]
+    below: list[tuple[str, str]]
+
+
+def film_strip(film: Film) -> FilmStrip:
+    """Return the picture of a film, with the tokens above and below it."""
+    _, positions, columns, _ = film.images.shape
+    width, height = CELL * positions, FRAME_CELL * columns
+    left, top = max(map(label_width, film.frames)) + 8, label_height(film.read)
+    last = max(map(label_width, [film.read[-1], *film.written[-1:]]))
+    right = max(COS * last - CELL / 2, 0.0) + 4
+    below = SIN * max(map(label_width, film.written), default=0.0) + 10
+    bottom = len(film.frames) * (height + FRAME_GAP) - FRAME_GAP
+    images = map(png_uri, vector_colors(film.images))
+    return FilmStrip(
+        caption=f"{film.block}: {count_frames(film)}",
+        description=describe_film(film),
+        box=(-left, -top, left + width + right, top + bottom + below),
+        size=(width, height),
+        frames=[
+            (shorten(name), at * (height + FRAME_GAP), image)
+            for at, (name, image) in enumerate(zip(film.frames, images, strict=True))
+        ],
+        above=labels_above(film.read),
+        below=[
+            (shorten(token), f"translate({CELL * at + 4} {bottom + 10})rotate({SLANT})")
+            for at, token in enumerate(film.written)
+        ],
+    )
+
+
+def count_frames(film: Film) -> str:
+    """Return how many frames are shown."""
+    if len(film.frames) < film.total:
+        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
+    return f"{film.total:,} frame{'' if film.total == 1 else 's'}"
+
+
+def describe_film(film: Film) -> str:
+    """Return a film in words, for those who cannot see it."""
+    _, positions, columns, _ = film.images.shape
+    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
+    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
+    parts += [f"Written: {' '.join(film.written)}."] if film.written else []
+    if len(film.frames) > 1:
+        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
+        largest = int(changes.argmax())
+        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
+    return " ".join(parts)
+
+
+def vector_colors(images: np.ndarray) -> np.ndarray:
+    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels"""
+    cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
+    components = principal_components(cells - cells.mean(0), least=float(np.abs(cells).max()) * EQUAL)  # (C, 3)
+    pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
+    return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)
+
+
+def finite(images: np.ndarray) -> np.ndarray:
+    """Return numbers with 0 for NaN and infinity."""
+    numbers: np.ndarray = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return numbers
+
+
+def principal_components(cells: np.ndarray, least: float) -> np.ndarray:
+    """Return the first three principal components of centred vectors, from -1 to 1. (C, D) -> (C, 3)
+
+    least: Differences below it are hardly told apart, so that rounding has no colour.
+    """
+    axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is
+    strongest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
+    scores = cells @ (axes * np.sign(strongest))  # an eigenvector's sign is arbitrary
+    spread = COLOR_RANGE * scores.std(0)
+    spread = np.maximum(spread, max(MIN_RANGE * spread[0], least))
+    scaled = np.divide(scores, spread, out=np.zeros_like(scores), where=spread > 0).clip(-1, 1)
+    return np.pad(scaled, ((0, 0), (0, 3 - scaled.shape[1])))

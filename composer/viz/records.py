@@ -1,0 +1,295 @@
+"""Attention maps and film strips from what the blocks of a model record, with the tokens at their positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.core.contract import Path, Record
+from composer.data.sources import TARGET
+from composer.data.tokenizer import Tokenizers
+from composer.inference.decode import SourceIds
+from composer.model.builder import encoder_stacks
+from composer.model.vocabulary import EOS, SPECIAL_TOKENS
+from composer.recipe.recipe import Recipe, source_path
+
+Tokens = Mapping[str, Sequence[str]]
+"""Tokens at the positions of every side: of a source its tokens and eos; of the target bos and its tokens."""
+BLANK = "·"
+"""Label of a token of white space, and of a position that has room for an answer and no token."""
+WEIGHTS, BRANCHES = "weights", "branches"
+"""Names under which attention records its weights, and attention over branches."""
+SELF_ATTENTION = "self_attention"
+IMAGE, BEFORE = "image", "before"
+"""Names under which a block records a grid, and a decoder the grid before its first token."""
+GRID = "grid"
+"""The block that makes a grid; a strip with this frame alone shows nothing."""
+MAX_FRAMES, MAX_CELLS = 24, 8000
+"""Limits of a film strip, which keep pages small."""
+READS_IN_PLACE = "source_state"
+"""The block with which token t of an answer is read at position t of the encoder."""
+
+
+# ------------------------------------------------------------------------------------------- axis labels
+
+
+def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
+    """Return the labels of a source's positions: its tokens and eos, or the sentences of a story."""
+    if isinstance(row, np.ndarray):
+        return tokenizers.decode(side, row.tolist())
+    return [*token_labels(tokenizers, side, row), SPECIAL_TOKENS[EOS]]
+
+
+def token_labels(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:
+    """Return the text of each token, a dot for white space."""
+    return [text if text.strip() else BLANK for text in tokenizers.decode(side, [[token] for token in ids])]
+
+
+def sides_of(path: Path, tokens: Tokens) -> list[str]:
+    """Return the sides whose tokens may be at a block's positions: one, or any for a block of a named stack."""
+    if path[1] == "stacks":
+        return [TARGET, *(side for side in tokens if side != TARGET)]
+    return [str(path[2]) if path[1] == "encoders" else {"encoder": "source", "decoder": TARGET}[str(path[1])]]
+
+
+def tokens_read(recipe: Recipe, path: Path, tokens: Tokens) -> list[str]:
+    """Return the tokens of the memory, or the memories in a row, that a block reads; or the names of its branches."""
+    keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
+    settings = recipe.settings_at(path)
+    branches = settings.get("branches")
+    if isinstance(branches, Mapping):
+        return list(branches)
+    names = settings.get("from") or settings.get("keys") or next(iter(keys), "")
+    memories = [str(name).partition(".")[0] for name in (names if isinstance(names, list) else [names])]
+    return [token for memory in memories for token in tokens.get(keys.get(memory, ""), ())]
+
+
+def tokens_written(tokens: Tokens) -> list[str]:
+    """Return the tokens of the answer and eos: position t of a decoder is labelled with what it predicts."""
+    return [*tokens[TARGET][1:], SPECIAL_TOKENS[EOS]]
+
+
+def axis_labels(tokens: Sequence[str], length: int, answer: int) -> list[str]:
+    """Return labels for so many positions.
+
+    These are the tokens, followed by blanks where there is room for an answer of `answer` positions, or numbers where
+    a block has made more or fewer positions than there are tokens.
+    """
+    if len(tokens) < length == answer:
+        return [*tokens, *[BLANK] * (length - len(tokens))]
+    return list(tokens) if len(tokens) == length else [str(number) for number in range(1, length + 1)]
+
+
+def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[list[Tensor]]:
+    """Yield recorded values in parts of a side's length each, since a named stack may run several times."""
+    part: list[Tensor] = []
+    for value in values:
+        if part and sum(piece.shape[1] for piece in part) in lengths:
+            yield part
+            part = []
+        part.append(value)
+    yield part
+
+
+def block_name(recipe: Recipe, record: Record, with_iterations: bool = True) -> str:
+    """Return the path of a block as the recipe writes it, with the iteration of every `repeat` around it."""
+    iterations = "".join(f", iteration {number + 1}" for number in record.iterations) if with_iterations else ""
+    return source_path(recipe, record.path).removeprefix("model.") + iterations
+
+
+# ------------------------------------------------------------------------------------------- attention maps
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention weights of one block: `block` is its path in the recipe, `word` its type, `side` where it runs.
+
+    In the decoder, a row is labelled with the token that is predicted there.
+    """
+
+    block: str
+    word: str
+    side: str
+    rows: list[str]  # T
+    columns: list[str]  # S
+    weights: np.ndarray  # (H, T, S)
+
+
+def attentions(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> Iterator[Attention]:
+    """Yield the weights of every attention, in the order in which they ran."""
+    for record, values in records.items():
+        if record.name == BRANCHES:
+            weights = [value[:, :, None] for value in values if value.dim() == 3]
+        else:
+            weights = [value for value in values if record.name == WEIGHTS and value.dim() == 4]
+        if weights:
+            sides = sides_of(record.path, tokens)
+            for part in split_passes(weights, [len(tokens[side]) for side in sides]):
+                length = sum(value.shape[1] for value in part)
+                side = next((side for side in sides if len(tokens[side]) == length), sides[0])
+                yield attention(recipe, record, side, part, tokens)
+
+
+def attention(recipe: Recipe, record: Record, side: str, values: Sequence[Tensor], tokens: Tokens) -> Attention:
+    """Return the weights of one block over all positions of a side. values: (1, t, H, S) each"""
+    word = str(record.path[-1])
+    joined = join_self_attention(values) if word == SELF_ATTENTION else join_cross_attention(values)  # (T, H, S)
+    weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
+    _, length, width = weights.shape
+    answer = len(tokens[TARGET])
+    rows = axis_labels(tokens_written(tokens) if side == TARGET else tokens[side], length, answer)
+    read = tokens[side] if word == SELF_ATTENTION else tokens_read(recipe, record.path, tokens)
+    return Attention(block_name(recipe, record), word, side, rows, axis_labels(read, width, answer), weights)
+
+
+def join_cross_attention(values: Sequence[Tensor]) -> Tensor:
+    """Return weights of consecutive positions over one memory. (1, t, H, S) each -> (T, H, S)"""
+    widest = max(value.shape[3] for value in values)
+    return torch.cat([F.pad(value[0], (0, widest - value.shape[3])) for value in values])
+
+
+def join_self_attention(values: Sequence[Tensor]) -> Tensor:
+    """Return weights of consecutive positions over one another. (1, t, H, N) each -> (T, H, T)
+
+    The last of the N slots is the value's own last position; slots before the first position are a window's padding.
+    """
+    rows, after = [], 0
+    length = sum(value.shape[1] for value in values)
+    for value in values:
+        after += value.shape[1]
+        padding = value.shape[3] - after
+        seen = value[0, :, :, max(padding, 0) :]  # (t, H, after)
+        rows.append(F.pad(seen, (max(-padding, 0), length - after)))
+    return torch.cat(rows)
+
+
+# ------------------------------------------------------------------------------------------- film strips
+
+
+@dataclass(frozen=True)
+class Film:
+    """Film strip of a grid: an encoder's after each step, or a decoder's memory at each token.
+
+    `block` is what made the last frame; `frames` has a label for each frame shown, of `total`; `read` and, where an
+    answer is read off the positions, `written` are the tokens above and below.
+    """
+
+    block: str
+    side: str
+    frames: list[str]  # F
+    total: int
+    read: list[str]  # N
+    written: list[str]  # N, or none
+    images: np.ndarray  # (F, N, W, D)
+
+
+class Frame(NamedTuple):
+    """Grid that a block of an encoder left: an image (N, W, D), the number of the run, and the part of the model."""
+
+    record: Record
+    image: Tensor
+    turn: int
+    part: Path
+
+    @property
+    def step(self) -> tuple[Any, ...]:
+        """Key that all blocks of one iteration share; the last image with a key is what the iteration leaves."""
+        depth = len(part_of(self.record))
+        return self.turn, self.record.iterations, self.record.path[: depth + 2]
+
+
+def films(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> list[Film]:
+    """Return the film strips of one sentence: one for each encoder's grid and each memory that a decoder changes."""
+    steps = [last for _, (*_, last) in groupby(encoder_frames(records), key=lambda frame: frame.step)]
+    strips = [list(same) for _, same in groupby(steps, key=lambda frame: (frame.part, frame.image.shape))]
+    changing = [strip for strip in strips if len(strip) > 1 or strip[0].record.path[-1] != GRID]
+    memories = [record for record, values in records.items() if record.name == IMAGE and values[0].dim() == 5]
+    return [
+        *(encoder_film(recipe, strip, tokens) for strip in changing),
+        *(decoder_film(recipe, records, record, tokens) for record in memories),
+    ]
+
+
+def encoder_frames(records: Mapping[Record, Sequence[Tensor]]) -> Iterator[Frame]:
+    """Yield the grids of the encoders in the order in which they were made.
+
+    A named stack may run several times, and belongs to the encoder that ran before it.
+    """
+    part: Path = ()
+    for turn in range(max(map(len, records.values()), default=0)):
+        for record, values in records.items():
+            part = part_of(record) if record.path[1] != "stacks" else part or part_of(record)
+            if turn < len(values) and record.name == IMAGE and values[turn].dim() == 4 and part[1] != "decoder":
+                yield Frame(record, values[turn][0], turn, part)
+
+
+def part_of(record: Record) -> Path:
+    """Return the path of the encoder, or of the decoder, of a block."""
+    return record.path[:3] if record.path[1] == "encoders" else record.path[:2]
+
+
+def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film:
+    """Return the grid of an encoder at first and after each step."""
+    side = next((side for side in sides_of(strip[-1].part, tokens) if side != TARGET), TARGET)
+    length, columns, _ = strip[0].image.shape
+    shown = [strip[at] for at in frame_numbers(len(strip), length * columns)]
+    written = tokens_written(tokens) if reads_in_place(recipe.model["decoder"]) else []
+    return Film(
+        block=block_name(recipe, strip[-1].record, with_iterations=False),
+        side=side,
+        frames=[frame_label(frame.record) for frame in shown],
+        total=len(strip),
+        read=axis_labels(tokens[side], length, len(tokens[TARGET])),
+        written=axis_labels(written, length, length) if 0 < len(written) <= length else [],
+        images=torch.stack([frame.image for frame in shown]).float().cpu().numpy(),
+    )
+
+
+def decoder_film(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], record: Record, tokens: Tokens) -> Film:
+    """Return a decoder's memory before the first token and at each token."""
+    before = records[record._replace(name=BEFORE)][0]
+    images = torch.cat([value[0] for value in (before, *records[record])])  # (1 + T, N, W, D)
+    labels = ["at first", *axis_labels(tokens_written(tokens), len(images) - 1, 0)]
+    length, columns = images.shape[1:3]
+    shown = frame_numbers(len(images), length * columns)
+    return Film(
+        block=block_name(recipe, record, with_iterations=False),
+        side=TARGET,
+        frames=[labels[at] for at in shown],
+        total=len(images),
+        read=axis_labels(tokens_read(recipe, record.path, tokens), length, len(tokens[TARGET])),
+        written=[],
+        images=images[shown].float().cpu().numpy(),
+    )
+
+
+def frame_label(record: Record) -> str:
+    """Return the number of the iteration in each `repeat`, counted from 1; outside of one the type of the block."""
+    number = ".".join(str(iteration + 1) for iteration in record.iterations)
+    return f"step {number}" if number else str(record.path[-1])
+
+
+def frame_numbers(count: int, cells: int) -> list[int]:
+    """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
+    return evenly_spaced(range(count), max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
+
+
+def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:
+    """Return at most `limit` items, evenly spaced, with the first and the last."""
+    if len(items) <= limit:
+        return list(items)
+    return [items[round(at * (len(items) - 1) / (limit - 1))] for at in range(limit)]
+
+
+def reads_in_place(stack: Any) -> bool:
+    """Return whether a stack, or one inside it, reads the answer at the positions of an encoder."""
+    if isinstance(stack, Mapping):
+        return READS_IN_PLACE in stack or any(map(reads_in_place, stack.values()))
+    return isinstance(stack, list) and any(map(reads_in_place, stack))
