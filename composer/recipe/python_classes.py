@@ -6,9 +6,8 @@ import keyword
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from composer.recipe import schema
 from composer.recipe.json_schema import VARIABLE, Schema, allowed_words, ref_name
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema import ENCODER_KEYS
@@ -77,12 +76,12 @@ def read(path: str | Path) -> Recipe:
 
 
 def classes_path() -> Path:
-    """Where the classes' file is."""
+    """Return the path of the generated module."""
     return Path(__file__).with_name("classes.py")
 
 
 def generate(rules: Schema) -> str:
-    """The file, for a schema. Raises ValueError where two words would be one class."""
+    """Return the text of the module for a schema. Raise ValueError if two words would be one class."""
     writer = _Writer(rules)
     parts = [HEAD, *writer.bases(), *writer.aliases(), *writer.classes(), READ]
     names = [*BASES.values(), *writer.names.values()]
@@ -104,7 +103,7 @@ def class_name(entry: str) -> str:
 
 
 def field_name(key: str) -> str:
-    """What a key is called in Python: `from` is `from_`."""
+    """Return what a key is called in Python: `from` is `from_`."""
     return f"{key}_" if keyword.iskeyword(key) or key in RESERVED_NAMES else key
 
 
@@ -123,12 +122,12 @@ class _Field(NamedTuple):
     def __str__(self) -> str:
         if not self.first:
             return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default else "")
-        told = ["default=UNSET"] if self.default else []
-        return f"{self.name}: {self.type} = field({', '.join([*told, 'kw_only=False'])})"
+        default = "default=UNSET, " if self.default else ""
+        return f"{self.name}: {self.type} = field({default}kw_only=False)"
 
 
 class _Writer:
-    """The parts of the file, from a schema."""
+    """Writes the parts of the module from a schema."""
 
     def __init__(self, rules: Schema) -> None:
         self.rules, self.defs = rules, rules["$defs"]
@@ -137,12 +136,12 @@ class _Writer:
         self.sections = {entry: self.defs[entry]["properties"] for entry in entries if "." not in entry}
 
     def bases(self) -> Iterator[str]:
-        """One class for all blocks, one for all optimizers, ..."""
+        """Yield one base class for all blocks, one for all optimizers, ..."""
         for table, name in BASES.items():
             yield f'class {name}(RecipeObject):\n    """{self.defs[table]["description"]}"""\n'
 
     def aliases(self) -> Iterator[str]:
-        """What may stand for a block, an optimizer, ...: an object, a bare word, or plain data."""
+        """Yield the types of what can be given for a block, an optimizer, ...: an object, a bare word, or plain data."""
         lines = []
         for table, name in BASES.items():
             bare = ", ".join(f'"{word}"' for word in allowed_words(self.defs[table]))
@@ -150,7 +149,7 @@ class _Writer:
         yield "\n".join([*lines, "Stack = Sequence[AnyBlock]", '"""Blocks, the first one first."""\n'])
 
     def classes(self) -> Iterator[str]:
-        """A class for every word and every section."""
+        """Yield a class for every word and every section."""
         for entry in self.names:
             yield self._class(entry, self.rules if entry == "recipe" else self.defs[entry])
 
@@ -179,31 +178,32 @@ class _Writer:
         return _Field(field_name(key), _union(types), default, key == described.get("x-first"))
 
     def _types(self, setting: Schema) -> Iterator[str]:
-        """The types of a setting, as Python writes them."""
+        """Yield the types of a setting, as Python writes them."""
         reference = ref_name(setting)
         if reference in BASES:
             yield f"Any{BASES[reference]}"
             return
-        found = setting.get("anyOf", [setting])
+        branches = setting.get("anyOf", [setting])
         if setting.get("x-open") and "anyOf" not in setting:
             yield "Any"
             return
-        for part in found:
-            yield from self._part(part, setting)
-        if any(part == VARIABLE or part.get("type") == "string" for part in found):
+        for branch in branches:
+            yield from self._branch(branch, setting)
+        if any(branch == VARIABLE or branch.get("type") == "string" for branch in branches):
             yield "Var"
 
-    def _part(self, part: Schema, setting: Schema) -> Iterator[str]:
-        if part == VARIABLE:
+    def _branch(self, branch: Schema, setting: Schema) -> Iterator[str]:
+        if branch == VARIABLE:
             return
-        if "enum" in part:
-            yield f"Literal[{', '.join(map(_quoted, part['enum']))}]"
-        elif part.get("type") == "array":
+        if "enum" in branch:
+            words = (f'"{word}"' if isinstance(word, str) else repr(word) for word in branch["enum"])
+            yield f"Literal[{', '.join(words)}]"
+        elif branch.get("type") == "array":
             yield self._list(setting)
-        elif part.get("type") == "object" or "$ref" in part:
+        elif branch.get("type") == "object" or "$ref" in branch:
             yield from self._mapping(setting)
         else:
-            yield SCALARS[part["type"]]
+            yield SCALARS[branch["type"]]
 
     def _list(self, setting: Schema) -> str:
         items = setting["items"]
@@ -225,34 +225,25 @@ class _Writer:
 
 
 def _union(types: Iterable[str]) -> str:
-    found = sorted(types, key=lambda each: each == "None")
-    return "Any" if "Any" in found else " | ".join(found)
-
-
-def _quoted(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    names = sorted(types, key=lambda name: name == "None")
+    return "Any" if "Any" in names else " | ".join(names)
 
 
 def _docstring(described: Schema, is_open: bool) -> str:
-    what = described["description"]
-    if what.startswith("The defaults of"):  # the block's own class tells the settings
-        return f'    """{what.partition(". ")[0]}."""'
-    lines = textwrap.wrap(what, WIDTH - 4)
-    keys = [_setting_line(field_name(key), each) for key, each in described["properties"].items()]
+    summary = described["description"]
+    if summary.startswith("The defaults of"):  # the block's own class describes the settings
+        return f'    """{summary.partition(". ")[0]}."""'
+    keys = [_describe_setting(field_name(key), setting) for key, setting in described["properties"].items()]
     keys += [f"{OTHERS}: With several encoders, the text of each by its name, in place of `source`."] if is_open else []
-    told = [line for each in keys for line in textwrap.wrap(each, WIDTH - 4, subsequent_indent="    ")]
-    body = "\n".join(["", "", *told, ""]) if told else ""
-    whole = ('"""' + "\n".join(lines) + body).replace("\\", "\\\\") + '"""'
-    return "\n".join(f"    {line}".rstrip() for line in whole.splitlines())
+    lines = [line for text in keys for line in textwrap.wrap(text, WIDTH - 4, subsequent_indent="    ")]
+    body = "\n".join(["", "", *lines, ""]) if lines else ""
+    doc = ('"""' + "\n".join(textwrap.wrap(summary, WIDTH - 4)) + body).replace("\\", "\\\\") + '"""'
+    return "\n".join(f"    {line}".rstrip() for line in doc.splitlines())
 
 
-def _setting_line(name: str, setting: Schema) -> str:
-    """A setting in a line: what it means, and its default."""
+def _describe_setting(name: str, setting: Schema) -> str:
+    """Return a setting in a line: what it means, and its default."""
     parts = [setting.get("description", "").rstrip(".") or name]
     default = setting.get("default")
     parts += [f"default {default!r}"] if default not in (None, {}, []) else []
     return f"{name}: {'; '.join(parts)}."
-
-
-if __name__ == "__main__":
-    classes_path().write_text(generate(schema.load()), encoding="utf-8")

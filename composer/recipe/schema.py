@@ -1,17 +1,17 @@
-"""The JSON Schema of a recipe, generated from the constructors of the blocks, the tables and the sections.
+"""Generate the JSON Schema of a recipe from the constructors of the blocks, the other choices and the sections.
 
-The schema is a file that travels with the package: editors read it, and so do validation and freezing, without
-importing torch. It is made anew only where plug-ins add blocks. `python -m composer.recipe.schema` writes it.
+The schema is a file that is installed with the package: editors read it, and so do validation and defaults, without
+importing torch. It is generated anew only where plug-ins add blocks. `seqcomposer schema --write` writes it.
 
-What the words `x-...` mean to validation and freezing: `x-choice` marks what is chosen from a table, by a bare name or
-a mapping with one key; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item
-may stand alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-noun` is what one
-of a choice is called; `x-renamed` maps old words to new ones. A setting that is
-neither required nor open and has no default is `null` where it is not written.
+Its own keywords: `x-choice` marks a choice from a table, by a bare name or a mapping with one key, `x-noun` what one of
+them is called; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item may be
+written alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-renamed` maps old words
+to new ones. A setting that is neither required nor open and has no default is `null` if it is not written.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import json
@@ -25,7 +25,16 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.json_schema import BLOCK, DATA_SOURCES, IDENTIFIER, RECIPE_NAME, VARIABLE, VARIABLE_TEXT, Schema
+from composer.recipe.json_schema import (
+    BLOCK,
+    DATA_SOURCES,
+    IDENTIFIER,
+    RECIPE_NAME,
+    VARIABLE,
+    VARIABLE_TEXT,
+    Schema,
+    ref_name,
+)
 from composer.recipe.metrics import METRICS
 
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
@@ -36,7 +45,7 @@ ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have on
 
 @cache
 def load() -> Schema:
-    """The schema of what is installed here: the file's, or made anew where there are plug-ins. Raises RunError."""
+    """Return the schema of what is installed here: the file's, or a new one if there are plug-ins. Raise RunError."""
     if not registry.plug_ins():
         return json.loads(schema_path().read_text(encoding="utf-8"))
     try:
@@ -46,14 +55,14 @@ def load() -> Schema:
 
 
 def schema_path() -> Path:
-    """Where the schema's file is: inside an installed package, or beside it in a clone."""
+    """Return the path of the schema's file: inside an installed package, or beside it in a clone."""
     here = Path(__file__).parent.parent
     inside = here / "schemas" / "recipe.schema.json"
     return inside if inside.exists() else here.parent / "schemas" / "recipe.schema.json"
 
 
 def to_json(schema: Schema) -> str:
-    """The schema as it is written to its file."""
+    """Return a schema as it is written to its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -61,10 +70,16 @@ def to_json(schema: Schema) -> str:
 
 
 def generate() -> Schema:
-    """The schema, from every registered block and table. Imports torch."""
+    """Return the schema, generated from every registered block, choice and section. Imports torch."""
     from composer.recipe import sections as language
 
-    defs: dict[str, Schema] = {"variable": _variable()}
+    variable = {
+        "type": "string",
+        "pattern": VARIABLE_TEXT,
+        "description": "A value from `vars`.",
+        "patternErrorMessage": "This value does not fit here.",
+    }
+    defs: dict[str, Schema] = {"variable": variable}
     blocks = registry.blocks()
     defs |= choice_schema("block", blocks, "A block: its name, or its name with settings.", "block")
     for table, choice in registry.CHOICES.items():
@@ -74,37 +89,25 @@ def generate() -> Schema:
     _add_defaults(defs, blocks)
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = language.TRAINER_REFUSES
+    # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
+    needs = {
+        "model": {"required": defs["model"].pop("required")},
+        "data": {"oneOf": [{"required": [source]} for source in DATA_SOURCES]},
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "seqcomposer recipe, version 1",
         "type": "object",
         **root,
         "required": [],
-        # what a recipe extends may hold what it does not; there is no `extends` any more when it is validated
         "if": {"required": ["extends"]},
-        "else": {"required": root["required"], "properties": _needed(defs)},
+        "else": {"required": root["required"], "properties": needs},
         "$defs": dict(sorted(defs.items())),
     }
 
 
-def _needed(defs: dict[str, Schema]) -> dict[str, Schema]:
-    """What the sections must hold, taken out of their schemas."""
-    model = {"required": defs["model"].pop("required")}
-    data = {"oneOf": [{"required": [source]} for source in DATA_SOURCES]}
-    return {"model": model, "data": data}
-
-
-def _variable() -> Schema:
-    return {
-        "type": "string",
-        "pattern": VARIABLE_TEXT,
-        "description": "A value from `vars`.",
-        "patternErrorMessage": "This value does not fit here.",
-    }
-
-
 def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
-    """Makes a key of `model` of every block that has settings for which there can be a default."""
+    """Add a key to `model` for every block that has settings for which there can be a default."""
     keys = defs["model"]["properties"]
     taken = sorted(set(blocks) & set(keys) - {"dropout"})
     if taken:
@@ -118,21 +121,21 @@ def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
 
 
 def _defaults(block: Schema, name: str) -> Schema:
-    """What `model.NAME` may hold: the settings that a block need not give, without stacks and its name."""
-    none = {"as", *block["required"]}
-    keys = {key: value for key, value in block["properties"].items() if key not in none and not _holds_stack(value)}
+    """Return the schema of `model.NAME`: the settings that a block need not give, without stacks and its name."""
+    excluded = {"as", *block["required"]}
+    keys = {key: value for key, value in block["properties"].items() if key not in excluded and not _has_stack(value)}
     rest = {"properties": keys, "required": [], "additionalProperties": False, "minProperties": 1}
     rest |= _renamed(f"block.{name}")
-    what = f"The defaults of every `{name}`. {block['description']}"
+    description = f"The defaults of every `{name}`. {block['description']}"
     if block.get("x-first") in keys:
-        return {**block, **rest, "description": what}
-    return {"description": what, "type": "object", **rest}
+        return {**block, **rest, "description": description}
+    return {"description": description, "type": "object", **rest}
 
 
-def _holds_stack(schema: Any) -> bool:
+def _has_stack(schema: Any) -> bool:
     if isinstance(schema, dict):
-        return schema == BLOCK or any(_holds_stack(value) for value in schema.values())
-    return isinstance(schema, list) and any(_holds_stack(value) for value in schema)
+        return schema == BLOCK or any(_has_stack(value) for value in schema.values())
+    return isinstance(schema, list) and any(_has_stack(value) for value in schema)
 
 
 # ------------------------------------------------------------------------------------------- choices and sections
@@ -150,42 +153,43 @@ def choice_schema(
         for name, entry in sorted(entries.items())
     }
     bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
-    told = [defs[f"{table}.{name}"]["description"] for name in bare]
-    chosen = {
+    descriptions = [defs[f"{table}.{name}"]["description"] for name in bare]
+    choice = {
         "description": description,
         "x-choice": table,
         "x-noun": noun,
         **_renamed(table),
-        "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": told}, {"type": "object"}, VARIABLE],
+        "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": descriptions}, {"type": "object"}, VARIABLE],
         "properties": {name: {"$ref": f"#/$defs/{table}.{name}"} for name in sorted(entries)},
         "additionalProperties": False,
         "minProperties": 1,
-        # said outright, `maxProperties` would keep editors from completing the first key
+        # a plain `maxProperties` would keep editors from completing the first key
         "if": {"minProperties": 2},
         "then": {"maxProperties": 1},
     }
-    return {table: chosen, **defs}
+    return {table: choice, **defs}
 
 
-def _checked_entry(name: str, constructor: Callable[..., Any], named: bool) -> Schema:
+def _checked_entry(name: str, constructor: Callable[..., Any], has_name: bool) -> Schema:
     try:
-        return _entry(constructor, named)
+        return _entry(constructor, has_name)
     except Exception as error:  # a plug-in's annotations may be anything
         raise TypeError(f"`{name}`, which is {constructor.__module__}.{constructor.__qualname__}: {error}") from error
 
 
-def _entry(constructor: Callable[..., Any], named: bool) -> Schema:
-    """One block, optimizer, ...: its settings, or its first setting alone."""
-    whole = settings_schema(constructor, {})
-    first = next(iter(whole["properties"]), None)
-    if named:
-        name = {"description": "The name of the output, for later blocks.", "x-open": True, **_text(IDENTIFIER)}
-        whole["properties"]["as"] = name
-    if first is None or set(whole["required"]) - {first}:
-        return {"type": "object", **whole}
-    setting = {key: value for key, value in whole["properties"][first].items() if key not in ("description", "default")}
-    short = [each for each in setting.get("anyOf", [setting]) if each.get("type") not in ("object", "null")]
-    return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **whole}])}
+def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:
+    """Return the schema of one block, optimizer, ...: its settings, or its first setting alone."""
+    schema = settings_schema(constructor, {})
+    properties = schema["properties"]
+    first = next(iter(properties), None)
+    if has_name:
+        meaning = "The name of the output, for later blocks."
+        properties["as"] = {"description": meaning, "x-open": True, **_text(IDENTIFIER)}
+    if first is None or set(schema["required"]) - {first}:
+        return {"type": "object", **schema}
+    setting = {key: value for key, value in properties[first].items() if key not in ("description", "default")}
+    short = [branch for branch in setting.get("anyOf", [setting]) if branch.get("type") not in ("object", "null")]
+    return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **schema}])}
 
 
 def _renamed(*owners: str) -> Schema:
@@ -196,9 +200,13 @@ def _renamed(*owners: str) -> Schema:
 
 
 def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
-    """The settings of a constructor: its keyword-only arguments, described in its docstring."""
-    what, meanings = _parse_docstring(constructor)
-    hints = _hints(constructor)
+    """Return the schema of a constructor's keyword-only arguments, described in its docstring.
+
+    Sections that the annotations name are added to `defs`.
+    """
+    description, meanings = _parse_docstring(constructor)
+    owner = constructor.__init__ if inspect.isclass(constructor) else constructor
+    hints = typing.get_type_hints(owner, include_extras=True)
     properties, required = {}, []
     for parameter in inspect.signature(constructor).parameters.values():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -207,18 +215,12 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
         properties[name] = _setting(hints[parameter.name], parameter.default, meanings.get(name, ""), defs)
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
-    return {"description": what, "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _hints(constructor: Callable[..., Any]) -> dict[str, Any]:
-    owner = constructor.__init__ if inspect.isclass(constructor) else constructor
-    return typing.get_type_hints(owner, include_extras=True)
+    return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The first paragraph of a docstring, and the meanings of its section `Settings:`."""
+    """Return the first paragraph of a docstring, and the meanings in its section `Settings:`."""
     doc = inspect.getdoc(constructor) or ""
-    what = " ".join(doc.split("\n\n")[0].split())
     meanings: dict[str, str] = {}
     name = ""
     for line in doc.partition("\nSettings:\n")[2].splitlines():
@@ -228,7 +230,7 @@ def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, st
             name, _, line = line.partition(":")
             name = name.strip()
         meanings[name] = f"{meanings.get(name, '')} {line.strip()}".strip()
-    return what, meanings
+    return " ".join(doc.split("\n\n")[0].split()), meanings
 
 
 def _setting(hint: Any, default: Any, meaning: str, defs: dict[str, Schema]) -> Schema:
@@ -237,67 +239,73 @@ def _setting(hint: Any, default: Any, meaning: str, defs: dict[str, Schema]) -> 
         schema = {"description": meaning, **schema}
     if default in (inspect.Parameter.empty, None):
         return schema
-    return {**schema, "default": _plain_default(default, schema)}
-
-
-def _plain_default(default: Any, schema: Schema) -> Any:
     if dataclasses.is_dataclass(default) or (default == () and schema.get("type") == "object"):
-        return {}
-    return list(default) if isinstance(default, (list, tuple)) else default
+        default = {}
+    return {**schema, "default": list(default) if isinstance(default, (list, tuple)) else default}
 
 
 # ------------------------------------------------------------------------------------------- annotations
 
 
 def _hint_schema(hint: Any, defs: dict[str, Schema]) -> Schema:
-    """The schema of an annotation."""
+    """Return the schema of an annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _annotated(arguments[0], arguments[1:], defs)
     if origin in (typing.Union, types.UnionType):
-        return _optional([_hint_schema(each, defs) for each in arguments], defs)
+        return _optional([_hint_schema(argument, defs) for argument in arguments], defs)
     if origin is typing.Literal:
         return _any_of([{"enum": list(arguments)}, VARIABLE])
     if origin is dict:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": IDENTIFIER},
-            "additionalProperties": _hint_schema(arguments[1], defs),
-        }
+        values = _hint_schema(arguments[1], defs)
+        return {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "additionalProperties": values}
     if origin in (list, tuple, Sequence):
-        return _any_of([_array(origin, arguments, defs), VARIABLE])
+        array: Schema = {"type": "array", "items": _hint_schema(arguments[0], defs)}
+        if origin is tuple and Ellipsis not in arguments:
+            array |= {"minItems": len(arguments), "maxItems": len(arguments)}
+        return _any_of([array, VARIABLE])
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _named_section(hint, defs)
+        return _section(hint, defs)
     return _scalar(hint, {})
 
 
+def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Schema:
+    for note in notes:
+        if hasattr(note, "name"):  # a Kind: more than a scalar
+            name = note.name
+            choice = {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
+            return choice if name.startswith("choice:") else copy.deepcopy(KINDS[name])
+    for note in notes:
+        if hasattr(note, "minimum"):
+            bounds = {"minimum": note.minimum, "exclusiveMinimum": note.above}
+            bounds |= {"exclusiveMaximum": note.below, "maximum": note.maximum}
+            return _scalar(hint, {word: value for word, value in bounds.items() if value is not None})
+    return _hint_schema(hint, defs)
+
+
 def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:
-    """A choice is left away where it is not wanted; everything else may be `null`. Editors need a section in place."""
-    inlined = [_inlined(each, defs) for each in alternatives]
-    chosen = [written for written, each in zip(alternatives, inlined, strict=True) if "x-choice" in each]
-    return chosen[0] if chosen else _any_of(inlined)
+    """Return the schema of a union. A choice is left out if it is not wanted; everything else may be `null`.
+
+    Sections are written in place of references, since editors complete only what they find in place.
+    """
+    inlined = []
+    for schema in alternatives:
+        if "$ref" in schema and schema != VARIABLE:
+            target = defs[ref_name(schema)]
+            if "x-choice" in target:
+                return schema
+            schema = {**{key: value for key, value in schema.items() if key != "$ref"}, **target}
+        inlined.append(schema)
+    return _any_of(inlined)
 
 
-def _inlined(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    if schema == VARIABLE or "$ref" not in schema:
-        return schema
-    return {**{key: value for key, value in schema.items() if key != "$ref"}, **defs[schema["$ref"].split("/")[-1]]}
-
-
-def _named_section(described: type, defs: dict[str, Schema]) -> Schema:
+def _section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
         defs[name] = settings_schema(described, defs) | _renamed(name)
         if described.__name__ in ENCODER_KEYS:
             defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
     return {"type": "object", "$ref": f"#/$defs/{name}"}
-
-
-def _array(origin: Any, arguments: tuple[Any, ...], defs: dict[str, Schema]) -> Schema:
-    items = _hint_schema(arguments[0], defs)
-    if origin is tuple and Ellipsis not in arguments:
-        return {"type": "array", "items": items, "minItems": len(arguments), "maxItems": len(arguments)}
-    return {"type": "array", "items": items}
 
 
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
@@ -310,96 +318,54 @@ def _scalar(hint: Any, bounds: Schema) -> Schema:
     return schema if hint in (str, type(None)) else _any_of([schema, VARIABLE])
 
 
-def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Schema:
-    bounds = [note for note in notes if hasattr(note, "minimum")]
-    kinds = [note.name for note in notes if hasattr(note, "name")]
-    if kinds:
-        return _kind_schema(kinds[0])
-    if bounds:
-        return _scalar(hint, _bounds(bounds[0]))
-    return _hint_schema(hint, defs)
+def _text(pattern: str, message: str = "a name of letters, digits, `_` and `-`") -> Schema:
+    return _any_of([{"type": "string", "pattern": pattern, "patternErrorMessage": message}, VARIABLE])
 
 
-def _bounds(bounds: Any) -> Schema:
-    words = {
-        "minimum": bounds.minimum,
-        "exclusiveMinimum": bounds.above,
-        "exclusiveMaximum": bounds.below,
-        "maximum": bounds.maximum,
-    }
-    return {word: value for word, value in words.items() if value is not None}
-
-
-def _kind_schema(name: str) -> Schema:
-    """The schema of a setting that is more than a scalar."""
-    if name.startswith("choice:"):
-        return {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
-    return json.loads(json.dumps(KINDS[name]))
-
-
-def _text(pattern: str, what: str = "a name of letters, digits, `_` and `-`") -> Schema:
-    return _any_of([{"type": "string", "pattern": pattern, "patternErrorMessage": what}, VARIABLE])
+def _one_or_list(*items: Schema) -> Schema:
+    array = {"type": "array", "items": _any_of(items), "minItems": 1}
+    return {"x-list": True, **_any_of([items[0], array, *items[1:]])}
 
 
 def _any_of(alternatives: Sequence[Schema]) -> Schema:
-    """One schema that admits all of them, a variable told once and last.
+    """Return one schema that accepts all of them, with a variable once and last.
 
-    What is said of lists and mappings stands beside the `anyOf`, which speaks of kinds and of single values only: so
-    an editor, too, tells exactly what is wrong inside a mapping, and not that none of the alternatives fits.
+    Keywords for lists and mappings are put beside the `anyOf`, which has JSON types and single values only: so an
+    editor, too, says exactly what is wrong inside a mapping, and not that none of the alternatives fits.
     """
-    parts: list[Schema] = []
+    branches: list[Schema] = []
     beside: Schema = {}
-    for each in alternatives:
-        beside |= {key: value for key, value in each.items() if key not in ("anyOf", "type")} if "anyOf" in each else {}
-        for part in each.get("anyOf", [each]):
-            if part.get("type") in ("array", "object"):
-                beside |= {key: value for key, value in part.items() if key != "type"}
-                part = {"type": part["type"]}
-            parts.extend([part] if part not in parts else [])
-    parts.sort(key=lambda part: part == VARIABLE)
-    return {**beside, **(parts[0] if len(parts) == 1 else {"anyOf": parts})}
+    for schema in alternatives:
+        if "anyOf" in schema:
+            beside |= {key: value for key, value in schema.items() if key not in ("anyOf", "type")}
+        for branch in schema.get("anyOf", [schema]):
+            if branch.get("type") in ("array", "object"):
+                beside |= {key: value for key, value in branch.items() if key != "type"}
+                branch = {"type": branch["type"]}
+            branches.extend([branch] if branch not in branches else [])
+    branches.sort(key=lambda branch: branch == VARIABLE)
+    return {**beside, **(branches[0] if len(branches) == 1 else {"anyOf": branches})}
 
 
 STACK = {"type": "array", "items": BLOCK, "minItems": 1}
+STACKS = {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "additionalProperties": STACK, "minProperties": 1}
 NAME = {"type": "string", "minLength": 1}
+COPY = {"type": "object", "properties": {"copy": NAME}, "required": ["copy"], "additionalProperties": False}
 KINDS: dict[str, Schema] = {
     "stack": STACK,
-    "branches": _any_of(
-        [
-            {"type": "array", "items": STACK, "minItems": 1},
-            {
-                "type": "object",
-                "propertyNames": {"pattern": IDENTIFIER},
-                "additionalProperties": STACK,
-                "minProperties": 1,
-            },
-        ]
-    ),
+    "branches": _any_of([{"type": "array", "items": STACK, "minItems": 1}, STACKS]),
     "metric": _any_of([{"enum": [f"val/{name}" for name in METRICS]}, VARIABLE]),
     "name": NAME,
-    "names": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
+    "names": _one_or_list(NAME),
     "memory": NAME,
-    "memories": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
-    "initial_state": _any_of(
-        [
-            NAME,
-            {"type": "object", "properties": {"copy": NAME}, "required": ["copy"], "additionalProperties": False},
-        ]
-    ),
+    "memories": _one_or_list(NAME),
+    "initial_state": _any_of([NAME, COPY]),
     "text": NAME,
     "texts": _any_of([{"type": "array", "items": NAME}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
-    "bases": {
-        "x-list": True,
-        **_any_of([NAME, {"type": "array", "items": _any_of([NAME, PIN_SCHEMA]), "minItems": 1}, PIN_SCHEMA]),
-    },
-    "paths": {"x-list": True, **_any_of([NAME, {"type": "array", "items": NAME, "minItems": 1}])},
+    "bases": _one_or_list(NAME, PIN_SCHEMA),
+    "paths": _one_or_list(NAME),
     "any": {"x-open": True},
 }
-
-
-if __name__ == "__main__":
-    target = schema_path()
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(to_json(generate()), encoding="utf-8")
+"""The schemas of settings that are more than a scalar, by the name of their `Kind` in an annotation."""
