@@ -1,8 +1,8 @@
-"""Everything that can be known about a recipe before it trains: the recipe itself, its model, its data files."""
+"""Check a recipe before training: the recipe itself, its model on the meta device, its data files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,31 +14,27 @@ if TYPE_CHECKING:
 
 
 def check_file(path: Path, overrides: Sequence[str] = (), data_dir: Path | None = None) -> tuple[Recipe, Plan]:
-    """The recipe and its plan. Raises RecipeError or ComposerError with every fault of the first stage that has any.
+    """Return the recipe in a file and its plan. Nothing is written.
 
-    A recipe that can be read has two stages left that do not depend on each other, its model and its data files: the
-    faults of both are told together. Nothing is written.
+    Raises:
+        RecipeError: With every fault of the recipe's first stage that has any.
+        ComposerError: With the faults of its model and of its data files, which do not depend on each other.
     """
     recipe = load(path, overrides, data_dir)
     return recipe, check_recipe(recipe)
 
 
 def check_recipe(recipe: Recipe) -> Plan:
-    """The plan of a recipe that has been read. Raises ComposerError with every fault of its model and its files."""
-    faults = list(_file_faults(recipe))
-    # torch comes with these: a fault of the text itself is told without it
+    """Return the plan of a loaded recipe. Raise ComposerError with every fault of its model and its data files."""
+    # these import torch: a fault of the text itself is reported without it
+    from composer.data.sources import check_files
     from composer.model.planner import plan
 
+    faults: list[Fault] = list(check_files(recipe, recipe.folders()))
     try:
-        planned = plan(recipe)
+        model_plan = plan(recipe)
     except ComposerError as error:
         raise ComposerError([*faults, *error.faults]) from None
     if faults:
         raise ComposerError(faults)
-    return planned
-
-
-def _file_faults(recipe: Recipe) -> Iterator[Fault]:
-    from composer.data.sources import check_files
-
-    yield from check_files(recipe, recipe.folders())
+    return model_plan

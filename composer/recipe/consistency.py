@@ -1,4 +1,4 @@
-"""Consistency checks between sections of a recipe, which no schema can express: the data's keys and the encoders, ..."""
+"""Consistency checks between sections of a recipe that no schema can express, as the data's keys and the encoders."""
 
 from __future__ import annotations
 
@@ -168,10 +168,8 @@ def _answers(root: Node) -> Iterator[Fault]:
     """Check what needs answers of one length, and what cannot go with them."""
     length, kind = _get(root, "model", "output", "length"), _get(root, "model", "output", "kind")
     if kind is not None and kind.value == "identity" and length is None:
-        message, hint = (
-            "`identity` has no logit for the end of an answer",
-            "write `length:` beside it, or `kind: linear`",
-        )
+        message = "`identity` has no logit for the end of an answer"
+        hint = "write `length:` beside it, or `kind: linear`"
         yield fault_at(kind.mark, "missing", "model.output.kind", message, hint)
     smoothing = _get(root, "training", "label_smoothing")
     if smoothing is None or not smoothing.value:

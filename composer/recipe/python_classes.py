@@ -131,7 +131,7 @@ class _Writer:
 
     def __init__(self, rules: Schema) -> None:
         self.rules, self.defs = rules, rules["$defs"]
-        entries = [name for name, each in self.defs.items() if "x-choice" not in each and name != "variable"]
+        entries = [name for name, schema in self.defs.items() if "x-choice" not in schema and name != "variable"]
         self.names = {"recipe": "Recipe", **{entry: class_name(entry) for entry in entries}}
         self.sections = {entry: self.defs[entry]["properties"] for entry in entries if "." not in entry}
 
@@ -141,7 +141,7 @@ class _Writer:
             yield f'class {name}(RecipeObject):\n    """{self.defs[table]["description"]}"""\n'
 
     def aliases(self) -> Iterator[str]:
-        """Yield the types of what can be given for a block, an optimizer, ...: an object, a bare word, or plain data."""
+        """Yield the types of what can be given for a block, an optimizer, ...: an object, a bare word or plain data."""
         lines = []
         for table, name in BASES.items():
             bare = ", ".join(f'"{word}"' for word in allowed_words(self.defs[table]))
@@ -160,8 +160,8 @@ class _Writer:
         is_open = entry in map(str.lower, ENCODER_KEYS)
         extra += f', others="{OTHERS}"' if is_open else ""
         fields = [self._field(entry, described, key) for key in described["properties"]]
-        fields.sort(key=lambda each: not each.first)
-        lines = [str(each) for each in fields]
+        fields.sort(key=lambda field: not field.first)
+        lines = [str(field) for field in fields]
         lines += [f"{OTHERS}: Mapping[str, str] | Unset = UNSET"] if is_open else []
         body = "\n".join(f"    {line}" for line in lines)
         head = f"@dataclass(frozen=True, kw_only=True, repr=False)\nclass {self.names[entry]}({base}{extra}):"
