@@ -1,1 +1,1 @@
-"""What two recipes or runs have different, in the language of blocks."""
+"""Differences of two recipes or runs: settings, stacks of blocks (tree edit distance), costs and scores."""

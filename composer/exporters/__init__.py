@@ -1,1 +1,1 @@
-"""Models for those who do not have this project. Export as one plain PyTorch file: `script` is the place to start."""
+"""Export of models to run without this project: PyTorch alone (`script`), or CTranslate2 (`ctranslate2`)."""

@@ -1,4 +1,4 @@
-"""A standard Transformer as a model of CTranslate2, which translates fast on CPUs and GPUs: the only door to it."""
+"""`export --ctranslate2`: a standard Transformer for CTranslate2, a fast inference engine for CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from composer.recipe.recipe import Recipe
 
 OPTION = "--ctranslate2"
 POSITIONS = 4096
-"""Positions for which the exported model has encodings; CTranslate2 refuses longer texts."""
+"""Number of exported position encodings; CTranslate2 refuses longer texts."""
 ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -43,9 +43,9 @@ ACTIVATIONS = {
     "glu": "Sigmoid",
     "swiglu": "SWISH",
 }
-"""Ours, and CTranslate2's; of the gated ones, what the gate goes through."""
+"""Names of activations, ours to CTranslate2's; of a gated one, the activation of the gate."""
 GATE_FIRST = {"glu": False, "swiglu": True}
-"""Whether the first half of a gated map is the gate."""
+"""Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, Any]] = {
     SelfAttention: {"window": None, "positions": "none"},
     CrossAttention: {
@@ -61,49 +61,50 @@ DEFAULTS: dict[type[Block], dict[str, Any]] = {
     Residual: {"scale": 1.0},
     Norm: {"kind": "layer"},
 }
-"""The settings that CTranslate2 has no other value for."""
-THE_ENCODER = (None, "encoder", ["encoder"])
-"""How a recipe names the one encoder, or leaves it unsaid."""
+"""Settings of which CTranslate2 supports one value alone."""
+ONLY_ENCODER = (None, "encoder", ["encoder"])
+"""Values of `from` that mean the only encoder."""
 NORM_EPSILON = 1e-5
-"""That of every LayerNorm of PyTorch's that is told no other."""
+"""PyTorch's default epsilon of LayerNorm."""
 ENCODER = (SelfAttention, FeedForward)
 DECODER = (SelfAttention, CrossAttention, FeedForward)
 
 Kinds = tuple[type[Block], ...]
 
 
-class Unlike(Exception):
-    """Why a model is not the Transformer that CTranslate2 knows."""
+class UnsupportedModel(Exception):
+    """Reason why a model is not the Transformer that CTranslate2 knows."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """An encoder or a decoder in the terms of Vaswani et al. 2017: positions, layers of residuals, a last norm."""
+class TransformerStack:
+    """Encoder or decoder of Vaswani et al. 2017: position encodings, layers of residual blocks, a final norm."""
 
     positions: Positions
     layers: list[list[Residual]]
-    last: Norm | None
+    final_norm: Norm | None
     heads: int
     norm: str
     activation: str
 
 
 def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
-    """Writes a run's model as a folder of CTranslate2, with the run's tokenizer.json beside it.
+    """Write a run's model as a folder of CTranslate2, with the run's tokenizer.json in it, and return its path.
 
-    Raises RunError where the model is no standard Transformer (sinusoidal or learned positions; layers of residuals
-    with one norm around self-attention, attention over the encoder, feed-forward), where CTranslate2 is not installed,
-    or where `folder` is there already.
+    Raises:
+        RunError: Where the model is no standard Transformer (sinusoidal or learned positions; layers of residual
+            blocks with one norm around self-attention, cross-attention and feed-forward), where CTranslate2 is not
+            installed, or where `folder` exists.
     """
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
     require_absent(target, OPTION)
     specs = _library()
     try:
-        spec = spec_of(opened, specs)
-    except Unlike as unlike:
+        spec = build_spec(opened, specs)
+    except UnsupportedModel as reason:
         raise RunError.of(
-            f"CTranslate2 has no such model: {unlike}",
+            f"CTranslate2 has no such model: {reason}",
             "every model can be exported as a script: `seqcomposer export RUN --script DIR`",
             str(opened.folder.path),
         ) from None
@@ -121,92 +122,94 @@ def _library() -> ModuleType:
     return ctranslate2.specs
 
 
-# ------------------------------------------------------------------------------------------- what the model is
+# ------------------------------------------------------------------------------------------- our model
 
 
-def parts_of(run: Run) -> tuple[Part, Part]:
-    """The encoder and the decoder. Raises Unlike."""
+def transformer_stacks(run: Run) -> tuple[TransformerStack, TransformerStack]:
+    """Return the encoder and the decoder. Raises UnsupportedModel."""
     model = run.model
     encoders = list(model.readers().values())
     if len(encoders) != 1:
-        raise Unlike(f"it has {len(encoders)} encoders, and one is known")
+        raise UnsupportedModel(f"it has {len(encoders)} encoders, and one is known")
     if not isinstance(encoders[0].embedding, Embedding) or not isinstance(model.embedding, Embedding):
-        raise Unlike("its embeddings are not learned vectors")
+        raise UnsupportedModel("its embeddings are not learned vectors")
     if not isinstance(model.output, LinearOutput) or model.length is not None:
-        raise Unlike("its output is not a linear map to the vocabulary, ended by the model")
-    return part_of(run.recipe, encoders[0].stack, ENCODER), part_of(run.recipe, model.decoder, DECODER)
+        raise UnsupportedModel("its output is not a linear map to the vocabulary, ended by the model")
+    encoder = to_transformer_stack(run.recipe, encoders[0].stack, ENCODER)
+    return encoder, to_transformer_stack(run.recipe, model.decoder, DECODER)
 
 
-def part_of(recipe: Recipe, stack: Stack, kinds: Kinds) -> Part:
-    """A stack in the paper's terms. Raises Unlike."""
-    first, *rest = list(blocks_in(recipe, stack)) or [stack]
+def to_transformer_stack(recipe: Recipe, stack: Stack, kinds: Kinds) -> TransformerStack:
+    """Return a stack as layers of `kinds`, with the settings that all of them share. Raises UnsupportedModel."""
+    first, *rest = list(unrolled_blocks(recipe, stack)) or [stack]
     if not isinstance(first, Positions):
-        raise Unlike(f"{_where(stack, first)} comes first, and `positions` should")
-    last = cast(Norm, rest.pop()) if rest and isinstance(rest[-1], Norm) else None
+        raise UnsupportedModel(f"{_path(stack, first)} comes first, and `positions` should")
+    final_norm = cast(Norm, rest.pop()) if rest and isinstance(rest[-1], Norm) else None
     if not rest or len(rest) % len(kinds):
-        raise Unlike(f"{len(rest)} residuals are no layers of {len(kinds)}")
-    around = [residual_around(recipe, each, kinds[at % len(kinds)]) for at, each in enumerate(rest)]
-    layers = [[one for one, _ in around[at : at + len(kinds)]] for at in range(0, len(rest), len(kinds))]
-    inner = [each for _, each in around]
-    for each in inner:
-        if isinstance(each, CrossAttention) and recipe.settings_at(each.path)["from"] not in THE_ENCODER:
-            raise Unlike(f"{_where(stack, each)} reads something else than the encoder's end")
-    norm = _one("norm", (each.placed for each, _ in around))
-    if norm == "none" or (norm == "post" and last is not None):
-        raise Unlike("its residuals have no norm" if norm == "none" else "a norm comes after the last layer's own")
-    attentions = [each for each in inner if not isinstance(each, FeedForward)]
-    heads = _one("heads", (recipe.settings_at(each.path)["heads"] for each in attentions))
-    activation = _one("activation", (each.activation for each in inner if isinstance(each, FeedForward)))
+        raise UnsupportedModel(f"{len(rest)} residuals are no layers of {len(kinds)}")
+    pairs = [residual_and_inner(recipe, block, kinds[index % len(kinds)]) for index, block in enumerate(rest)]
+    residuals, inner = [residual for residual, _ in pairs], [block for _, block in pairs]
+    layers = [residuals[index : index + len(kinds)] for index in range(0, len(rest), len(kinds))]
+    for block in inner:
+        if isinstance(block, CrossAttention) and recipe.settings_at(block.path)["from"] not in ONLY_ENCODER:
+            raise UnsupportedModel(f"{_path(stack, block)} reads something else than the encoder's end")
+    norm = _shared_value("norm", (residual.placed for residual in residuals))
+    if norm == "none":
+        raise UnsupportedModel("its residuals have no norm")
+    if norm == "post" and final_norm is not None:
+        raise UnsupportedModel("a norm comes after the last layer's own")
+    attentions = [block for block in inner if not isinstance(block, FeedForward)]
+    heads = _shared_value("heads", (recipe.settings_at(block.path)["heads"] for block in attentions))
+    activation = _shared_value("activation", (block.activation for block in inner if isinstance(block, FeedForward)))
     if activation not in ACTIVATIONS:
-        raise Unlike(f"the activation `{activation}` is not known")
-    return Part(first, layers, last, heads, norm, activation)
+        raise UnsupportedModel(f"the activation `{activation}` is not known")
+    return TransformerStack(first, layers, final_norm, heads, norm, activation)
 
 
-def blocks_in(recipe: Recipe, stack: Stack) -> Iterator[Block]:
-    """The blocks that run one after another, repeats written out. Raises Unlike."""
+def unrolled_blocks(recipe: Recipe, stack: Stack) -> Iterator[Block]:
+    """Yield the blocks in running order, with every `repeat` unrolled and no dropout. Raises UnsupportedModel."""
     for block in stack.inner():
         for setting, value in DEFAULTS.get(type(block), {}).items():
             if recipe.settings_at(block.path)[setting] != value:
-                raise Unlike(f"`{setting}` of {_where(stack, block)} is not {value}")
+                raise UnsupportedModel(f"`{setting}` of {_path(stack, block)} is not {value}")
         if isinstance(block, Repeat):
             if block.times is None or len(block.stacks) not in (1, block.times):
-                raise Unlike(f"{_where(stack, block)} repeats as often as the text is long, or has sets of parameters")
+                reason = "repeats as often as the text is long, or has sets of parameters"
+                raise UnsupportedModel(f"{_path(stack, block)} {reason}")
             for iteration in range(block.times):
-                yield from blocks_in(recipe, cast(Stack, block.stacks[iteration % len(block.stacks)]))
+                yield from unrolled_blocks(recipe, cast(Stack, block.stacks[iteration % len(block.stacks)]))
         elif not isinstance(block, Dropout):
             yield block
 
 
-def residual_around(recipe: Recipe, block: Block, kind: type[Block]) -> tuple[Residual, Block]:
-    """A block that must be a residual around one block of this kind, and what is in it. Raises Unlike."""
+def residual_and_inner(recipe: Recipe, block: Block, kind: type[Block]) -> tuple[Residual, Block]:
+    """Return a residual block and the one block of `kind` in it. Raises UnsupportedModel where it is anything else."""
     if isinstance(block, Residual):
-        inner, *more = [*blocks_in(recipe, block.stack), None]
+        inner, *more = [*unrolled_blocks(recipe, block.stack), None]
         if isinstance(inner, kind) and more == [None]:
             return block, inner
-    raise Unlike(f"{_where(block, block)} stands where a residual around one `{_word(kind)}` should")
+    name = kind.__module__.rpartition(".")[2]
+    raise UnsupportedModel(f"{_path(block, block)} stands where a residual around one `{name}` should")
 
 
-def _one(what: str, values: Iterator[Any]) -> Any:
-    found = set(values)
-    if len(found) != 1:
-        raise Unlike(f"its layers differ in `{what}`: {', '.join(map(str, sorted(found, key=str)))}")
-    return found.pop()
+def _shared_value(setting: str, values: Iterator[Any]) -> Any:
+    distinct = set(values)
+    if len(distinct) != 1:
+        listing = ", ".join(map(str, sorted(distinct, key=str)))
+        raise UnsupportedModel(f"its layers differ in `{setting}`: {listing}")
+    return distinct.pop()
 
 
-def _where(stack: Block, block: Block) -> str:
+def _path(stack: Block, block: Block) -> str:
     return f"`{'.'.join(map(str, block.path or stack.path))}`"
 
 
-def _word(kind: type[Block]) -> str:
-    return kind.__module__.rpartition(".")[2]
+# ------------------------------------------------------------------------------------------- CTranslate2's model
 
 
-# ------------------------------------------------------------------------------------------- in CTranslate2's terms
-
-
-def spec_of(run: Run, specs: Any) -> Any:
-    """The model's specification with its weights and vocabularies. Raises Unlike."""
-    encoder, decoder = parts_of(run)
+def build_spec(run: Run, specs: Any) -> Any:
+    """Return CTranslate2's specification of the model, with weights and vocabularies. Raises UnsupportedModel."""
+    encoder, decoder = transformer_stacks(run)
     kinds = specs.transformer_spec
     spec = kinds.TransformerSpec(
         kinds.TransformerEncoderSpec(len(encoder.layers), encoder.heads, **_options(encoder, specs)),
@@ -214,109 +217,108 @@ def spec_of(run: Run, specs: Any) -> Any:
     )
     model: Any = run.model
     ((side, reader),) = run.model.readers().items()
-    _embed(spec.encoder.embeddings[0], reader.embedding)
-    _embed(spec.decoder.embeddings, model.embedding)
-    _linear(spec.decoder.projection, model.output.weight, model.output.bias)
-    spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # no search of ours writes them
-    for part, told, fill in ((encoder, spec.encoder, _encoder_layer), (decoder, spec.decoder, _decoder_layer)):
-        _fill(part, told, fill)
-    tokens = {each: run.tokenizers.vocabulary(each) for each in (side, TARGET)}
-    spec.register_source_vocabulary(tokens[side])
-    spec.register_target_vocabulary(tokens[TARGET])
+    _copy_embedding(spec.encoder.embeddings[0], reader.embedding)
+    _copy_embedding(spec.decoder.embeddings, model.embedding)
+    _copy_linear(spec.decoder.projection, model.output.weight, model.output.bias)
+    spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # our decoding never outputs them
+    _copy_stack(spec.encoder, encoder, _copy_encoder_layer)
+    _copy_stack(spec.decoder, decoder, _copy_decoder_layer)
+    tokens = run.tokenizers.vocabulary(TARGET)
+    spec.register_source_vocabulary(run.tokenizers.vocabulary(side))
+    spec.register_target_vocabulary(tokens)
     config = spec.config
     config.layer_norm_epsilon, config.add_source_eos = NORM_EPSILON, True
-    names = tokens[TARGET]
-    config.bos_token = config.decoder_start_token = names[BOS]
-    config.eos_token, config.unk_token = names[EOS], names[UNK]
+    config.bos_token = config.decoder_start_token = tokens[BOS]
+    config.eos_token, config.unk_token = tokens[EOS], tokens[UNK]
     spec.validate()
     return spec
 
 
-def _options(part: Part, specs: Any) -> dict[str, Any]:
-    activation = getattr(specs.common_spec.Activation, ACTIVATIONS[part.activation], None)
+def _options(stack: TransformerStack, specs: Any) -> dict[str, Any]:
+    activation = getattr(specs.common_spec.Activation, ACTIVATIONS[stack.activation], None)
     if activation is None:
-        raise Unlike(f"this version of CTranslate2 has no activation `{part.activation}`")
-    pre = part.norm == "pre"
+        raise UnsupportedModel(f"this version of CTranslate2 has no activation `{stack.activation}`")
     return {
-        "pre_norm": pre,
-        "no_final_norm": part.last is None,
+        "pre_norm": stack.norm == "pre",
+        "no_final_norm": stack.final_norm is None,
         "activation": activation,
-        "ffn_glu": part.activation in GATE_FIRST,
+        "ffn_glu": stack.activation in GATE_FIRST,
     }
 
 
-def _fill(part: Part, told: Any, fill: Callable[[Any, Sequence[Residual], str], None]) -> None:
-    told.position_encodings.encodings = encodings(part.positions)
-    if part.last is not None:
-        _norm(told.layer_norm, part.last.normalise)
-    for layer, residuals in zip(told.layer, part.layers, strict=True):
-        fill(layer, residuals, part.activation)
+def _copy_stack(spec: Any, stack: TransformerStack, copy_layer: Callable[[Any, Sequence[Residual], str], None]) -> None:
+    spec.position_encodings.encodings = position_encodings(stack.positions)
+    if stack.final_norm is not None:
+        _copy_norm(spec.layer_norm, stack.final_norm.normalise)
+    for layer, residuals in zip(spec.layer, stack.layers, strict=True):
+        copy_layer(layer, residuals, stack.activation)
 
 
-def encodings(positions: Positions) -> np.ndarray:
-    """What is added at each position: (POSITIONS, D)"""
+def position_encodings(positions: Positions) -> np.ndarray:
+    """Return what is added at each position, (POSITIONS, D); a learned table repeats its last row."""
     if positions.table is None:
-        return _array(sinusoidal(torch.arange(POSITIONS)[None], positions.width)[0])
+        return _to_numpy(sinusoidal(torch.arange(POSITIONS)[None], positions.width)[0])
     rows = torch.arange(POSITIONS).clamp(max=positions.table.num_embeddings - 1)
-    return _array(positions.table.weight[rows])
+    return _to_numpy(positions.table.weight[rows])
 
 
-def _encoder_layer(told: Any, residuals: Sequence[Residual], activation: str) -> None:
+def _copy_encoder_layer(spec: Any, residuals: Sequence[Residual], activation: str) -> None:
     attention, feed_forward = residuals
-    _attention(told.self_attention, attention)
-    _feed_forward(told.ffn, feed_forward, activation)
+    _copy_self_attention(spec.self_attention, attention)
+    _copy_feed_forward(spec.ffn, feed_forward, activation)
 
 
-def _decoder_layer(told: Any, residuals: Sequence[Residual], activation: str) -> None:
+def _copy_decoder_layer(spec: Any, residuals: Sequence[Residual], activation: str) -> None:
     attention, cross, feed_forward = residuals
-    _attention(told.self_attention, attention)
-    _cross_attention(told.attention, cross)
-    _feed_forward(told.ffn, feed_forward, activation)
+    _copy_self_attention(spec.self_attention, attention)
+    _copy_cross_attention(spec.attention, cross)
+    _copy_feed_forward(spec.ffn, feed_forward, activation)
 
 
-def _attention(told: Any, residual: Residual) -> None:
-    block = _only(residual)
-    _norm(told.layer_norm, residual.norm)
-    _linear(told.linear[0], block.project.weight, block.project.bias)
-    _linear(told.linear[1], block.merge.weight, block.merge.bias)
+def _copy_self_attention(spec: Any, residual: Residual) -> None:
+    block = _inner_block(residual)
+    _copy_norm(spec.layer_norm, residual.norm)
+    _copy_linear(spec.linear[0], block.project.weight, block.project.bias)
+    _copy_linear(spec.linear[1], block.merge.weight, block.merge.bias)
 
 
-def _cross_attention(told: Any, residual: Residual) -> None:
-    block = _only(residual)
-    _norm(told.layer_norm, residual.norm)
-    for spec, made in zip(told.linear, (block.query, block.project, block.merge), strict=True):
-        _linear(spec, made.weight, made.bias)
+def _copy_cross_attention(spec: Any, residual: Residual) -> None:
+    block = _inner_block(residual)
+    _copy_norm(spec.layer_norm, residual.norm)
+    for linear, module in zip(spec.linear, (block.query, block.project, block.merge), strict=True):
+        _copy_linear(linear, module.weight, module.bias)
 
 
-def _feed_forward(told: Any, residual: Residual, activation: str) -> None:
-    block = _only(residual)
-    _norm(told.layer_norm, residual.norm)
-    _linear(told.linear_1, block.contract.weight, block.contract.bias)
+def _copy_feed_forward(spec: Any, residual: Residual, activation: str) -> None:
+    block = _inner_block(residual)
+    _copy_norm(spec.layer_norm, residual.norm)
+    _copy_linear(spec.linear_1, block.contract.weight, block.contract.bias)
     if activation not in GATE_FIRST:
-        _linear(told.linear_0, block.expand.weight, block.expand.bias)
+        _copy_linear(spec.linear_0, block.expand.weight, block.expand.bias)
         return
+    # one matrix of ours holds the gate and what it gates; CTranslate2 has two
     halves = list(zip(block.expand.weight.chunk(2), block.expand.bias.chunk(2), strict=True))
-    gate, other = halves if GATE_FIRST[activation] else halves[::-1]
-    _linear(told.linear_0, *gate)
-    _linear(told.linear_0_noact, *other)
+    gate, gated = halves if GATE_FIRST[activation] else halves[::-1]
+    _copy_linear(spec.linear_0, *gate)
+    _copy_linear(spec.linear_0_noact, *gated)
 
 
-def _only(residual: Residual) -> Any:
+def _inner_block(residual: Residual) -> Any:
     return next(block for block in residual.stack.inner() if not isinstance(block, Dropout))
 
 
-def _embed(told: Any, embedding: Any) -> None:
-    told.weight = _array(embedding.weight)  # the square root of the width is multiplied there, too
+def _copy_embedding(spec: Any, embedding: Any) -> None:
+    spec.weight = _to_numpy(embedding.weight)  # CTranslate2 multiplies by the square root of the width, too
 
 
-def _norm(told: Any, norm: nn.Module) -> None:
-    told.gamma, told.beta = _array(norm.weight), _array(norm.bias)
+def _copy_norm(spec: Any, norm: nn.Module) -> None:
+    spec.gamma, spec.beta = _to_numpy(norm.weight), _to_numpy(norm.bias)
 
 
-def _linear(told: Any, weight: Tensor, bias: Tensor) -> None:
-    told.weight, told.bias = _array(weight), _array(bias)
+def _copy_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
+    spec.weight, spec.bias = _to_numpy(weight), _to_numpy(bias)
 
 
-def _array(value: Any) -> np.ndarray:
-    found: np.ndarray = value.detach().float().cpu().numpy().copy()
-    return found
+def _to_numpy(value: Any) -> np.ndarray:
+    array: np.ndarray = value.detach().float().cpu().numpy().copy()
+    return array

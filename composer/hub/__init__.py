@@ -1,1 +1,1 @@
-"""A run that is handed on: packed with its hashes, and pulled from a folder, git, Weights & Biases or the hub."""
+"""Sharing runs and recipes: packs with checksums, model cards, and pulling from folders, git, W&B or the hub."""
