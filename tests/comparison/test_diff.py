@@ -130,17 +130,17 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_what_a_reader_would_say(name: str, tmp_path: Path) -> None:
+def test_changes_of_a_model_as_text(name: str, tmp_path: Path) -> None:
     one, other, wanted = PAIRS[name]
     assert change_texts(tmp_path, one, other) == wanted
 
 
-def test_models_with_little_in_common_stand_side_by_side(tmp_path: Path) -> None:
+def test_models_with_little_in_common_are_shown_whole(tmp_path: Path) -> None:
     one = "decoder: [rnn, {residual: [rnn]}, {repeat: {times: 2, stack: [rnn, norm]}}, {linear: 3}, norm]"
     other = "decoder: [{dropout: 0.5}, positions, {highway: [self_attention, feed_forward]}, self_attention, reverse]"
     (change,) = model_changes(recipe(tmp_path, one, name="a.yaml"), recipe(tmp_path, other, name="b.yaml"))
     assert (change.kind, change.path) == ("replaced", "decoder")
-    assert [each.split("(")[0] for each in change.after] == [
+    assert [item.split("(")[0] for item in change.after] == [
         "dropout",
         "positions",
         "highway[self_attention",
@@ -149,7 +149,7 @@ def test_models_with_little_in_common_stand_side_by_side(tmp_path: Path) -> None
     ]
 
 
-def test_settings_of_the_other_sections_are_change_texts(tmp_path: Path) -> None:
+def test_settings_of_the_other_sections_are_compared(tmp_path: Path) -> None:
     one = recipe(tmp_path, "decoder: [rnn]", "training: {optimizer: {adam: {learning_rate: 0.001}}, max_steps: 5}\n")
     other = recipe(
         tmp_path,
@@ -157,11 +157,11 @@ def test_settings_of_the_other_sections_are_change_texts(tmp_path: Path) -> None
         "training: {optimizer: {sgd: 0.1}, max_steps: 5, schedule: cosine}\n"
         "decoding: {beam: 4}\ntrainer: {devices: 2}\n",
     )
-    found = {change.text(): change.section for change in setting_changes(one, other)}
-    assert found["optimizer: adam(learning_rate=0.001) -> sgd(learning_rate=0.1)"] == "training"
-    assert "decoding" in found.values()
-    assert found["devices: auto -> 2"] == "trainer"
-    assert len(found) == 4
+    result = {change.text(): change.section for change in setting_changes(one, other)}
+    assert result["optimizer: adam(learning_rate=0.001) -> sgd(learning_rate=0.1)"] == "training"
+    assert "decoding" in result.values()
+    assert result["devices: auto -> 2"] == "trainer"
+    assert len(result) == 4
 
 
 # ------------------------------------------------------------------------------------------- the alignment
@@ -180,7 +180,7 @@ def random_forest(dice: random.Random, depth: int = 2) -> tuple[TreeNode, ...]:
 def least(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> int:
     """The edit distance of two forests by its definition: the last tree's root goes, comes, or becomes the other's."""
     if not one or not other:
-        return DELETE_COST * sum(1 + sum(1 for _ in each.descendants()) for each in one + other)
+        return DELETE_COST * sum(1 + sum(1 for _ in item.descendants()) for item in one + other)
     a, b = one[-1], other[-1]
     return min(
         least(one[:-1] + a.children, other) + DELETE_COST,
@@ -189,12 +189,12 @@ def least(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> int:
     )
 
 
-def test_the_alignment_costs_least() -> None:
+def test_the_matching_has_the_minimum_cost() -> None:
     dice = random.Random(3)
     for _ in range(150):
         one, other = random_forest(dice), random_forest(dice)
         pairs = match_trees(TreeNode("root", "", (), {}, one), TreeNode("root", "", (), {}, other))
-        nodes = sum(1 + sum(1 for _ in each.descendants()) for each in one + other)
+        nodes = sum(1 + sum(1 for _ in item.descendants()) for item in one + other)
         assert sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs)) == least(one, other)
 
 
@@ -204,13 +204,13 @@ def test_the_alignment_costs_least() -> None:
 def stacks(value: Any, blocks: set[str]) -> Iterator[list[Any]]:
     """Every list of blocks inside a frozen model."""
     if isinstance(value, list):
-        if value and all(isinstance(each, dict) and len(each) == 1 and set(each) <= blocks for each in value):
+        if value and all(isinstance(item, dict) and len(item) == 1 and set(item) <= blocks for item in value):
             yield value
-        for each in value:
-            yield from stacks(each, blocks)
+        for item in value:
+            yield from stacks(item, blocks)
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from stacks(each, blocks)
+        for item in value.values():
+            yield from stacks(item, blocks)
 
 
 def edited(dice: random.Random, here: list[Any], kind: str) -> bool:
@@ -235,7 +235,7 @@ def edited(dice: random.Random, here: list[Any], kind: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["inserted", "removed", "replaced", "wrapped", "set", "moved"])
-def test_a_single_edit_is_told_and_no_other(kind: str) -> None:
+def test_a_single_edit_gives_one_change(kind: str) -> None:
     """The edits are made in the frozen recipes, whose defaults all stand there."""
     dice, tried = random.Random(kind), 0
     for path in dice.sample(RECIPES, 25):
@@ -245,10 +245,10 @@ def test_a_single_edit_is_told_and_no_other(kind: str) -> None:
         if not edited(dice, dice.choice(list(stacks(other.frozen["model"], blocks))), kind):
             continue
         tried += 1
-        found = model_changes(one, other)
-        assert [change.kind for change in found] == [kind], f"{path}: {[change.text() for change in found]}"
+        result = model_changes(one, other)
+        assert [change.kind for change in result] == [kind], f"{path}: {[change.text() for change in result]}"
         assert setting_changes(one, other) == []
-        check(found[0], kind)
+        check(result[0], kind)
     assert tried > 5
 
 
@@ -265,7 +265,7 @@ def check(change: Change, kind: str) -> None:
 
 
 @pytest.mark.parametrize("section", ["training", "data", "decoding", "trainer"])
-def test_a_single_setting_is_told_and_no_other(section: str) -> None:
+def test_a_single_setting_gives_one_change(section: str) -> None:
     one = load(ROOT / "recipes" / "quickstart.yaml")
     places = list(scalars(one.frozen[section]))
     assert places
@@ -282,14 +282,14 @@ def test_a_single_setting_is_told_and_no_other(section: str) -> None:
 
 def scalars(value: Any) -> Iterator[tuple[str, ...]]:
     """The paths of all that is no mapping."""
-    for key, each in value.items():
-        if isinstance(each, dict) and each:
-            yield from ((key, *path) for path in scalars(each))
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            yield from ((key, *path) for path in scalars(item))
         else:
             yield (key,)
 
 
-def test_a_recipe_differs_in_nothing_from_itself_or_from_how_else_it_is_written() -> None:
+def test_a_recipe_equals_itself_and_its_resolved_form() -> None:
     for path in RECIPES[::4]:
         one = load(path)
         name = one.name
@@ -297,7 +297,7 @@ def test_a_recipe_differs_in_nothing_from_itself_or_from_how_else_it_is_written(
         assert (setting_changes(one, other), model_changes(one, other)) == ([], [])
 
 
-def test_there_and_back_is_as_much() -> None:
+def test_the_diff_of_b_and_a_mirrors_that_of_a_and_b() -> None:
     """What is inserted one way is removed the other; the same settings change."""
     turned = {"inserted": "removed", "removed": "inserted", "wrapped": "unwrapped", "unwrapped": "wrapped"}
     names = ["table5_self_attention_to_none", "table5_self_attention_to_self_attention", "table4_cnn_glu_norm"]
@@ -324,11 +324,11 @@ def test_every_block_of_a_recipe_is_a_node_of_its_tree() -> None:
     ]
 
 
-def test_huge_models_are_aligned_level_by_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_models_are_matched_level_by_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the least edit would take long, what is the same in both is still each other's."""
     blocks = ["rnn", "{linear: 16}", "{residual: [rnn, {dropout: 0.5}]}", "norm", "{residual: [{linear: 16}]}"]
     others = ["rnn", "norm", "{linear: 16}", "{residual: [norm, {dropout: 0.25}]}", "norm", "positions"]
-    one, other = (f"decoder: [{', '.join(each)}]" for each in (blocks, others))
+    one, other = (f"decoder: [{', '.join(item)}]" for item in (blocks, others))
     monkeypatch.setattr(tree, "MAX_CELLS", -1)
     assert change_texts(tmp_path, one, other) == [
         "decoder[1]: inserted norm(layer)",
@@ -340,7 +340,7 @@ def test_huge_models_are_aligned_level_by_level(tmp_path: Path, monkeypatch: pyt
     ]
 
 
-def test_huge_models_are_not_edited_at_the_least_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_models_are_not_matched_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "_match_exactly", lambda *_: pytest.fail("this would take minutes"))
     texts = [f"decoder: [{', '.join(f'{{dropout: 0.{at:03}{end}}}, rnn' for at in range(300))}]" for end in (1, 2)]
     pair = [stack_trees(recipe(tmp_path, text))["decoder"] for text in texts]

@@ -32,7 +32,7 @@ def written(folder: Path, name: str, text: str = SMALL, dropout: str = "0.1") ->
     return folder / name
 
 
-def test_the_same_is_the_same(tmp_path: Path) -> None:
+def test_equal_recipes_have_no_difference(tmp_path: Path) -> None:
     one = written(tmp_path, "a.yaml")
     other = written(
         tmp_path,
@@ -40,19 +40,21 @@ def test_the_same_is_the_same(tmp_path: Path) -> None:
         f"# {SMALL.splitlines()[0]}\nvars: {{h: 4}}\n"
         + SMALL.replace("heads: 4", 'heads: "${h}"').replace("- rnn", "- rnn: lstm"),
     )
-    found = diff(one, other)
-    assert found.same
-    assert found.sentence() == "They are the same: model, data and run."
-    assert "fingerprints: model, data and run the same" in found.text()
+    result = diff(one, other)
+    assert result.same
+    assert result.sentence() == "They are the same: model, data and run."
+    assert "fingerprints: model, data and run the same" in result.text()
     assert not diff(one, written(tmp_path, "c.yaml", dropout="0.2")).same
 
 
-def test_what_a_researcher_would_write() -> None:
+def test_the_sentence_summarises_an_ablation() -> None:
     domhan = ROOT / "recipes" / "domhan"
-    found = diff(domhan / "table5_self_attention_to_self_attention.yaml", domhan / "table5_self_attention_to_none.yaml")
-    one, other = (model_costs(each.recipe, {}) for each in (found.one, found.other))
+    result = diff(
+        domhan / "table5_self_attention_to_self_attention.yaml", domhan / "table5_self_attention_to_none.yaml"
+    )
+    one, other = (model_costs(item.recipe, {}) for item in (result.one, result.other))
     gone = "decoder[1].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
-    assert found.sentence() == (
+    assert result.sentence() == (
         f"{gone}; parameters {format_change(one.parameters, other.parameters)}; "
         f"FLOPs {format_percent(one.flops, other.flops)}."
     )
@@ -61,7 +63,7 @@ def test_what_a_researcher_would_write() -> None:
     assert sum(one.parts.values()) == one.parameters
 
 
-def test_what_many_blocks_do_alike_is_told_once() -> None:
+def test_a_change_shared_by_many_blocks_is_printed_once() -> None:
     papers = ROOT / "recipes" / "papers"
     text = diff(papers / "vaswani2017_base.yaml", papers / "vaswani2017_big.yaml").text()
     model = text.partition("\nmodel\n")[2].partition("\n\n")[0].splitlines()
@@ -82,9 +84,9 @@ def test_files_of_one_name_with_other_lines_differ(tmp_path: Path) -> None:
         (tmp_path / name / "t").write_text(f"{line}\n" * 3, encoding="utf-8")
         (tmp_path / name / "r.yaml").write_text(text, encoding="utf-8")
     one, other, third = (tmp_path / name / "r.yaml" for name in "abc")
-    found = diff(one, other)
-    assert not found.same
-    assert "the lines in the files: " in found.text()
+    result = diff(one, other)
+    assert not result.same
+    assert "the lines in the files: " in result.text()
     assert diff(one, third).same
     (tmp_path / "c" / "t").write_bytes(b"\xff\n")
     assert "names of their files, which cannot be read: " in diff(one, third).text()
@@ -110,21 +112,21 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return one, other
 
 
-def test_two_runs_are_compared_by_scores_and_by_chance(two: tuple[Path, Path]) -> None:
+def test_two_runs_are_compared_by_scores_and_paired_tests(two: tuple[Path, Path]) -> None:
     heard: list[str] = []
-    found = diff(*two, log=heard.append)
-    assert isinstance(found.tested, Comparison)
-    assert found.tested == compare_trials(*two)
+    result = diff(*two, log=heard.append)
+    assert isinstance(result.tested, Comparison)
+    assert result.tested == compare_trials(*two)
     assert len(heard) == 1
-    assert [change.text() for change in found.changes] == [
+    assert [change.text() for change in result.changes] == [
         "decoder[1].residual[0].cross_attention.heads: 2 -> 4",
         "versions.torch: 12.5 -> 14.0",
     ]
-    assert found.costs[0].vocabularies == {"source": 13, "target": 14}
-    assert found.costs[0].parameters == model_costs(found.one.recipe, {"source": 13, "target": 14}).parameters
-    row = next(line for line in found.text().splitlines() if "test/bleu" in line)
+    assert result.costs[0].vocabularies == {"source": 13, "target": 14}
+    assert result.costs[0].parameters == model_costs(result.one.recipe, {"source": 13, "target": 14}).parameters
+    row = next(line for line in result.text().splitlines() if "test/bleu" in line)
     assert row.split()[:5] == ["test/bleu", "12.50", "14.00", "+1.50", "p"]
-    assert found.sentence().endswith(f"test/bleu 12.50 -> 14.00 (p = {found.tested.p_value:.2g}).")
+    assert result.sentence().endswith(f"test/bleu 12.50 -> 14.00 (p = {result.tested.p_value:.2g}).")
 
 
 def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +142,7 @@ def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[
     assert isinstance(diff(two[0], other).tested, Comparison)
 
 
-def test_scores_on_other_lines_say_nothing_of_each_other(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_scores_on_different_test_lines_are_not_compared(two: tuple[Path, Path], tmp_path: Path) -> None:
     other = Path(shutil.copytree(two[0], tmp_path / "other"))
     prints = {key: key[0] * 64 for key in ("model", "data", "run", "recipe")}
     record = RunDir(two[0]).read()
@@ -158,15 +160,15 @@ def test_a_long_line_is_folded_and_the_sentence_is_short(tmp_path: Path) -> None
     tower = "{residual: [{self_attention: {heads: 4, dropout: 0.1}}, {feed_forward: {hidden: 64, dropout: 0.1}}]}"
     one = written(tmp_path, "a.yaml", SMALL)
     other = written(tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]"))
-    found = diff(one, other)
-    change = next(change for change in found.changes if change.kind == "inserted")
-    told = found.text().partition("\nmodel\n")[2].partition("\n\n")[0]
+    result = diff(one, other)
+    change = next(change for change in result.changes if change.kind == "inserted")
+    told = result.text().partition("\nmodel\n")[2].partition("\n\n")[0]
     assert max(map(len, told.splitlines())) <= LINE_WIDTH
     assert change.text() in " ".join(told.split())
-    assert found.sentence().startswith(f"{change.where}: inserted residual; ")
+    assert result.sentence().startswith(f"{change.where}: inserted residual; ")
 
 
-def test_what_cannot_be_tested_says_why(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_missing_test_comes_with_its_reason(two: tuple[Path, Path], tmp_path: Path) -> None:
     other = made(tmp_path / "run", GRU, decoding="greedy", seed=1)
     file = tmp_path / "data" / "test.1"
     file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
@@ -175,18 +177,18 @@ def test_what_cannot_be_tested_says_why(two: tuple[Path, Path], tmp_path: Path) 
     assert "not finished" in str(diff(two[0], other).tested)
 
 
-def test_a_recipe_has_the_vocabulary_of_a_run_on_the_same_data(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_recipe_takes_the_vocabulary_of_a_run_on_the_same_data(two: tuple[Path, Path], tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes((two[0] / "recipe.yaml").read_bytes())
-    found = diff(file, two[0])
-    assert found.costs[0] == found.costs[1]
-    assert found.tested == ""
+    result = diff(file, two[0])
+    assert result.costs[0] == result.costs[1]
+    assert result.tested == ""
 
 
 # ------------------------------------------------------------------------------------------- the command
 
 
-def test_json_says_all_of_it(two: tuple[Path, Path]) -> None:
+def test_json_has_all_parts(two: tuple[Path, Path]) -> None:
     done = CliRunner().invoke(app, ["diff", *map(str, two), "--json", "--quick"])
     assert done.exit_code == 0
     read = json.loads(done.stdout)
@@ -206,7 +208,7 @@ def test_json_says_all_of_it(two: tuple[Path, Path]) -> None:
     assert read["scores"]["b"]["test/bleu"] == 14.0
 
 
-def test_faults_of_both_are_told(tmp_path: Path) -> None:
+def test_faults_of_both_sides_are_reported(tmp_path: Path) -> None:
     one = written(tmp_path, "a.yaml", SMALL.replace("heads", "haeds"))
     other = written(tmp_path, "b.yaml", SMALL.replace("heads: 4", "heads: 3"))
     with pytest.raises(ComposerError) as raised:
@@ -218,12 +220,12 @@ def test_faults_of_both_are_told(tmp_path: Path) -> None:
 
 def test_a_point_of_a_sweep_is_named_by_its_axes() -> None:
     sweep = ROOT / "recipes" / "sweeps" / "attention_scores.yaml"
-    found = diff(f"{sweep}#score=dot", f"{sweep}#score=general")
-    (change,) = found.changes
+    result = diff(f"{sweep}#score=dot", f"{sweep}#score=general")
+    (change,) = result.changes
     assert (change.setting, change.before, change.after) == ("score", "dot", "general")
 
 
-def test_what_names_several_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_ambiguous_reference_is_refused(tmp_path: Path) -> None:
     sweep = ROOT / "recipes" / "sweeps" / "attention_scores.yaml"
     one = written(tmp_path, "a.yaml")
     seeds = tmp_path / "seeds"

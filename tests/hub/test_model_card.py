@@ -34,7 +34,7 @@ def head(text: str) -> ModelCardData:
     return data
 
 
-def test_the_hub_reads_it(folder: Path) -> None:
+def test_huggingface_hub_parses_the_card(folder: Path) -> None:
     text = (folder / "README.md").read_text(encoding="utf-8")
     data = head(text)
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -43,29 +43,29 @@ def test_the_hub_reads_it(folder: Path) -> None:
     assert data.model_name == "untrained"
     results = data.eval_results
     assert results
-    told = {f"test/{each.metric_type}": each.metric_value for each in results}
-    assert told == {name: value for name, value in record["scores"].items() if name.startswith("test")}
+    message = {f"test/{item.metric_type}": item.metric_value for item in results}
+    assert message == {name: value for name, value in record["scores"].items() if name.startswith("test")}
     index = eval_results_to_model_index("untrained", results)
     assert len(index) == 1
 
 
-def test_scores_are_numbers_to_the_hub() -> None:
+def test_scores_are_numbers_in_the_metadata() -> None:
     results = head(model_card(recipe("quickstart.yaml"), FULL)).eval_results
     assert results
-    assert {each.metric_type: each.metric_value for each in results} == {"bleu": 30.5, "loss": 1e-5}
-    assert {each.dataset_split for each in results} == {"test"}
+    assert {item.metric_type: item.metric_value for item in results} == {"bleu": 30.5, "loss": 1e-5}
+    assert {item.dataset_split for item in results} == {"test"}
 
 
-def test_without_a_test_part_it_tells_the_validation_part_and_says_so() -> None:
+def test_without_test_scores_the_card_has_validation_scores_and_a_warning() -> None:
     text = model_card(recipe("quickstart.yaml"), {"scores": {"val/bleu": 31.0}})
     results = head(text).eval_results
     assert results
-    assert [each.dataset_split for each in results] == ["validation"]
+    assert [item.dataset_split for item in results] == ["validation"]
     assert "too good" in text
     assert "too good" not in model_card(recipe("quickstart.yaml"), FULL)
 
 
-def test_what_nobody_said_is_not_there() -> None:
+def test_unknown_metadata_is_left_out() -> None:
     text = model_card(recipe("quickstart.yaml"), {})
     data = head(text)
     assert data.license is None
@@ -74,7 +74,7 @@ def test_what_nobody_said_is_not_there() -> None:
     assert "Nothing was measured" in text
 
 
-def test_signatures_only_of_the_version_that_measured() -> None:
+def test_signatures_are_those_of_the_same_sacrebleu_version() -> None:
     from importlib.metadata import version
 
     same = model_card(recipe("quickstart.yaml"), {**FULL, "versions": {"sacrebleu": version("sacrebleu")}})
@@ -82,7 +82,7 @@ def test_signatures_only_of_the_version_that_measured() -> None:
     assert "nrefs:1" not in model_card(recipe("quickstart.yaml"), FULL)
 
 
-def test_languages_are_those_that_the_data_name() -> None:
+def test_languages_come_from_the_names_of_the_data() -> None:
     assert languages(recipe("quickstart.yaml")) == ["en", "de"]
     assert head(model_card(recipe("quickstart.yaml"), {})).to_dict()["pipeline_tag"] == "translation"
 
@@ -99,6 +99,6 @@ def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
     assert "```mermaid\n" in text
 
 
-def test_text_stays_in_its_place() -> None:
+def test_text_cannot_leave_its_code_block_or_table_cell() -> None:
     assert fenced("a\n```\nb", "yaml") == "````yaml\na\n```\nb\n````\n"
     assert table(("x",), [("a|b\nc",)]) == "| x |\n| --- |\n| a\\|b c |\n"

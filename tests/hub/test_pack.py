@@ -17,16 +17,18 @@ from composer.inference.run import open_run
 from tests.hub.packs import contents, left, opened
 
 
-def test_a_pack_is_seven_files_with_their_hashes(folder: Path, run: Path) -> None:
-    found = contents(folder)
-    told = json.loads(found.pop(MANIFEST))
-    assert sorted(found) == sorted(FILES)
-    assert {name: each["sha256"] for name, each in told["files"].items()} == {
-        name: hashlib.sha256(data).hexdigest() for name, data in found.items()
+def test_a_pack_has_seven_files_with_their_hashes(folder: Path, run: Path) -> None:
+    result = contents(folder)
+    message = json.loads(result.pop(MANIFEST))
+    assert sorted(result) == sorted(FILES)
+    assert {name: item["sha256"] for name, item in message["files"].items()} == {
+        name: hashlib.sha256(data).hexdigest() for name, data in result.items()
     }
-    assert {name: each["size"] for name, each in told["files"].items()} == {name: len(d) for name, d in found.items()}
+    assert {name: item["size"] for name, item in message["files"].items()} == {
+        name: len(d) for name, d in result.items()
+    }
     same = ("recipe.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl")
-    assert all(found[name] == (run / name).read_bytes() for name in same)
+    assert all(result[name] == (run / name).read_bytes() for name in same)
 
 
 def test_an_archive_has_the_same_files_in_one_folder(archive: Path, folder: Path) -> None:
@@ -41,20 +43,20 @@ def test_the_same_run_elsewhere_gives_the_same_bytes(run: Path, archive: Path, t
     assert pack(moved, tmp_path / "again.tar.gz", "mit").read_bytes() == archive.read_bytes()
 
 
-def test_the_record_goes_without_this_machine(folder: Path, run: Path) -> None:
+def test_run_json_is_packed_without_local_paths(folder: Path, run: Path) -> None:
     text = (folder / "run.json").read_text(encoding="utf-8")
     assert str(run.parent) not in text
     assert str(Path.home()) + "/" not in text
     assert "ann" not in text
-    told = json.loads(text)
-    assert told["data"]["folders"] == []
-    assert told["start_from"] == "base"
-    assert told["scores"] == json.loads((run / "run.json").read_text(encoding="utf-8"))["scores"]
-    assert redact_record(told).decode() == text
+    message = json.loads(text)
+    assert message["data"]["folders"] == []
+    assert message["start_from"] == "base"
+    assert message["scores"] == json.loads((run / "run.json").read_text(encoding="utf-8"))["scores"]
+    assert redact_record(message).decode() == text
 
 
 @pytest.mark.parametrize(
-    ("path", "kept"),
+    ("path", "cached"),
     [
         ("/a/b", "b"),
         ("C:\\Users\\ann\\x", "x"),
@@ -66,11 +68,11 @@ def test_the_record_goes_without_this_machine(folder: Path, run: Path) -> None:
         ("/", ""),
     ],
 )
-def test_of_a_path_the_last_name_is_told(path: str, kept: str) -> None:
-    assert json.loads(redact_record({"x": [{"y": path}]})) == {"x": [{"y": kept}]}
+def test_a_local_path_is_redacted_to_its_last_name(path: str, cached: str) -> None:
+    assert json.loads(redact_record({"x": [{"y": path}]})) == {"x": [{"y": cached}]}
 
 
-def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(run: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there.tar.gz").symlink_to("nowhere")
     for name in ("there", "there.tar.gz"):
@@ -81,7 +83,7 @@ def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["recipe.yaml", "tokenizer.json", "model.safetensors", "run.json"])
-def test_a_run_that_is_not_whole_is_not_packed(missing: str, run: Path, tmp_path: Path) -> None:
+def test_an_incomplete_run_is_not_packed(missing: str, run: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(run, tmp_path / "broken")
     (broken / missing).unlink()
     for output in ("x", "x.tar.gz"):
@@ -100,7 +102,7 @@ def test_a_link_is_not_packed(run: Path, tmp_path: Path) -> None:
     assert left(tmp_path) == ["elsewhere", "linked"]
 
 
-def test_a_card_of_the_user_is_taken(run: Path, tmp_path: Path) -> None:
+def test_the_user_s_own_card_is_packed(run: Path, tmp_path: Path) -> None:
     mine = shutil.copytree(run, tmp_path / "mine")
     (mine / "README.md").write_text("# Mine\n", encoding="utf-8")
     assert (pack(mine, tmp_path / "x") / "README.md").read_text(encoding="utf-8") == "# Mine\n"
@@ -108,6 +110,6 @@ def test_a_card_of_the_user_is_taken(run: Path, tmp_path: Path) -> None:
         pack(mine, tmp_path / "y", "mit")
 
 
-def test_a_pack_is_a_run(folder: Path, run: Path) -> None:
+def test_a_pack_can_be_opened_as_a_run(folder: Path, run: Path) -> None:
     lines = ["eins zwei", "", "drei vier fünf"]
     assert open_run(folder).translate(lines) == open_run(run).translate(lines)

@@ -42,26 +42,26 @@ pulling.pull(sys.argv[1], sys.argv[2])
 """
 
 
-def test_a_pack_comes_back_as_the_run_that_it_was(run: Path, folder: Path, archive: Path, tmp_path: Path) -> None:
+def test_a_pulled_pack_equals_the_run(run: Path, folder: Path, archive: Path, tmp_path: Path) -> None:
     """Translations, scores, and the bytes of packing it again are the same."""
     data = run.parent / "data"
     lines, scores = open_run(run).translate(LINES), evaluate(run, data=data)
     for place in (folder, archive):
-        found = pull(str(place), tmp_path / place.name)
-        assert contents(found) == contents(folder)
-        assert open_run(found).translate(LINES) == lines
-        assert pack(found, tmp_path / f"{place.name}.again.tar.gz").read_bytes() == archive.read_bytes()
+        result = pull(str(place), tmp_path / place.name)
+        assert contents(result) == contents(folder)
+        assert open_run(result).translate(LINES) == lines
+        assert pack(result, tmp_path / f"{place.name}.again.tar.gz").read_bytes() == archive.read_bytes()
     assert evaluate(tmp_path / "folder", data=data) == scores
 
 
-def test_a_run_folder_is_packed_on_its_way(run: Path, tmp_path: Path) -> None:
-    found = pull_reference(str(run), tmp_path / "x")
-    assert contents(found.path) == contents(pack(run, tmp_path / "y"))
-    assert found.sha256 == fingerprint(tmp_path / "y")
-    assert open_run(found.path).translate(LINES) == open_run(run).translate(LINES)
+def test_a_run_folder_is_packed_while_pulling(run: Path, tmp_path: Path) -> None:
+    result = pull_reference(str(run), tmp_path / "x")
+    assert contents(result.path) == contents(pack(run, tmp_path / "y"))
+    assert result.sha256 == fingerprint(tmp_path / "y")
+    assert open_run(result.path).translate(LINES) == open_run(run).translate(LINES)
 
 
-def test_without_a_name_it_is_a_run_of_its_own_name(
+def test_the_default_output_is_runs_and_the_recipe_s_name(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_without_a_name_it_is_a_run_of_its_own_name(
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])
-def test_what_is_there_stays(there: str, archive: Path, tmp_path: Path) -> None:
+def test_an_existing_target_is_never_changed(there: str, archive: Path, tmp_path: Path) -> None:
     target = tmp_path / "x"
     if there == "folder":
         target.mkdir()
@@ -88,7 +88,7 @@ def test_what_is_there_stays(there: str, archive: Path, tmp_path: Path) -> None:
     assert there != "file" or target.read_text(encoding="utf-8") == "mine"
 
 
-def test_a_fingerprint_that_is_asked_for(folder: Path, archive: Path, tmp_path: Path) -> None:
+def test_an_expected_sha256_is_checked(folder: Path, archive: Path, tmp_path: Path) -> None:
     wanted = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     other = hashlib.sha256(b"").hexdigest()
     for place in (folder, archive):
@@ -101,12 +101,12 @@ def test_a_fingerprint_that_is_asked_for(folder: Path, archive: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), 0.0, -1.0, 1e300])
-def test_a_size_that_is_none(size: float, folder: Path, tmp_path: Path) -> None:
+def test_an_invalid_size_limit_is_refused(size: float, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is no size"):
         pull(str(folder), tmp_path / "x", max_gib=size)
 
 
-def test_a_path_is_pinned_so_that_it_can_be_read_elsewhere(
+def test_a_local_path_is_pinned_as_an_absolute_path(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(folder, tmp_path / "a/mine")
@@ -116,30 +116,30 @@ def test_a_path_is_pinned_so_that_it_can_be_read_elsewhere(
     assert pull_reference("./own.yaml").ref == str(tmp_path / "a/own.yaml")
 
 
-def test_who_is_quicker_keeps_what_is_there(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_created_meanwhile_is_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another pull may end between the last look and the renaming."""
     looked = iter([None, None])
 
     def quicker(target: Path, option: str) -> None:
         if next(looked, target) is target:
             require_absent(target, option)
-        elif not target.exists() and any(each.name.endswith(".part") for each in target.parent.iterdir()):
+        elif not target.exists() and any(item.name.endswith(".part") for item in target.parent.iterdir()):
             target.mkdir()
             (target / "mine").touch()
 
     monkeypatch.setattr(atomic_io, "require_absent", quicker)
     with pytest.raises(RunError, match="is not overwritten"):
         pull(str(folder), tmp_path / "x")
-    assert [each.name for each in (tmp_path / "x").iterdir()] == ["mine"]
+    assert [item.name for item in (tmp_path / "x").iterdir()] == ["mine"]
     assert left(tmp_path) == ["x"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.json"])
-def test_killed_in_the_middle_nothing_looks_whole(name: str, folder: Path, archive: Path, tmp_path: Path) -> None:
+def test_a_killed_pull_leaves_no_run_folder(name: str, folder: Path, archive: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "SEQCOMPOSER_STORE": str(tmp_path / "store")}
     arguments = [sys.executable, "-c", KILLED, str(folder), str(tmp_path / "x"), name]
     assert subprocess.run(arguments, env=environment, timeout=300).returncode == -signal.SIGKILL
-    assert all(each.startswith(".x.") and each.endswith(".part") for each in left(tmp_path))
+    assert all(item.startswith(".x.") and item.endswith(".part") for item in left(tmp_path))
     assert len(left(tmp_path)) == 1
     assert contents(pull(str(archive), tmp_path / "x")) == contents(folder)
 
@@ -161,13 +161,13 @@ def test_git_files_around_a_pack_stay_where_they_are(folder: Path, tmp_path: Pat
     assert sorted(contents(pull(str(clone), tmp_path / "x"))) == sorted([*FILES, MANIFEST])
 
 
-def test_a_pack_keeps_its_recipe(folder: Path, tmp_path: Path) -> None:
-    found = pull_reference(str(folder), tmp_path / "x")
+def test_the_recipe_of_a_pack_is_cached(folder: Path, tmp_path: Path) -> None:
+    result = pull_reference(str(folder), tmp_path / "x")
     mine = tmp_path / "mine.yaml"
-    mine.write_text(f"recipe: 1\nname: mine\n{found.extends()}\nmodel: {{width: 32}}\n", encoding="utf-8")
-    told = load(mine)
-    assert told.model["width"] == 32
-    assert told.dataset == load(folder / "recipe.yaml").dataset
+    mine.write_text(f"recipe: 1\nname: mine\n{result.extends()}\nmodel: {{width: 32}}\n", encoding="utf-8")
+    message = load(mine)
+    assert message.model["width"] == 32
+    assert message.dataset == load(folder / "recipe.yaml").dataset
 
 
 # ------------------------------------------------------------------------------------------- recipes
@@ -176,23 +176,23 @@ def test_a_pack_keeps_its_recipe(folder: Path, tmp_path: Path) -> None:
 BASE = "recipe: 1\nname: base\nvars: {width: 8}\nmodel:\n  width: ${width}\n"
 
 
-def test_a_recipe_is_kept_with_all_that_it_extends(tmp_path: Path, store: Path) -> None:
+def test_a_recipe_is_cached_with_all_that_it_extends(tmp_path: Path, store: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/base.yaml").write_text(BASE, encoding="utf-8")
     (tmp_path / "bad/own.yaml").write_text("extends: base.yaml\nname: own\n", encoding="utf-8")
-    found = pull_reference(str(tmp_path / "bad/own.yaml"))
-    assert found.path == kept_recipes.get(found.sha256)
-    assert found.path.is_relative_to(store)
-    text = found.path.read_text(encoding="utf-8")
+    result = pull_reference(str(tmp_path / "bad/own.yaml"))
+    assert result.path == kept_recipes.get(result.sha256)
+    assert result.path.is_relative_to(store)
+    text = result.path.read_text(encoding="utf-8")
     assert "extends" not in text
     assert "${width}" in text
     assert "name: own" in text
-    assert hashlib.sha256(text.encode()).hexdigest() == found.sha256
-    again = pull(str(tmp_path / "bad/own.yaml"), tmp_path / "copy.yaml", found.sha256)
+    assert hashlib.sha256(text.encode()).hexdigest() == result.sha256
+    again = pull(str(tmp_path / "bad/own.yaml"), tmp_path / "copy.yaml", result.sha256)
     assert again.read_text(encoding="utf-8") == text
 
 
-def test_a_recipe_that_cannot_be_read_is_not_kept(tmp_path: Path, store: Path) -> None:
+def test_an_invalid_recipe_is_not_cached(tmp_path: Path, store: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/own.yaml").write_text("extends: none.yaml\n", encoding="utf-8")
     with pytest.raises(RecipeError):
@@ -202,7 +202,7 @@ def test_a_recipe_that_cannot_be_read_is_not_kept(tmp_path: Path, store: Path) -
 
 
 @pytest.mark.parametrize("name", ["nothing", "bad", "bad.tar.gz"])
-def test_what_is_none_of_them(name: str, tmp_path: Path) -> None:
+def test_other_files_and_folders_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad.tar.gz").write_text("not a gzipped file", encoding="utf-8")
     with pytest.raises(RunError):
@@ -210,7 +210,7 @@ def test_what_is_none_of_them(name: str, tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
-def test_a_run_that_has_not_finished(run: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(run, tmp_path / "bad")
     record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
     (bad / "run.json").write_text(json.dumps({**record, "status": "running"}), encoding="utf-8")
@@ -218,8 +218,8 @@ def test_a_run_that_has_not_finished(run: Path, tmp_path: Path) -> None:
         pull(str(bad), tmp_path / "x")
 
 
-def test_a_generated_task_is_measured_anywhere(tmp_path: Path) -> None:
+def test_a_run_on_generated_data_is_evaluated_anywhere(tmp_path: Path) -> None:
     task = "{copy: {train: 20, val: 4, test: 6}}"
     first = made(tmp_path / "bad", task=task)
-    found = pull(str(pack(first, tmp_path / "x.tar.gz")), tmp_path / "y")
-    assert evaluate(found) == evaluate(first)
+    result = pull(str(pack(first, tmp_path / "x.tar.gz")), tmp_path / "y")
+    assert evaluate(result) == evaluate(first)

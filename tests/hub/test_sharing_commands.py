@@ -19,20 +19,20 @@ def status(*words: str) -> object:
     return end.value.code
 
 
-def test_from_one_to_another(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Path) -> None:
+def test_pack_and_pull_print_the_fingerprint(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Path
+) -> None:
     assert status("pack", str(run), "--output", str(tmp_path / "x"), "--license", "mit") == 0
     sha256 = hashlib.sha256((tmp_path / "x" / MANIFEST).read_bytes()).hexdigest()
     assert capsys.readouterr().out == f"wrote {tmp_path / 'x'}\nsha256 {sha256}\n"
     assert status("pull", str(tmp_path / "x"), "--output", str(tmp_path / "y"), "--sha256", sha256) == 0
-    told = capsys.readouterr()
+    message = capsys.readouterr()
     (recipe,) = (store / "recipes").iterdir()
-    assert told.out.split() == f"extends: {{pull: {tmp_path / 'x'}, sha256: {recipe.stem}}}".split()
-    assert sha256 in told.err
+    assert message.out.split() == f"extends: {{pull: {tmp_path / 'x'}, sha256: {recipe.stem}}}".split()
+    assert sha256 in message.err
 
 
-def test_a_path_of_this_machine_in_a_recipe_is_told(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pack_notes_local_paths_in_a_recipe(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = shutil.copytree(run, tmp_path / "mine")
     text = (mine / "recipe.yaml").read_text(encoding="utf-8")
     (mine / "recipe.yaml").write_text(text.replace("test.1", "/srv/ann/test.1"), encoding="utf-8")
@@ -42,7 +42,7 @@ def test_a_path_of_this_machine_in_a_recipe_is_told(
     assert "note" not in capsys.readouterr().err
 
 
-def test_what_of_the_data_is_a_path_of_some_machine() -> None:
+def test_local_paths_are_found_in_the_data_section() -> None:
     data = {"parallel": {"train": {"source": "/srv/a", "target": "b"}}, "tokenizer": {"bits": {"marks": ["/"]}}}
     assert local_paths_in(data) == ["/srv/a"]
 
@@ -59,7 +59,7 @@ def test_what_of_the_data_is_a_path_of_some_machine() -> None:
         ("pull", "\0"),
     ],
 )
-def test_what_is_refused_ends_with_2_and_words(
+def test_a_refusal_exits_with_2_and_a_fix(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,9 @@ def test_what_is_refused_ends_with_2_and_words(
     assert left(tmp_path) == []
 
 
-def test_a_name_that_the_system_refuses(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_path_that_the_system_refuses(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("x" * 300, "there/x"):
         (tmp_path / "there").touch()
         assert status("pull", str(folder), "--output", str(tmp_path / name)) == 2

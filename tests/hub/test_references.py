@@ -29,7 +29,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("hub:ann/mine@main#packs/x/", HubModel("ann/mine", "main", "packs/x")),
     ],
 )
-def test_what_each_form_means(text: str, meant: Reference) -> None:
+def test_each_form_of_a_reference_is_parsed(text: str, meant: Reference) -> None:
     assert parse_reference(text) == meant
 
 
@@ -87,7 +87,7 @@ def test_what_each_form_means(text: str, meant: Reference) -> None:
         "hub:a..b/c",
     ],
 )
-def test_what_is_refused(text: str) -> None:
+def test_malformed_references_are_refused(text: str) -> None:
     with pytest.raises(RunError):
         parse_reference(text)
 
@@ -99,7 +99,7 @@ def test_a_password_is_not_printed() -> None:
 
 
 @pytest.mark.parametrize("text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"])
-def test_what_is_pinned_names_the_same_place(text: str) -> None:
+def test_a_pinned_reference_names_the_same_path(text: str) -> None:
     first = parse_reference(text)
     assert isinstance(first, Repository | HubModel)
     again = parse_reference(pinned(first, COMMIT))

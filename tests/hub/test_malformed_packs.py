@@ -18,24 +18,24 @@ from composer.errors import ComposerError, RunError
 from composer.hub.archive import open_archive
 from composer.hub.manifest import FILES, MANIFEST, name_problem
 from composer.hub.pull import pull
-from tests.hub.packs import Member, contents, described_again, info, left, members, squeezed
+from tests.hub.packs import Member, contents, info, left, members, to_archive, update_manifest
 
 PLACES = 60
 """Places at which an archive is damaged."""
 
 
-def refused(path: Path, target: Path, told: str, max_gib: float = 1.0) -> None:
+def refused(path: Path, target: Path, message: str, max_gib: float = 1.0) -> None:
     """Nothing but the error comes of pulling it."""
     before = left(target.parent)
     with pytest.raises(RunError) as error:
         pull(str(path), target, max_gib=max_gib)
-    assert told in error.value.render()
+    assert message in error.value.render()
     assert left(target.parent) == before
 
 
 def with_member(folder: Path, head: tarfile.TarInfo, data: bytes = b"", at: int = 1) -> bytes:
-    found = members(folder)
-    return squeezed([*found[:at], (head, data), *found[at:]])
+    result = members(folder)
+    return to_archive([*result[:at], (head, data), *result[at:]])
 
 
 NAMES = {
@@ -68,7 +68,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_name_that_is_none_of_a_pack(name: str, folder: Path, tmp_path: Path) -> None:
+def test_an_unknown_member_name_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     data = with_member(folder, info(name, 2), b"ab", at=len(FILES) + 1)
     (tmp_path / "bad.tar.gz").write_bytes(data)
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", NAMES[name])
@@ -93,19 +93,19 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at", [0, 1])
-def test_what_is_no_file(kind: bytes, at: int, folder: Path, tmp_path: Path) -> None:
+def test_a_member_that_is_no_regular_file_is_refused(kind: bytes, at: int, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(
         with_member(folder, info("untrained/README.md", 0, kind, "/etc/passwd"), at=at)
     )
-    told = KINDS[kind] if at or kind != tarfile.DIRTYPE else "begins with pack.json"
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", told)
+    message = KINDS[kind] if at or kind != tarfile.DIRTYPE else "begins with pack.json"
+    refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
 
 
 def lying(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
-    def change(found: list[Member]) -> list[Member]:
-        head, data = found[place]
+    def change(result: list[Member]) -> list[Member]:
+        head, data = result[place]
         head.size = size
-        return [*found[:place], (head, data), *found[place + 1 :]]
+        return [*result[:place], (head, data), *result[place + 1 :]]
 
     return change
 
@@ -114,55 +114,55 @@ CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "a larger file": (lying(1, 1 << 30), "bytes, and pack.json says"),
     "a smaller file": (lying(1, 1), "bytes, and pack.json says"),
     "a large pack.json": (lying(0, 1 << 33 - 1), "`pack.json` has"),
-    "one less": (lambda found: found[:-1], "is not there"),
-    "none": (lambda found: [], "begins with pack.json"),
-    "pack.json later": (lambda found: [found[1], found[0], *found[2:]], "begins with pack.json"),
-    "pack.json twice": (lambda found: [found[0], *found], "is there twice"),
-    "a file twice": (lambda found: [*found, found[1]], "is there twice"),
-    "another folder": (lambda found: [*found[:-1], (info("x/tokenizer.json", 1), b"a")], "leads to another folder"),
-    "other content": (lambda found: [found[0], (found[1][0], found[1][1][::-1]), *found[2:]], "SHA-256 differs"),
+    "one less": (lambda result: result[:-1], "is not there"),
+    "none": (lambda result: [], "begins with pack.json"),
+    "pack.json later": (lambda result: [result[1], result[0], *result[2:]], "begins with pack.json"),
+    "pack.json twice": (lambda result: [result[0], *result], "is there twice"),
+    "a file twice": (lambda result: [*result, result[1]], "is there twice"),
+    "another folder": (lambda result: [*result[:-1], (info("x/tokenizer.json", 1), b"a")], "leads to another folder"),
+    "other content": (lambda result: [result[0], (result[1][0], result[1][1][::-1]), *result[2:]], "SHA-256 differs"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_archive_that_is_not_what_it_says(change: str, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.tar.gz").write_bytes(squeezed(CHANGES[change][0](members(folder))))
+def test_an_archive_unlike_its_manifest_is_refused(change: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tar.gz").write_bytes(to_archive(CHANGES[change][0](members(folder))))
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", CHANGES[change][1])
 
 
-def test_what_follows_the_end_is_refused_and_not_unpacked(folder: Path, tmp_path: Path) -> None:
-    for tail, told in (
+def test_bytes_after_the_end_are_refused_and_not_unpacked(folder: Path, tmp_path: Path) -> None:
+    for tail, message in (
         (bytes(1024) + b"x", "something follows"),
         (bytes(1 << 20), "something follows"),
         (b"", "cut off"),
     ):
-        (tmp_path / "bad.tar.gz").write_bytes(squeezed(members(folder), tail))
-        refused(tmp_path / "bad.tar.gz", tmp_path / "x", told)
+        (tmp_path / "bad.tar.gz").write_bytes(to_archive(members(folder), tail))
+        refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
 
 
-def test_padding_of_other_archivers_is_no_fault(folder: Path, tmp_path: Path) -> None:
+def test_padding_of_other_archivers_is_accepted(folder: Path, tmp_path: Path) -> None:
     top = info("untrained/", 0, tarfile.DIRTYPE)
-    for form, found in (
+    for form, result in (
         (tarfile.GNU_FORMAT, [(top, b""), *members(folder)]),
         (tarfile.USTAR_FORMAT, members(folder, "")),
     ):
-        (tmp_path / "good.tar.gz").write_bytes(squeezed(found, bytes(10240), form))
+        (tmp_path / "good.tar.gz").write_bytes(to_archive(result, bytes(10240), form))
         assert contents(pull(str(tmp_path / "good.tar.gz"), tmp_path / str(form))) == contents(folder)
 
 
 @pytest.mark.parametrize("size", [b"\x80" + bytes(10) + b"\x01", b"-0000000001\0", b"0x000000001\0", b"           \0"])
-def test_a_size_that_is_written_in_another_way(size: bytes, folder: Path, tmp_path: Path) -> None:
+def test_a_size_that_is_not_octal_is_refused(size: bytes, folder: Path, tmp_path: Path) -> None:
     block = bytearray(info("untrained/README.md", 0).tobuf(tarfile.USTAR_FORMAT))
     block[124:136] = size
     block[148:156] = b" " * 8
     block[148:156] = b"%06o\0 " % sum(block)
-    whole = gzip.decompress(squeezed(members(folder)))
+    whole = gzip.decompress(to_archive(members(folder)))
     second = 512 + -(-(folder / MANIFEST).stat().st_size // 512) * 512
     (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(whole[:second] + bytes(block) + whole[second + 512 :]))
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", "does not say its size in a plain way")
 
 
-def test_no_damage_goes_unseen(archive: Path, folder: Path, tmp_path: Path) -> None:
+def test_every_flipped_byte_is_detected(archive: Path, folder: Path, tmp_path: Path) -> None:
     """Each cut is refused; each changed byte is refused, or says nothing: the time, say, in gzip's header."""
     good, wanted = archive.read_bytes(), contents(folder)
     step = max(1, len(good) // PLACES)
@@ -174,33 +174,33 @@ def test_no_damage_goes_unseen(archive: Path, folder: Path, tmp_path: Path) -> N
         changed[place] ^= 0x10
         (tmp_path / "bad.tar.gz").write_bytes(changed)
         try:
-            found = contents(pull(str(tmp_path / "bad.tar.gz"), tmp_path / f"y{place}"))
+            result = contents(pull(str(tmp_path / "bad.tar.gz"), tmp_path / f"y{place}"))
         except ComposerError:
             assert left(tmp_path) == []
         else:
-            assert found == wanted
+            assert result == wanted
             shutil.rmtree(tmp_path / f"y{place}")
 
 
-def test_a_bomb_is_seen_before_it_is_unpacked(folder: Path, tmp_path: Path) -> None:
+def test_a_zip_bomb_is_detected_before_it_is_unpacked(folder: Path, tmp_path: Path) -> None:
     """Both one that says its size, and one whose first header does not end."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     files = json.loads((bad / MANIFEST).read_text(encoding="utf-8"))["files"]
     files["model.safetensors"]["size"] = 1 << 50
-    described_again(bad, files=files)
-    (tmp_path / "bad.tar.gz").write_bytes(squeezed(members(bad)))
+    update_manifest(bad, files=files)
+    (tmp_path / "bad.tar.gz").write_bytes(to_archive(members(bad)))
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max-gib 1048577")
     refused(tmp_path / "bad", tmp_path / "x", "--max-gib 1048577")
     (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     refused(tmp_path / "bad.tar.gz", tmp_path / "x", "begins with pack.json")
 
 
-def each(told: dict[str, object]) -> dict[str, object]:
-    return dict.fromkeys(FILES, told)
+def item(message: dict[str, object]) -> dict[str, object]:
+    return dict.fromkeys(FILES, message)
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"version": 2}, "this seqcomposer reads up to 1"),
         ({"version": True}, "no version"),
@@ -219,23 +219,23 @@ def each(told: dict[str, object]) -> dict[str, object]:
         ({"files": {"x.py": {}}}, "no code"),
         ({"files": {MANIFEST: {}}}, "itself"),
         ({"files": dict.fromkeys(FILES)}, "does not say"),
-        ({"files": each({"sha256": "0" * 64, "size": -1})}, "does not say"),
-        ({"files": each({"sha256": "0" * 64, "size": True})}, "does not say"),
-        ({"files": each({"sha256": "0" * 64, "size": 1.0})}, "does not say"),
-        ({"files": each({"sha256": "A" * 64, "size": 1})}, "does not say"),
-        ({"files": each({"sha256": "0" * 64, "size": 1, "x": 1})}, "does not say"),
+        ({"files": item({"sha256": "0" * 64, "size": -1})}, "does not say"),
+        ({"files": item({"sha256": "0" * 64, "size": True})}, "does not say"),
+        ({"files": item({"sha256": "0" * 64, "size": 1.0})}, "does not say"),
+        ({"files": item({"sha256": "A" * 64, "size": 1})}, "does not say"),
+        ({"files": item({"sha256": "0" * 64, "size": 1, "x": 1})}, "does not say"),
     ],
 )
-def test_a_wrong_list(more: dict[str, object], told: str, folder: Path, tmp_path: Path) -> None:
+def test_a_malformed_manifest_is_refused(more: dict[str, object], message: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
-    described_again(bad, **more)
-    refused(bad, tmp_path / "x", told)
+    update_manifest(bad, **more)
+    refused(bad, tmp_path / "x", message)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"a": 1, "a": 2}', "[" * 60000, "NaN", "\udcff", "9" * 5000, " " * 70000]
 )
-def test_a_list_that_is_none(text: str, folder: Path, tmp_path: Path) -> None:
+def test_a_manifest_that_is_no_json_object_is_refused(text: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
     refused(bad, tmp_path / "x", MANIFEST)
@@ -260,41 +260,41 @@ def as_socket(path: Path) -> None:
     path.unlink()
     here = Path.cwd()
     os.chdir(path.parent)  # a socket's path is short
-    with socket.socket(socket.AF_UNIX) as found:
-        found.bind(path.name)
+    with socket.socket(socket.AF_UNIX) as result:
+        result.bind(path.name)
     os.chdir(here)
 
 
 @pytest.mark.parametrize("name", ["README.md", MANIFEST])
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [(as_link, "is a symbolic link"), (as_fifo, "is a FIFO"), (as_folder, "is a folder"), (as_socket, "is a device")],
 )
-def test_a_folder_with_what_is_no_file(
-    change: Callable[[Path], None], told: str, name: str, folder: Path, tmp_path: Path
+def test_a_folder_with_an_irregular_file_is_refused(
+    change: Callable[[Path], None], message: str, name: str, folder: Path, tmp_path: Path
 ) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     change(bad / name)
-    refused(bad, tmp_path / "x", told)
+    refused(bad, tmp_path / "x", message)
 
 
 @pytest.mark.parametrize("name", ["extra.py", ".hidden", "weights.pkl", "Recipe.yaml", "checkpoints"])
-def test_a_folder_with_more_than_is_listed(name: str, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_with_unlisted_files_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).write_text("import os", encoding="utf-8")
     refused(bad, tmp_path / "x", "nothing was taken")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_folder_of_which_something_was_changed(name: str, folder: Path, tmp_path: Path) -> None:
-    for change, told in (
+def test_a_folder_with_a_changed_file_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
+    for change, message in (
         (lambda data: data + b" ", "more bytes"),
         (lambda data: data[:-1], "is cut off"),
         (lambda data: b"x" + data[1:], "SHA-256 differs"),
     ):
         bad = shutil.copytree(folder, tmp_path / "bad")
         (bad / name).write_bytes(change((bad / name).read_bytes()))
-        refused(bad, tmp_path / "x", told)
+        refused(bad, tmp_path / "x", message)
         shutil.rmtree(bad)
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).unlink()
@@ -305,11 +305,11 @@ def changed(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
     """A pack whose hashes fit, with another file in it."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).write_bytes(data)
-    described_again(bad)
+    update_manifest(bad)
     return bad
 
 
-def test_a_pickle_under_the_name_of_weights(folder: Path, tmp_path: Path) -> None:
+def test_a_pickle_in_place_of_weights_is_refused(folder: Path, tmp_path: Path) -> None:
     for data in (pickle.dumps({"x": 1}), b"", b"\x02" + bytes(7) + b"[]", (1 << 60).to_bytes(8, "little") + b"{}"):
         bad = changed(folder, tmp_path, "model.safetensors", data)
         refused(bad, tmp_path / "x", "no safetensors")
@@ -317,7 +317,7 @@ def test_a_pickle_under_the_name_of_weights(folder: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("recipe: 1", "recipe: 2", "install a newer"),
         ("rnn: {cell: gru}", "odd_block: {cell: gru}", "`odd_block` from odd-blocks==2.1"),
@@ -326,30 +326,32 @@ def test_a_pickle_under_the_name_of_weights(folder: Path, tmp_path: Path) -> Non
         ("recipe: 1", "{", "cannot be read here"),
     ],
 )
-def test_a_recipe_that_cannot_be_used_here(old: str, new: str, told: str, folder: Path, tmp_path: Path) -> None:
+def test_a_recipe_that_is_invalid_here_is_refused(
+    old: str, new: str, message: str, folder: Path, tmp_path: Path
+) -> None:
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     record["plug_ins"] = {"odd_block": {"distribution": "odd-blocks", "version": "2.1"}} if "odd" in new else {}
     text = (folder / "recipe.yaml").read_text(encoding="utf-8").replace(old, new, 1)
     bad = changed(folder, tmp_path, "recipe.yaml", text.encode())
     (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    described_again(bad)
+    update_manifest(bad)
     with pytest.raises(RunError) as error:
         pull(str(bad), tmp_path / "x")
-    assert told in error.value.render()
+    assert message in error.value.render()
     assert len(error.value.faults) == 1
     assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"status": "running"}', "[" * 100000])
-def test_a_record_that_is_none(text: str, folder: Path, tmp_path: Path) -> None:
+def test_a_run_json_that_is_no_record_is_refused(text: str, folder: Path, tmp_path: Path) -> None:
     refused(changed(folder, tmp_path, "run.json", text.encode()), tmp_path / "x", "run")
 
 
-def test_every_part_of_a_pack_is_a_name_without_complaint() -> None:
+def test_the_names_of_a_pack_s_files_are_accepted() -> None:
     assert not any(map(name_problem, (MANIFEST, *FILES)))
 
 
-def test_only_what_was_read_of_an_archive_is_known_of_it(archive: Path) -> None:
-    with open_archive(archive, "x") as found:
-        assert found.manifest.name == "untrained"
-        assert found.file.unzipped.tell() < 4096
+def test_opening_an_archive_reads_only_its_beginning(archive: Path) -> None:
+    with open_archive(archive, "x") as result:
+        assert result.manifest.name == "untrained"
+        assert result.file.unzipped.tell() < 4096

@@ -16,15 +16,15 @@ from composer.hub import pull as pulling
 from composer.hub.manifest import MANIFEST, MAX_BYTES_OF, redact_record
 from composer.hub.pack import pack
 from composer.hub.pull import pull, pull_reference
-from tests.hub.packs import contents, described_again, left
+from tests.hub.packs import contents, left, update_manifest
 
 HASH = "0" * 64
 
 
-def refused(bad: Path, target: Path, told: str) -> None:
+def refused(bad: Path, target: Path, message: str) -> None:
     with pytest.raises(RunError) as error:
         pull(str(bad), target)
-    assert told in error.value.render()
+    assert message in error.value.render()
     assert left(target.parent) == []
 
 
@@ -60,12 +60,12 @@ RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
 
 
 @pytest.mark.parametrize("lie", RECORDS)
-def test_a_record_that_no_training_writes(lie: str, folder: Path, run: Path, tmp_path: Path) -> None:
+def test_a_malformed_run_json_is_refused(lie: str, folder: Path, run: Path, tmp_path: Path) -> None:
     """Neither of a pack, nor of a run folder on its way, nor of one that is packed."""
     keys, value = RECORDS[lie]
     bad = shutil.copytree(folder, tmp_path / "bad")
     changed(bad / "run.json", *keys, value=value)
-    described_again(bad)
+    update_manifest(bad)
     refused(bad, tmp_path / "x", "is not what")
     (bad / MANIFEST).unlink()
     refused(bad, tmp_path / "x", "is not what")
@@ -85,19 +85,21 @@ def test_a_record_that_no_training_writes(lie: str, folder: Path, run: Path, tmp
         (("note",), "~ann"),
     ],
 )
-def test_the_record_of_a_pack_names_no_place(keys: tuple[str, ...], value: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_run_json_with_local_paths_is_refused(
+    keys: tuple[str, ...], value: Any, folder: Path, tmp_path: Path
+) -> None:
     """`evaluate` would look there for data, and a repeat for weights."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     changed(bad / "run.json", *keys, value=value)
-    described_again(bad)
+    update_manifest(bad)
     refused(bad, tmp_path / "x", "names a path of a machine")
 
 
 @pytest.mark.parametrize(("key", "name"), [("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")])
-def test_a_record_of_another_run(key: str, name: str, folder: Path, tmp_path: Path) -> None:
+def test_a_run_json_of_another_run_is_refused(key: str, name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     changed(bad / "run.json", key, value=HASH)
-    described_again(bad)
+    update_manifest(bad)
     refused(bad, tmp_path / "x", f"run.json knows another `{name}`")
     (bad / MANIFEST).unlink()
     with pytest.raises(RunError, match="knows another"):
@@ -132,12 +134,12 @@ TOKENIZERS: dict[str, tuple[tuple[str | int, ...], Any]] = {
 
 
 @pytest.mark.parametrize("lie", TOKENIZERS)
-def test_a_tokenizer_that_is_none_of_ours(lie: str, folder: Path, tmp_path: Path) -> None:
+def test_a_foreign_tokenizer_is_refused(lie: str, folder: Path, tmp_path: Path) -> None:
     keys, value = TOKENIZERS[lie]
     bad = shutil.copytree(folder, tmp_path / "bad")
     changed(bad / "tokenizer.json", *keys, value=value)
     unknown(bad / "run.json", "tokenizer")
-    described_again(bad)
+    update_manifest(bad)
     refused(bad, tmp_path / "x", "tokenizer.json is not what")
 
 
@@ -152,22 +154,22 @@ LINES = (f'{{"step": 1{"0" * 4000}}}', "[" * 10000, '{"step": [[[[1]]]]}', '{"\\
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_metrics_that_no_training_logs(line: str, folder: Path, tmp_path: Path) -> None:
+def test_malformed_metrics_are_refused(line: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n', encoding="utf-8")
-    described_again(bad)
+    update_manifest(bad)
     refused(bad, tmp_path / "x", "metrics.jsonl")
 
 
-def test_metrics_that_were_cut_off_are_taken(folder: Path, tmp_path: Path) -> None:
+def test_metrics_with_a_truncated_line_are_accepted(folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "metrics.jsonl").write_bytes(b'{"step": 1, "val/loss": NaN}\n{"ste\n\xff\n\n{"st')
-    described_again(bad)
+    update_manifest(bad)
     assert contents(pull(str(bad), tmp_path / "x")) == contents(bad)
 
 
 @pytest.mark.parametrize("name", MAX_BYTES_OF)
-def test_what_is_read_at_once_is_not_without_end(
+def test_files_read_into_memory_have_a_size_limit(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MAX_BYTES_OF, name, (folder / name).stat().st_size - 1)
@@ -175,7 +177,7 @@ def test_what_is_read_at_once_is_not_without_end(
     refused(bad, tmp_path / "x", f"`{name}` has")
 
 
-def test_a_list_that_is_exchanged_after_it_was_looked_at(
+def test_a_manifest_exchanged_after_its_check_changes_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fingerprint that was asked for is that of what is placed, whatever happens to the folder meanwhile."""
@@ -184,10 +186,10 @@ def test_a_list_that_is_exchanged_after_it_was_looked_at(
     read: Callable[..., Any] = pulling.read_manifest
 
     def then_exchanged(*words: Any) -> Any:
-        found = read(*words)
+        result = read(*words)
         (bad / "README.md").write_text("of somebody else", encoding="utf-8")
-        described_again(bad)
-        return found
+        update_manifest(bad)
+        return result
 
     monkeypatch.setattr(pulling, "read_manifest", then_exchanged)
     with pytest.raises(RunError, match=r"README.md"):
@@ -196,21 +198,21 @@ def test_a_list_that_is_exchanged_after_it_was_looked_at(
     assert contents(tmp_path / "good") == contents(folder)
 
 
-def test_what_a_recipe_does_with_this_machine_is_told(folder: Path, tmp_path: Path) -> None:
+def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> None:
     assert pull_reference(str(folder), tmp_path / "y").notes == ()
     bad = shutil.copytree(folder, tmp_path / "bad")
     text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
     (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
-    described_again(bad)
-    told = pull_reference(str(bad), tmp_path / "x").text()
-    assert "note: its recipe reads '/etc/pass\\x1bwd'" in told
-    assert "note: its recipe logs to 'eve'" in told
+    update_manifest(bad)
+    message = pull_reference(str(bad), tmp_path / "x").text()
+    assert "note: its recipe reads '/etc/pass\\x1bwd'" in message
+    assert "note: its recipe logs to 'eve'" in message
 
 
-def test_a_path_inside_a_text_is_not_handed_on() -> None:
+def test_local_paths_inside_texts_are_redacted() -> None:
     """A repeat tells in a sentence of which run."""
-    told = {"run": "/srv/ann/runs/first", "message": "the same weights as /srv/ann/runs/first, to the last bit"}
-    text = redact_record({"repeat_of": told, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
+    repeat = {"run": "/srv/ann/runs/first", "message": "the same weights as /srv/ann/runs/first, to the last bit"}
+    text = redact_record({"repeat_of": repeat, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
     assert json.loads(text)["repeat_of"] == {"run": "first", "message": "the same weights as first, to the last bit"}
     assert json.loads(text)["other"] == "x/srv/ann/runs/first /srv/ann/runs/first2"
     assert redact_record(json.loads(text)) == text

@@ -58,15 +58,13 @@ def models(folder: Path, archive: Path, tmp_path: Path) -> Path:
     return place
 
 
-def test_a_pack_in_git_comes_back_as_the_run_that_it_was(
-    models: Path, run: Path, folder: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_a_pack_in_git_equals_the_run(models: Path, run: Path, folder: Path, archive: Path, tmp_path: Path) -> None:
     lines = open_run(run).translate(LINES)
     for path in ("packs/mine", "mine.tar.gz"):
-        found = pull(f"git+file://{models}#{path}", tmp_path / f"x {path.replace('/', ' ')}")
-        assert contents(found) == contents(folder)
-        assert open_run(found).translate(LINES) == lines
-        assert pack(found, tmp_path / "again.tar.gz").read_bytes() == archive.read_bytes()
+        result = pull(f"git+file://{models}#{path}", tmp_path / f"x {path.replace('/', ' ')}")
+        assert contents(result) == contents(folder)
+        assert open_run(result).translate(LINES) == lines
+        assert pack(result, tmp_path / "again.tar.gz").read_bytes() == archive.read_bytes()
         (tmp_path / "again.tar.gz").unlink()
 
 
@@ -92,7 +90,7 @@ def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(models: Path, 
         (f"@{COMMIT}#packs/mine", "error"),
     ],
 )
-def test_what_is_not_in_the_repository(rest: str, told: str, models: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_not_in_the_repository_is_refused(rest: str, told: str, models: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError) as error:
         pull(f"git+file://{models}{rest}", tmp_path / "x")
     assert told in error.value.render()
@@ -142,7 +140,9 @@ def changed(place: Path) -> None:
         (changed, "SHA-256 differs"),
     ],
 )
-def test_a_pack_in_git_that_is_refused(change: Callable[[Path], None], told: str, models: Path, tmp_path: Path) -> None:
+def test_a_malformed_pack_in_git_is_refused(
+    change: Callable[[Path], None], told: str, models: Path, tmp_path: Path
+) -> None:
     change(models)
     git(models, "add", "-A", "packs") if change is not submodule else None
     git(models, "commit", "-q", "-m", "changed")
@@ -152,7 +152,9 @@ def test_a_pack_in_git_that_is_refused(change: Callable[[Path], None], told: str
     assert left(tmp_path) == []
 
 
-def test_nothing_is_run_on_the_way(models: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_of_a_repository_is_run(
+    models: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No hook and no filter, even where the user's own settings have some: a clone would run them."""
     (models / "packs/mine/.gitattributes").write_text("* filter=evil\n", encoding="utf-8")
     git(models, "add", "-A")
@@ -173,7 +175,9 @@ def test_nothing_is_run_on_the_way(models: Path, folder: Path, tmp_path: Path, m
     assert len(list(evil.glob("*-has-run"))) == 3
 
 
-def test_a_repository_that_is_too_large(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_that_is_too_large_is_refused(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RunError, match="--max-gib"):
         pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
     monkeypatch.setattr(remotes, "EXTRA_BYTES", 0)
@@ -182,10 +186,10 @@ def test_a_repository_that_is_too_large(models: Path, tmp_path: Path, monkeypatc
     assert left(tmp_path) == []
 
 
-def test_a_tag_with_a_text_of_its_own(models: Path, tmp_path: Path) -> None:
+def test_an_annotated_tag_is_pulled(models: Path, tmp_path: Path) -> None:
     git(models, "tag", "-a", "v1", "-m", "first")
-    found = pull_reference(f"git+file://{models}@v1#recipes/own.yaml")
-    assert found.ref == f"git+file://{models}@{git(models, 'rev-parse', 'HEAD')}#recipes/own.yaml"
+    result = pull_reference(f"git+file://{models}@v1#recipes/own.yaml")
+    assert result.ref == f"git+file://{models}@{git(models, 'rev-parse', 'HEAD')}#recipes/own.yaml"
     git(models, "tag", "no-commit", git(models, "rev-parse", "HEAD^{tree}"))
     with pytest.raises(RunError, match="git says"):
         pull(f"git+file://{models}@no-commit", tmp_path / "x")
@@ -197,18 +201,18 @@ def made(place: Path, kind: str, text: str) -> str:
     return subprocess.run(words, cwd=place, input=text, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_trees_of_trees_are_not_listed_without_end(models: Path, tmp_path: Path) -> None:
+def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
     """Ten objects that stand for ten thousand million files."""
-    found = f"100644 blob {made(models, 'blob', 'recipe: 1')}\t"
+    result = f"100644 blob {made(models, 'blob', 'recipe: 1')}\t"
     for name in "abcdefghij":
-        found = f"040000 tree {made(models, 'tree', ''.join(f'{found}{name}{n}.yaml{chr(10)}' for n in range(10)))}\t"
-    commit = git(models, "commit-tree", "-m", "all", found.split()[2])
+        result = f"040000 tree {made(models, 'tree', ''.join(f'{result}{name}{n}.yaml{chr(10)}' for n in range(10)))}\t"
+    commit = git(models, "commit-tree", "-m", "all", result.split()[2])
     with pytest.raises(RunError, match="more files are there than can be listed"):
         pull(f"git+file://{models}@{commit}#x.yaml", tmp_path / "x")
     assert left(tmp_path) == []
 
 
-def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotes, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
         pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
@@ -229,13 +233,13 @@ def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
     ],
 )
-def test_what_git_says_comes_with_what_helps(told: str, message: str, fix: str) -> None:
+def test_git_errors_come_with_a_hint(told: str, message: str, fix: str) -> None:
     (fault,) = remotes.git_error("git+https://h/x", 128, told).faults
     assert message in fault.message
     assert fix in fault.hint
 
 
-def test_git_is_not_installed(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_git_is_reported(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunError, match="install git"):
         pull(f"git+file://{models}#packs/mine", tmp_path / "x")
@@ -253,7 +257,7 @@ class Hub:
 
         def model_info(*given: Any, **named: Any) -> SimpleNamespace:
             self.asked.append(INFO.bind(self, *given, **named).arguments["revision"])
-            names = sorted(each.relative_to(place).as_posix() for each in place.rglob("*") if each.is_file())
+            names = sorted(item.relative_to(place).as_posix() for item in place.rglob("*") if item.is_file())
             sizes = [SimpleNamespace(rfilename=name, size=(place / name).stat().st_size) for name in names]
             return SimpleNamespace(sha=COMMIT, siblings=sizes)
 
@@ -269,20 +273,18 @@ class Hub:
         monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
 
 
-def test_a_pack_on_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_is_pulled_from_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = shutil.copytree(folder, tmp_path / "bad")
     (place / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")
     hub = Hub(place, monkeypatch)
-    found = pull_reference("hub:ann/mine@v1", tmp_path / "x")
-    assert contents(found.path) == contents(folder)
-    assert found.ref == f"hub:ann/mine@{COMMIT}"
+    result = pull_reference("hub:ann/mine@v1", tmp_path / "x")
+    assert contents(result.path) == contents(folder)
+    assert result.ref == f"hub:ann/mine@{COMMIT}"
     assert hub.asked == ["v1"]
     assert ".gitattributes" not in hub.fetched
 
 
-def test_nothing_is_fetched_of_a_pack_that_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_refused_pack_is_downloaded(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = shutil.copytree(folder, tmp_path / "bad")
     (place / "pytorch_model.bin").write_bytes(b"pickle")
     hub = Hub(place, monkeypatch)
@@ -294,14 +296,14 @@ def test_nothing_is_fetched_of_a_pack_that_is_refused(
     assert hub.fetched == []
 
 
-def test_a_recipe_on_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_is_pulled_from_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(models / ".git")
     hub = Hub(models, monkeypatch)
     assert "width: 8" in pull("hub:ann/mine#recipes/own.yaml").read_text(encoding="utf-8")
     assert all(name.endswith(".yaml") for name in hub.fetched)
 
 
-def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: Any, **__: Any) -> None:
         raise OSError("no\nnetwork")
 
@@ -315,7 +317,7 @@ def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def log_in(monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, ...] = ()) -> list[str]:
     """W&B's client over a folder; the names that are asked for."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def entry(path: Path) -> SimpleNamespace:
         def fetch(*given: Any, **named: Any) -> str:
@@ -330,26 +332,28 @@ def log_in(monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, 
         API.bind(*given, **named)
 
         def of(*given: Any, **named: Any) -> SimpleNamespace:
-            asked.append(ARTIFACT.bind(None, *given, **named).arguments["name"])
-            entries = {each.name: entry(each) for each in place.iterdir()}
+            requested.append(ARTIFACT.bind(None, *given, **named).arguments["name"])
+            entries = {item.name: entry(item) for item in place.iterdir()}
             return SimpleNamespace(manifest=SimpleNamespace(entries=entries))
 
         return SimpleNamespace(artifact=of)
 
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setattr(wandb, "Api", opened)
-    return asked
+    return requested
 
 
-def test_a_pack_as_an_artifact(folder: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = log_in(monkeypatch, folder)
+def test_a_pack_is_pulled_from_a_wandb_artifact(
+    folder: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requested = log_in(monkeypatch, folder)
     assert contents(pull("wandb:ann/translation/mine:v3", tmp_path / "x")) == contents(folder)
-    assert asked == ["ann/translation/mine:v3"]
+    assert requested == ["ann/translation/mine:v3"]
     log_in(monkeypatch, archive.parent)
     assert contents(pull("wandb:translation/mine:latest", tmp_path / "y")) == contents(folder)
 
 
-def test_the_recipe_that_a_training_has_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logged_recipe_is_pulled_from_a_wandb_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/recipe.yaml").write_text("recipe: 1\nname: own\n", encoding="utf-8")
     log_in(monkeypatch, tmp_path / "bad")
@@ -365,13 +369,13 @@ def test_a_reference_in_an_artifact_is_not_followed(
     assert left(tmp_path) == []
 
 
-def test_nobody_is_asked_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_prompted_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     with pytest.raises(RunError, match="wandb login"):
         pull("wandb:ann/translation/mine:v3", tmp_path / "x")
 
 
-def test_the_fields_of_an_entry_are_those_that_are_read() -> None:
+def test_a_wandb_entry_has_the_fields_that_are_read() -> None:
     assert {"size", "ref"} <= set(ArtifactManifestEntry.model_fields)
     assert "manifest" in dir(wandb.Artifact)

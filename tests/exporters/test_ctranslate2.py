@@ -12,7 +12,7 @@ from composer.cli import main
 from composer.data.sources import TARGET
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
-from composer.inference.run import Run, open_run, translate_lines
+from composer.inference.run import Run, open_run, translations
 from composer.model.vocabulary import BOS, EOS, PAD
 from tests.inference.untrained import GRU, made
 
@@ -57,20 +57,20 @@ decoder:
         transformer() + "output: {tie: [target]}",
     ],
 )
-def test_it_says_the_same(model: str, tmp_path: Path) -> None:
+def test_ctranslate2_translates_the_same(model: str, tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", model))
     translator = ctranslate2.Translator(str(export_ctranslate2(run, tmp_path / "exported")), intra_threads=1)
     names = {side: run.tokenizers.vocabulary(side) for side in ("source", TARGET)}
-    asked = [[names["source"][index] for index in row] for row in run.tokenizers.encode("source", LINES)]
-    found = translator.translate_batch(asked, beam_size=1, max_decoding_length=12, min_decoding_length=0)
+    requested = [[names["source"][index] for index in row] for row in run.tokenizers.encode("source", LINES)]
+    result = translator.translate_batch(requested, beam_size=1, max_decoding_length=12, min_decoding_length=0)
     known = {name: index for index, name in enumerate(names[TARGET])}
-    written = run.tokenizers.decode(TARGET, [[known[each] for each in one.hypotheses[0]] for one in found])
+    texts = run.tokenizers.decode(TARGET, [[known[item] for item in one.hypotheses[0]] for one in result])
     ours = translate_lines([run], LINES, {"greedy": {"max_length": 12, "max_ratio": 99.0}})
-    assert written == [row[0].text for row in ours]
+    assert texts == [row[0].text for row in ours]
     answers = [[names[TARGET][index] for index in (5, 6, 4)] for _ in LINES]
-    scored = translator.score_batch(asked, answers)
-    for line, each in zip(LINES, scored, strict=True):
-        assert each.log_probs == pytest.approx(log_probabilities(run, line, [5, 6, 4]), abs=2e-3)
+    scored = translator.score_batch(requested, answers)
+    for line, item in zip(LINES, scored, strict=True):
+        assert item.log_probs == pytest.approx(log_probabilities(run, line, [5, 6, 4]), abs=2e-3)
 
 
 def log_probabilities(run: Run, line: str, answer: list[int]) -> list[float]:
@@ -79,11 +79,11 @@ def log_probabilities(run: Run, line: str, answer: list[int]) -> list[float]:
     with torch.no_grad():
         logits = run.model({"source": source}, torch.tensor([[BOS, *answer]]))
     logits[..., [PAD, BOS]] = -torch.inf
-    found = logits.log_softmax(-1)[0].gather(-1, torch.tensor([*answer, EOS])[:, None])
-    return found[:, 0].tolist()
+    result = logits.log_softmax(-1)[0].gather(-1, torch.tensor([*answer, EOS])[:, None])
+    return result[:, 0].tolist()
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_overrides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run", transformer())
     for words, status in (([], 0), (["decoding.beam.size=3"], 2)):
         with pytest.raises(SystemExit) as left:
@@ -130,9 +130,9 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1), "no layers of 2"),
     ],
 )
-def test_what_it_does_not_know_is_refused(model: str, told: str, tmp_path: Path) -> None:
+def test_an_unsupported_model_is_refused(model: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(RunError) as raised:
         export_ctranslate2(made(tmp_path / "run", model), tmp_path / "exported")
     assert told in raised.value.faults[0].message
     assert "--script" in raised.value.faults[0].hint
-    assert [each.name for each in tmp_path.iterdir() if "exported" in each.name] == []
+    assert [item.name for item in tmp_path.iterdir() if "exported" in item.name] == []
