@@ -1,7 +1,10 @@
-"""The model of a recipe: any number of encoders, one decoder, and the two calls that everything else is made of.
+"""Encoder-decoder model with its embeddings and output heads: any number of encoders, one decoder.
 
-`forward` is training, all positions at once; `step` continues from a state by any number of positions. Both run the
-same blocks: a decoder that trains is a decoder that decodes.
+`forward` trains, on all positions at once; `step` decodes, any number of positions from a state. Both run the same
+blocks, so whatever trains also decodes.
+
+Every embedding has `embedding_dim`, its width, and `num_embeddings`, the number of ids; every output head has
+`in_features`, the width that arrives, and `out_features`, the size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from composer.model.vocabulary import EOS, NUM_SPECIAL, PAD
 
 
 class Embedding(nn.Embedding):
-    """A learned vector for each token, with entries of variance 1 (Vaswani et al. 2017, section 3.4): sqrt(D) E,
+    """Learned vector for each token, with entries of variance 1 (Vaswani et al. 2017, section 3.4): sqrt(D) E,
     E ~ N(0, 1/D)."""
 
     def reset_parameters(self) -> None:
@@ -31,7 +34,7 @@ class Embedding(nn.Embedding):
 
 
 class LinearEmbedding(nn.Module):
-    """A linear map of the features that a token has, such as its bits: W f(id), W ~ N(0, 1/F).
+    """Linear map of the features of a token, such as its bits: W f(id), W ~ N(0, 1/F).
 
     features: (V, F), fixed, of each id in order.
     """
@@ -50,7 +53,7 @@ class LinearEmbedding(nn.Module):
 
 
 class OneHot(nn.Module):
-    """A unit vector for each token, zeros for the special ones: what a bag of words is the sum of. Learns nothing."""
+    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing."""
 
     table: Tensor
 
@@ -65,11 +68,11 @@ class OneHot(nn.Module):
 
 
 NEVER = -1e4
-"""The logit of what cannot come: its probability is 0 in every precision, and sums of it stay finite."""
+"""Logit of an impossible token: its probability is 0 in every precision, and sums of it stay finite."""
 
 
 class LinearOutput(nn.Linear):
-    """A linear map: W y + b."""
+    """Linear map: W y + b."""
 
     def __init__(self, width: int, vocabulary: int) -> None:
         super().__init__(width, vocabulary)
@@ -78,10 +81,10 @@ class LinearOutput(nn.Linear):
 
 
 class SigmoidOutput(nn.Module):
-    """A sigmoid for each bit of the answer's vectors, and one for its end (Graves et al. 2014, section 4).
+    """Sigmoid for each bit of the answer's vectors, and one for eos (Graves et al. 2014, section 4).
 
     p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all tokens: v l of the
-    vector v, and l_end + sum_b softplus(l_b) of eos. Vectors stand in the vocabulary in numeric order, the first digit
+    vector v, and l_end + sum_b softplus(l_b) of eos. The vocabulary has the vectors in numeric order, the first digit
     being the most significant.
     """
 
@@ -98,8 +101,8 @@ class SigmoidOutput(nn.Module):
         self.register_buffer("vectors", vectors.to(torch.get_default_dtype()), persistent=False)  # (2^n, n)
 
     def forward(self, y: Tensor) -> Tensor:
-        found = self.map(y)  # (B, T, n + 1)
-        bits, end = found[..., :-1], found[..., -1:]
+        logits = self.map(y)  # (B, T, n + 1)
+        bits, end = logits[..., :-1], logits[..., -1:]
         end = end + F.softplus(bits).sum(-1, keepdim=True)  # (B, T, 1)
         never = torch.full_like(end, NEVER)
         special = [end if index == EOS else never for index in range(NUM_SPECIAL)]
@@ -107,7 +110,7 @@ class SigmoidOutput(nn.Module):
 
 
 class IdentityOutput(nn.Module):
-    """What the decoder makes are the logits: of every token but the special ones, which never come."""
+    """Identity: the decoder ends with the logits of every token but the special ones, which are impossible."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -122,7 +125,7 @@ AnyOutput = LinearOutput | SigmoidOutput | IdentityOutput
 
 
 class StepInputs(NamedTuple):
-    """What a caller asks for beside the logits: see `Context`, whose fields of these names these are."""
+    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`."""
 
     records: Records | None = None
     penalties: dict[str, list[Tensor]] | None = None
@@ -134,7 +137,7 @@ NOTHING = StepInputs()
 
 
 class Encoder(nn.Module):
-    """An embedding and a stack that sees the whole source. `memory` is the name under which others read it.
+    """Embedding and stack of one encoder. `memory` is the name under which other stacks read it.
 
     `room` is how many times as long as the source an answer may be, where the stack makes room for it; else 0.
     `columns` is how many words each sentence of a story has room for; 0 where the source is no story.
@@ -148,7 +151,7 @@ class Encoder(nn.Module):
     def forward(
         self, ids: Tensor, memories: Mapping[str, Output], context: Context, room: Tensor | None = None
     ) -> dict[str, Output]:
-        """ids: (B, S), of a story (B, N, W) -> what is left to read: the encoder, and `NAME.x` for each named output.
+        """Encode ids (B, S), of a story (B, N, W); return the outputs `MEMORY`, and `MEMORY.x` of each named block.
 
         room: (B, T) bool, the positions of the answer; a stack that makes room for it reads blanks up to its end.
         """
@@ -159,24 +162,24 @@ class Encoder(nn.Module):
         outputs = {"input": Output(x, context.mask)}
         context = context._replace(named_outputs=outputs, memories=memories)
         states, last, named = self.stack(x, self.stack.start(x[:, :1], context), context)
-        whole = Output(states, self.stack.mask(context.mask), last)
-        return {self.memory: whole} | {f"{self.memory}.{name}": value for name, value in {**outputs, **named}.items()}
+        output = Output(states, self.stack.mask(context.mask), last)
+        return {self.memory: output} | {f"{self.memory}.{name}": value for name, value in {**outputs, **named}.items()}
 
 
 def max_target_ratio(stack: nn.Module) -> float:
-    """How many times as long as the source an answer may be; 0 where the stack makes no room for one."""
-    return max((each.max_target_ratio for each in stack.modules() if isinstance(each, Block)), default=0.0)
+    """Return how many times as long as the source an answer may be; 0 if the stack makes no room for one."""
+    return max((block.max_target_ratio for block in stack.modules() if isinstance(block, Block)), default=0.0)
 
 
 def pad_with_blanks(x: Tensor, mask: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-    """The embedded source with zeros after it, real ones up to the end of the answer. -> (B, N, D), (B, N)"""
+    """Append zeros to the embedded source, unmasked up to the end of the answer. -> (B, N, D), (B, N)"""
     length = max(x.shape[1], room.shape[1])
     x = F.pad(x * mask[..., None].to(x.dtype), (0, 0, 0, length - x.shape[1]))
     return x, F.pad(mask, (0, length - mask.shape[1])) | F.pad(room, (0, length - room.shape[1]))
 
 
 class EncoderDecoder(nn.Module):
-    """Encoders by their key in the data, a decoder, and the map to the vocabulary.
+    """Encoders by their key in the data, a decoder, and the output head.
 
     Pad is id 0 in every vocabulary: masks are made from the ids. `embedding` is None where the decoder reads no tokens;
     zeros of `width` arrive there then. `room` is that of the encoders: not 0 where an answer's size is part of the
@@ -200,22 +203,22 @@ class EncoderDecoder(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """How many ids an answer is made of, the special ones included."""
+        """Number of target ids, the special ones included."""
         return self.output.out_features
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self.parameters()).device
 
     def readers(self) -> dict[str, Encoder]:
-        """The encoders by their key in the data, in the order in which they read."""
+        """Return the encoders by their key in the data, in the order in which they run."""
         return cast("dict[str, Encoder]", dict(self.encoders.items()))
 
     def encode(
         self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, room: Tensor | None = None
     ) -> dict[str, Output]:
-        """What the encoders leave to read. sources: ids (B, S), or of a story (B, N, W), by their keys in the data.
+        """Return the outputs of all encoders. sources: ids (B, S), or of a story (B, N, W), by their keys in the data.
 
         room: (B, T) bool, the positions that the answer has, its eos counted; a model without `room` needs none.
         """
@@ -226,18 +229,18 @@ class EncoderDecoder(nn.Module):
         return memories
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
-        """The decoder's state before the first position, for `batch` rows."""
+        """Return the decoder's state before the first position, for `batch` rows."""
         x = self._zeros(batch, 1, self.output.in_features)
         mask = torch.ones(batch, 1, dtype=torch.bool, device=x.device)
         state = self.decoder.start(x, Context(mask, {}, memories))
         return state if self.length is None else (state, mask.new_zeros(batch, dtype=torch.long))
 
     def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
-        """Any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state after."""
+        """Decode any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state."""
         return self._decode(ids, state, Context(ids != PAD, {}, memories))
 
     def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
-        """Training: all positions at once. target: bos and the answer, (B, T) -> logits (B, T, V)."""
+        """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V)."""
         memories = self.encode(sources, beside, target != PAD)
         context = Context(target != PAD, {}, memories, *beside)
         state = self.start(memories, target.shape[0])
@@ -245,13 +248,13 @@ class EncoderDecoder(nn.Module):
 
     def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if self.length is None:
-            return self._written(ids, state, context)
-        inner, before = state
-        logits, inner = self._written(ids, inner, context)
-        written = before[:, None] + context.mask.cumsum(1) - 1  # (B, T)
-        return force_length(logits, written, self.length), (inner, before + context.mask.sum(1))
+            return self._logits(ids, state, context)
+        inner, lengths = state
+        logits, inner = self._logits(ids, inner, context)
+        before = lengths[:, None] + context.mask.cumsum(1) - 1  # (B, T)
+        return force_length(logits, before, self.length), (inner, lengths + context.mask.sum(1))
 
-    def _written(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    def _logits(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         x = self._embedded(ids)  # (B, T, D)
         x, state, _ = self.decoder(x, state, context.with_outputs({"input": Output(x, context.mask)}))
         return self.output(x), state  # (B, T, V)
@@ -263,29 +266,29 @@ class EncoderDecoder(nn.Module):
         return embedded
 
     def _zeros(self, *size: int) -> Tensor:
-        """A plain tensor like the parameters, which may themselves be sharded."""
+        # a plain tensor of the parameters' type and device: `new_zeros` of a sharded parameter would be sharded
         like = next(self.parameters())
         return torch.zeros(size, dtype=like.dtype, device=like.device)
 
 
-def force_length(logits: Tensor, written: Tensor, length: int) -> Tensor:
-    """Logits of answers that have exactly `length` tokens: eos is certain after them, and cannot come before.
+def force_length(logits: Tensor, before: Tensor, length: int) -> Tensor:
+    """Return logits of answers of exactly `length` tokens: eos is certain after them, and impossible earlier.
 
-    logits: (B, T, V), written: (B, T) how many tokens stand before each position.
+    logits: (B, T, V), before: (B, T) the number of tokens before each position.
     """
-    over = (written >= length)[..., None]  # (B, T, 1)
+    over = (before >= length)[..., None]  # (B, T, 1)
     is_eos = torch.arange(logits.shape[-1], device=logits.device) == EOS
     return logits.masked_fill(over != is_eos, NEVER).masked_fill(over & is_eos, 0.0)
 
 
 def target_bits(logits: Tensor, target: Tensor) -> Tensor:
-    """The bits that an answer's vectors cost at each position by a sigmoid's logits, its end not counted.
+    """Return the cost of an answer's vectors at each position in bits, from a sigmoid's logits, eos not counted.
 
-    logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where no vector stands.
+    logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where there is no vector.
     """
     log_p = logits[..., NUM_SPECIAL:].float().log_softmax(-1)
-    found = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
-    return -found.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)
+    log_p = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
+    return -log_p.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)
 
 
 # ------------------------------------------------------------------------------------------- states and examples

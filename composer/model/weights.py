@@ -1,8 +1,13 @@
-"""model.safetensors: a model's weights, shared ones once, written whole or not at all."""
+"""Weights of a model: safetensors files, initialization, and the limit on their number and memory."""
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from blocks.core.contract import Path as BlockPath
 from blocks.core.contract import Positive
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, first_few
@@ -17,38 +23,33 @@ from composer.model.encoder_decoder import EncoderDecoder
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Writes the weights of `model`, each tensor under the first of its names."""
+    """Write the weights of `model` atomically, each tensor under the first of its names."""
     from safetensors.torch import save  # imported late: an exported model uses this module without safetensors
 
     atomic_write(path, save({name: value.detach().cpu().contiguous() for name, value in unique_tensors(model).items()}))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Puts the weights in a file into `model`. Raises RunError where a name or a shape differs."""
+    """Load the weights of a file into `model`. Raises RunError if a name or a shape differs."""
     if not path.exists():
         raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(path))
-    found = read_weights(path)
-    wanted = unique_tensors(model)
+    weights = read_weights(path)
+    theirs, ours = shapes(weights), shapes(unique_tensors(model))
     differing = [
-        f"{name} is {format_shape(found.get(name))} there and {format_shape(wanted.get(name))} here"
-        for name in sorted({*found, *wanted})
-        if format_shape(found.get(name)) != format_shape(wanted.get(name))
+        f"{name} is {theirs.get(name, 'absent')} there and {ours.get(name, 'absent')} here"
+        for name in sorted({*theirs, *ours})
+        if theirs.get(name) != ours.get(name)
     ]
     if differing:
-        raise RunError.of(
-            f"these weights do not fit the model: {first_few(differing)}",
-            "use the same `model` and the same tokenizer",
-            str(path),
-        )
-    model.load_state_dict(found, strict=False)
+        message = f"these weights do not fit the model: {first_few(differing)}"
+        raise RunError.of(message, "use the same `model` and the same tokenizer", str(path))
+    model.load_state_dict(weights, strict=False)
 
 
 def describe_difference(one: Path, other: Path) -> str:
-    """How the weights in two files differ, in words; "" where they are the same to the last bit. Raises RunError."""
+    """Return in words how the weights in two files differ; "" if they are equal to the last bit. Raises RunError."""
     first, second = read_weights(one), read_weights(other)
-    if {name: format_shape(value) for name, value in first.items()} != {
-        name: format_shape(value) for name, value in second.items()
-    }:
+    if shapes(first) != shapes(second):
         return "their names or shapes are others"
     pairs = {name: (value, second[name]) for name, value in first.items()}
     apart = {name: pair for name, pair in pairs.items() if not bitwise_equal(*pair)}
@@ -59,53 +60,52 @@ def describe_difference(one: Path, other: Path) -> str:
 
 
 def bitwise_equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one shape hold the same bytes."""
-    same: bool = one.dtype == other.dtype and torch.equal(_as_bytes(one), _as_bytes(other))
-    return same
-
-
-def _as_bytes(value: Tensor) -> Tensor:
-    """The bytes of a tensor."""
-    return value.flatten().view(torch.uint8)
+    """Return True if two tensors of one shape hold the same bytes, NaN and signed zeros included."""
+    as_bytes = [tensor.flatten().view(torch.uint8) for tensor in (one, other)]
+    equal: bool = one.dtype == other.dtype and torch.equal(*as_bytes)
+    return equal
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors in a file. Raises RunError."""
+    """Read the tensors of a file. Raises RunError."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        found: dict[str, Tensor] = load_file(path)
+        weights: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         fix = "take the file from the run again"
         raise RunError.of(f"these weights cannot be read: {error}", fix, str(path)) from None
-    return found
+    return weights
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a model's state by name, shared ones under the first of their names only."""
-    found: dict[str, Tensor] = {}
+    """Return the tensors of a model's state by name, shared ones under the first of their names only."""
+    tensors: dict[str, Tensor] = {}
     seen: set[tuple[int, int]] = set()
     for name, value in model.state_dict().items():
-        place = (value.untyped_storage().data_ptr(), value.storage_offset())
-        if value.numel() == 0 or place not in seen:
-            seen.add(place)
-            found[name] = value
-    return found
+        address = (value.untyped_storage().data_ptr(), value.storage_offset())
+        if value.numel() == 0 or address not in seen:  # empty tensors have one address
+            seen.add(address)
+            tensors[name] = value
+    return tensors
 
 
-def format_shape(value: Tensor | None) -> str:
-    """A shape in words."""
-    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the shape of each tensor as it is written in messages: `3 x 4`."""
+    return {name: " x ".join(map(str, tensor.shape)) or "a number" for name, tensor in tensors.items()}
+
+
+# ------------------------------------------------------------------------------------------- initialization
 
 
 MATRICES = ("weight", "arriving", "recurrent", "projection")
-"""What the matrices and convolution kernels of layers are called; `arriving` to `projection` are a recurrent layer's.
-What has another name, or one dimension, is no matrix: a bias, a gain, a vector for each head, a table of distances."""
+"""Names of the matrices and convolution kernels of layers; `arriving` to `projection` are a recurrent layer's. A
+parameter with another name, or one dimension, is no matrix: a bias, a gain, a vector for each head, a table."""
 
 
 def default(matrix: Tensor) -> Tensor:
-    """What each block makes of its own: Glorot's, from one step of an rnn to the next orthogonal, or its paper's."""
+    """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its paper."""
     return matrix
 
 
@@ -136,10 +136,11 @@ INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
     "orthogonal": orthogonal,
     "uniform_scaling": uniform_scaling,
 }
+"""Every initialization by its word in a recipe: from a matrix, in the form (outputs, inputs), to a new one."""
 
 
 def initialize(model: EncoderDecoder, chosen: Mapping[str, Mapping[str, Any]]) -> None:
-    """Makes every matrix of the blocks anew, as `training.initialization` says; with weight norm, its direction."""
+    """Initialize every matrix of the blocks as `training.initialization` says; with weight norm, its direction."""
     ((name, settings),) = chosen.items()
     with torch.no_grad():
         for parameter in block_matrices(model):
@@ -147,7 +148,7 @@ def initialize(model: EncoderDecoder, chosen: Mapping[str, Mapping[str, Any]]) -
 
 
 def block_matrices(model: EncoderDecoder) -> Iterator[Parameter]:
-    """The matrices and convolution kernels of all blocks, each once; no embedding, nor the map to the vocabulary."""
+    """Yield the matrices and convolution kernels of all blocks, each once; no embedding and no output head."""
     stacks = nn.ModuleList([*(encoder.stack for encoder in model.readers().values()), model.decoder])
     seen: set[int] = set()
     for module in stacks.modules():
@@ -156,3 +157,92 @@ def block_matrices(model: EncoderDecoder) -> Iterator[Parameter]:
             if is_map and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter
+
+
+# ------------------------------------------------------------------------------------------- limits of size
+
+MOST_BLOCKS = 10_000
+"""Blocks that are built for one model, those included that only show how wide something is."""
+
+
+MOST_PARAMETERS = 100_000
+"""Matrices and vectors that one model learns."""
+
+
+NO_MEMORY = "a single matrix here takes more memory than there is"
+
+
+class ModelTooLarge(Exception):
+    """A model that would take for ever to build, or more memory than there is. `path` is the block that is too much."""
+
+    def __init__(self, message: str, path: BlockPath = ()) -> None:
+        super().__init__(message)
+        self.message, self.path = message, path
+
+
+@dataclass
+class ModelSizeGuard:
+    """Counter of what has been built for one model, with all that was built for it and thrown away."""
+
+    blocks: int = 0
+    parameters: int = 0
+    num_bytes: int = 0
+    alive: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+    def count_block(self, path: BlockPath) -> None:
+        """Count a block. Raises ModelTooLarge at the outermost block of a stack in which the path ends."""
+        self.blocks += 1
+        if self.blocks > MOST_BLOCKS:
+            outermost = next((path[: at + 2] for at, step in enumerate(path) if isinstance(step, int)), path)
+            raise ModelTooLarge(f"the model has more than {MOST_BLOCKS:,} blocks", outermost)
+
+    @contextmanager
+    def limits(self) -> Iterator[None]:
+        """Count every parameter of a module while entered. Raises ModelTooLarge before a parameter has its values."""
+        hook = nn.modules.module.register_module_parameter_registration_hook(self._count_parameter)
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ModelTooLarge(NO_MEMORY) from error
+        finally:
+            hook.remove()
+
+    def _count_parameter(self, module: nn.Module, name: str, parameter: torch.Tensor) -> None:
+        self.parameters += 1
+        if self.parameters > MOST_PARAMETERS:
+            raise ModelTooLarge(f"the model has more than {MOST_PARAMETERS:,} matrices and vectors")
+        if parameter.device.type == "cpu":
+            self.num_bytes += parameter.nbytes
+            self.alive.append(weakref.ref(parameter))
+        memory = available_memory()
+        if self.num_bytes > memory and self._recount() > memory:
+            message = f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this machine has"
+            raise ModelTooLarge(message)
+
+    def _recount(self) -> int:
+        # tied and shared parameters have replaced others, which are freed by now
+        tensors = {id(tensor): tensor for ref in self.alive if (tensor := ref()) is not None}
+        self.alive = [weakref.ref(tensor) for tensor in tensors.values()]
+        self.num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+        return self.num_bytes
+
+
+@cache
+def available_memory() -> float:
+    """Return the bytes of memory of this machine, or of the container that this runs in; infinity if unknown."""
+    try:
+        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            return min(memory, float(file.read()))
+    except (OSError, ValueError):  # no container, or one without a limit: `max`
+        return memory
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True for the errors by which Python and torch say that memory cannot be allocated."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "not enough memory" in str(error)

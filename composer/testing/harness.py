@@ -149,7 +149,7 @@ class HarnessBuilder(Builder):
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
         raise BlockError("stack", message, code=code, fix=hint)
 
-    def elsewhere(self, site: Site, message: str) -> str:
+    def related_places(self, site: Site, message: str) -> str:
         return ""
 
 

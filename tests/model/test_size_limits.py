@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError
-from composer.model import builder
+from composer.model import builder, weights
 from tests.small_recipes import SMALL, loaded, places
 
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
@@ -38,8 +38,8 @@ TOO_LARGE = {
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "MOST_BLOCKS", 500)
-    monkeypatch.setattr(builder, "MOST_PARAMETERS", 2000)
+    monkeypatch.setattr(weights, "MOST_BLOCKS", 500)
+    monkeypatch.setattr(weights, "MOST_PARAMETERS", 2000)
     monkeypatch.setattr("composer.model.planner.MOST_CALLS", 3000)
 
 
@@ -64,9 +64,9 @@ def test_parameters_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.Mon
     recipe = loaded(tmp_path, SMALL.replace("norm", uses) + "  stacks: {s: [linear]}\n")
     needed, sizes = 4 * recipe.plan().parameters, recipe.plan().vocabularies
     once_more = 4 * (64 * 64 + 64)  # a use builds its stack before it takes the other's parameters
-    monkeypatch.setattr(builder, "available_memory", lambda: needed + once_more)
+    monkeypatch.setattr(weights, "available_memory", lambda: needed + once_more)
     assert builder.build(recipe, sizes)
-    monkeypatch.setattr(builder, "available_memory", lambda: needed - 1)
+    monkeypatch.setattr(weights, "available_memory", lambda: needed - 1)
     with pytest.raises(RecipeError) as raised:
         builder.build(recipe, sizes)
     assert [fault.code for fault in raised.value.faults] == ["size"]
@@ -90,7 +90,7 @@ def test_a_matrix_that_no_memory_holds(blocks: str, width: int, place: str, tmp_
 
 
 def test_the_memory_of_this_machine_is_known() -> None:
-    assert 2**28 < builder.available_memory() < 2**50
+    assert 2**28 < weights.available_memory() < 2**50
 
 
 WIDTHS = {
@@ -137,7 +137,7 @@ model:
   encoders: {NAME: [norm], b: [norm]}
   decoder: [{cross_attention: {from: NAME}}, {cross_attention: {from: b}}]
 """
-    with pytest.raises(RecipeError, match=f"`{name}` is a word of PyTorch's") as raised:
+    with pytest.raises(RecipeError, match=f"`{name}` is an attribute of PyTorch's modules") as raised:
         loaded(tmp_path, text.replace("NAME", name)).plan()
     assert places(raised.value.faults) == ["6:14:name"]
     loaded(tmp_path, text.replace("NAME", "weight")).plan()

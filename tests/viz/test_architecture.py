@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from composer.cli.main import app
 from composer.errors import RunError
-from composer.model.planner import TOKENS, Plan, RecordingBuilder, count_parameters, plan_rows, vocabulary_bounds
+from composer.model.builder import RecordingBuilder
+from composer.model.planner import TOKENS, Plan, count_parameters, plan_rows, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
 from composer.viz.architecture import Drawing, Picture, draw, escape_label, place, texts_in
 from composer.viz.architecture_graph import Box, Graph, build_graph
