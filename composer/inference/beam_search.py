@@ -45,13 +45,13 @@ def beam(
     beams = initial_beams(search, known, search.limits(max_length, max_ratio), size)
     layout = Layout.first(beams)
     stops = set(beams.limit.tolist())
-    found: dict[int, list[Hypothesis]] = {}
+    results: dict[int, list[Hypothesis]] = {}
     for step in range(1, max(stops) + 1):
         beams, parents, tokens = expand(beams, layout, log_p, step, length_penalty)
         lay_out = step == 1
         if lay_out or step in stops or search.is_check_due(step):
             done = is_done(beams, step, length_penalty)
-            found |= finished_hypotheses(search, beams, done, step, length_penalty, found)
+            results |= finished_hypotheses(search, beams, done, step, length_penalty, results)
             needed = int(beams.room[~done].sum())
             if needed == 0:
                 break
@@ -60,11 +60,11 @@ def beam(
             going = (~done).nonzero()[:, 0]
             beams, parents, tokens = Beams(*reorder_state(beams, going)), parents[going], tokens[going]
             layout = Layout.of(beams.room, size)
-            position = position.kept(parents.flatten()[layout.slots])
+            position = position.select(parents.flatten()[layout.slots])
         else:
-            position = position.moved(parents.flatten()[layout.slots])
+            position = position.reorder(parents.flatten()[layout.slots])
         log_p, position = advance(search, tokens.flatten()[layout.slots], position)
-    return [found[row] for row in range(len(found))]
+    return [results[row] for row in range(len(results))]
 
 
 class Beams(NamedTuple):
@@ -81,7 +81,7 @@ class Beams(NamedTuple):
     ended_ids: Tensor  # (B, N, t), padded
 
     def penalty(self, tokens: int | Tensor, length_penalty: float) -> Tensor:
-        """What the score of a hypothesis is divided by; `tokens` without the prefix. -> (B, 1)"""
+        """Return the length penalty, by which a score is divided; `tokens` without the prefix. -> (B, 1)"""
         return ((5.0 + self.known + tokens) / 6.0).pow(length_penalty)[:, None]
 
 
@@ -93,14 +93,14 @@ class Layout(NamedTuple):
 
     @classmethod
     def first(cls, beams: Beams) -> Layout:
-        """Before the first step, one row for each sequence."""
+        """Give each sequence one row, as it has before the first step."""
         batch, size = beams.score.shape
         rows = torch.arange(batch, device=beams.score.device)
         return cls(rows * size, rows[:, None].expand(-1, size))
 
     @classmethod
     def of(cls, room: Tensor, size: int) -> Layout:
-        """As many rows for each sequence as it has room, which is 1 or more."""
+        """Give each sequence as many rows as it has room for, at least 1."""
         column = torch.arange(size, device=room.device)
         slots = (column < room[:, None]).flatten().nonzero()[:, 0]
         first = room.cumsum(0) - room
@@ -108,7 +108,7 @@ class Layout(NamedTuple):
 
 
 def initial_beams(search: Search, known: Tensor, limits: Tensor, size: int) -> Beams:
-    """One empty hypothesis for each row of the search."""
+    """Return one empty hypothesis for each row of the search."""
     batch, device = len(known), known.device
     rows = torch.arange(batch, device=device)
     score = torch.full((batch, size), -torch.inf, device=device)
@@ -122,7 +122,7 @@ def initial_beams(search: Search, known: Tensor, limits: Tensor, size: int) -> B
 def expand(
     beams: Beams, layout: Layout, log_p: Tensor, step: int, length_penalty: float
 ) -> tuple[Beams, Tensor, Tensor]:
-    """All hypotheses with one more token. -> beams, the row each came from (B, K), its last token (B, K)"""
+    """Extend every hypothesis by one token. -> beams, the row each came from (B, K), its last token (B, K)"""
     score, came_from, tokens = top_candidates(beams, layout, log_p)  # (B, K)
     ids = torch.cat((gather_ids(beams.ids, came_from), tokens[..., None]), 2)  # (B, K, t)
     ends = tokens == EOS
@@ -138,7 +138,10 @@ def expand(
 
 
 def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations, as many as there is room. -> scores, which of the K they continue, tokens, (B, K) each"""
+    """Return the best continuations, as many as the beams have room for.
+
+    -> scores, which of the K hypotheses they continue, tokens, (B, K) each
+    """
     batch, size = beams.score.shape
     count = min(size, log_p.shape[1])  # more continuations of one hypothesis cannot be among the best
     gain, chosen = log_p.max(-1, keepdim=True) if count == 1 else log_p.topk(count)  # (R, count)
@@ -154,7 +157,7 @@ def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor,
 def merge_finished(
     beams: Beams, score: Tensor, ids: Tensor, step: int, length_penalty: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best that have ended: those so far, and of `score` (B, K) those that are not -inf."""
+    """Merge the best finished hypotheses with those of `score` (B, K) that are not -inf, and keep the best N."""
     rank = torch.cat((beams.rank, score / beams.penalty(step, length_penalty)), 1)  # (B, N + K)
     before = torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD)
     rank, order = rank.topk(beams.rank.shape[1])
@@ -166,12 +169,12 @@ def merge_finished(
 
 
 def gather_ids(ids: Tensor, order: Tensor) -> Tensor:
-    """Rows of ids in another order. ids: (B, M, t), order: (B, n) -> (B, n, t)"""
+    """Reorder rows of ids. ids: (B, M, t), order: (B, n) -> (B, n, t)"""
     return ids.gather(1, order[..., None].expand(-1, -1, ids.shape[2]))
 
 
 def is_done(beams: Beams, step: int, length_penalty: float) -> Tensor:
-    """Which sequences are done: nothing grows, or too long, or nothing that grows can still rank among the best.
+    """Return which sequences are done: at their limit, or no growing hypothesis can still rank among the best. (B,)
 
     log p only falls from here, and no answer is longer than the limit: so its penalty bounds every rank to come. (B,)
     """
@@ -181,10 +184,10 @@ def is_done(beams: Beams, step: int, length_penalty: float) -> Tensor:
 
 
 def finished_hypotheses(
-    search: Search, beams: Beams, done: Tensor, step: int, length_penalty: float, found: dict[int, list[Hypothesis]]
+    search: Search, beams: Beams, done: Tensor, step: int, length_penalty: float, results: dict[int, list[Hypothesis]]
 ) -> dict[int, list[Hypothesis]]:
-    """The answers of the sequences that are done and not yet found, by their row."""
-    here = [at for at in done.nonzero()[:, 0].tolist() if int(beams.row[at]) not in found]
+    """Return the hypotheses of the sequences that are done and not yet in `results`, by row."""
+    here = [at for at in done.nonzero()[:, 0].tolist() if int(beams.row[at]) not in results]
     if not here:
         return {}
     of = Beams(*reorder_state(beams, torch.tensor(here, device=done.device)))
@@ -194,11 +197,11 @@ def finished_hypotheses(
         prefix = list(search.prefixes[row])
         ended = zip(of.ended_ids[at].tolist(), of.ended_score[at].tolist(), of.rank[at].tolist(), strict=True)
         cut = zip(of.ids[at].tolist(), of.score[at].tolist(), cut_rank[at], strict=True)
-        whole = [
+        complete = [
             Hypothesis(prefix + ids[: ids.index(EOS)], score, rank, True)
             for ids, score, rank in ended
             if rank > -torch.inf
         ]
-        parts = [Hypothesis(prefix + ids, score, rank, False) for ids, score, rank in cut if rank > -torch.inf]
-        answers[row] = [*whole, *parts][: search.n_best]
+        truncated = [Hypothesis(prefix + ids, score, rank, False) for ids, score, rank in cut if rank > -torch.inf]
+        answers[row] = [*complete, *truncated][: search.n_best]
     return answers

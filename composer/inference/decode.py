@@ -76,35 +76,35 @@ def decode(
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses for each row of one batch, best first.
+    """Return the n best hypotheses for each row of one batch, best first.
 
     sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right; of a story (B, N, W). decoding: a
     decoder's name with its settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin.
     numbers: what tells the rows apart when sampling. A model without encoders needs `prefixes`, one for each row; they
     may be empty.
-    Where a model makes room for its answer, each row is asked at each size, side by side, and the best are kept.
+    Where a model makes room for its answer, each row is decoded at each candidate length, and the best are returned.
     Raises RunError where the models cannot vote together, where the decoder has no n answers, and where `viterbi` is to
     search with a decoder that remembers more than the last token.
     """
     rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * rows
     lengths = {key: (ids != PAD).flatten(1).sum(1).tolist() for key, ids in sources.items()}
-    asked = length_queries(models, lengths, decoding, prefixes)
-    chosen = torch.tensor([each.row for each in asked], dtype=torch.long, device=models[0].device)
-    batch = {key: ids[chosen] for key, ids in sources.items()} if len(asked) > rows else sources
-    found = decode_queries(models, batch, decoding, prefixes, n_best, numbers or range(rows), asked)
-    return best_over_lengths(asked, found, n_best)
+    queries = length_queries(models, lengths, decoding, prefixes)
+    chosen = torch.tensor([query.row for query in queries], dtype=torch.long, device=models[0].device)
+    batch = {key: ids[chosen] for key, ids in sources.items()} if len(queries) > rows else sources
+    results = decode_queries(models, batch, decoding, prefixes, n_best, numbers or range(rows), queries)
+    return best_over_lengths(queries, results, n_best)
 
 
 def length_queries(
     models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
 ) -> list[LengthQuery]:
-    """What is asked of the models: each row, where their answers have sizes at each size. Raises RunError."""
+    """Return what to ask the models: each row, at each candidate length if answers have lengths. Raises RunError."""
     check_same_kind(models)
     ((name, settings),) = decoding.items()
-    taken = {**(DECODERS[name].__kwdefaults__ or {}), **settings}
+    arguments = {**(DECODERS[name].__kwdefaults__ or {}), **settings}
     sources = [max((length[row] for length in lengths.values()), default=0) for row in range(len(prefixes))]
-    limits = [token_limit(each, taken["max_length"], taken["max_ratio"]) for each in sources]
+    limits = [token_limit(length, arguments["max_length"], arguments["max_ratio"]) for length in sources]
     return candidate_lengths(models, lengths, prefixes, limits)
 
 
@@ -115,38 +115,45 @@ def decode_queries(
     prefixes: Sequence[Sequence[int]],
     n_best: int,
     numbers: Sequence[int],
-    asked: Sequence[LengthQuery],
+    queries: Sequence[LengthQuery],
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each question. batch: their sources; prefixes, numbers: those of all rows."""
+    """Return the n best hypotheses of each query. batch: their sources; prefixes, numbers: those of all rows."""
     ((name, settings),) = decoding.items()
-    begun = [prefixes[each.row] for each in asked]
-    told = [numbers[each.row] for each in asked]
-    search = Search(models, batch, begun, n_best, told, length_constraint(asked, begun, models[0].device))
+    query_prefixes = [prefixes[query.row] for query in queries]
+    query_numbers = [numbers[query.row] for query in queries]
+    search = Search(
+        models,
+        batch,
+        query_prefixes,
+        n_best,
+        query_numbers,
+        length_constraint(queries, query_prefixes, models[0].device),
+    )
     with evaluation_mode(models):
         return DECODERS[name](search, **settings)
 
 
 def best_over_lengths(
-    asked: Sequence[LengthQuery], found: Sequence[list[Hypothesis]], n_best: int
+    queries: Sequence[LengthQuery], results: Sequence[list[Hypothesis]], n_best: int
 ) -> list[list[Hypothesis]]:
-    """The n best of each row's hypotheses of all sizes: what ended before what was cut, each answer at one size."""
-    if not any(each.size for each in asked):
-        return list(found)
+    """Return the n best of each row's hypotheses over all lengths: finished before truncated ones."""
+    if not any(query.size for query in queries):
+        return list(results)
     rows: dict[int, list[tuple[int, Hypothesis]]] = {}
-    for question, answers in zip(asked, found, strict=True):
-        rows.setdefault(question.row, []).extend((question.size, each) for each in answers)
+    for query, answers in zip(queries, results, strict=True):
+        rows.setdefault(query.row, []).extend((query.size, answer) for answer in answers)
     best = []
     for row in range(len(rows)):
-        ranked = sorted(rows[row], key=lambda each: (not each[1].ended, -each[1].normalised))
+        ranked = sorted(rows[row], key=lambda pair: (not pair[1].ended, -pair[1].normalised))
         first: dict[tuple[int, ...], int] = {}
-        kept = [each for size, each in ranked if first.setdefault(tuple(each.ids), size) == size]
-        best.append(kept[:n_best])
+        unique = [answer for size, answer in ranked if first.setdefault(tuple(answer.ids), size) == size]
+        best.append(unique[:n_best])
     return best
 
 
 @contextmanager
 def evaluation_mode(models: Sequence[EncoderDecoder]) -> Iterator[None]:
-    """Without gradients and without dropout; afterwards the models are in the mode in which they were."""
+    """Disable gradients and dropout; afterwards put the models back into their modes."""
     training = [model for model in models if model.training]
     for model in training:
         model.eval()
@@ -166,45 +173,45 @@ def decode_all(
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses for any number of sequences, in their order; decoded in batches of similar length.
+    """Return the n best hypotheses of any number of sequences, in order; decoded in batches of similar length.
 
     sources: rows of ids without eos, by the encoders' keys; stories (sentences, words). The rest as in `decode`.
     """
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes, numbers = prefixes or [()] * count, numbers or range(count)
     lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
-    asked = length_queries(models, lengths, decoding, prefixes)
-    long = [max((each.size, 1, *(length[each.row] for length in lengths.values()))) for each in asked]
+    queries = length_queries(models, lengths, decoding, prefixes)
+    long = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
     device = models[0].device
-    found: list[list[Hypothesis]] = [[]] * len(asked)
+    results: list[list[Hypothesis]] = [[]] * len(queries)
     for places in batches(long, max(n_best, hypotheses_per_row(models, decoding))):
-        part = [asked[at] for at in places]
-        batch = {key: source_tensor([rows[each.row] for each in part], device) for key, rows in sources.items()}
+        part = [queries[at] for at in places]
+        batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
         answers = decode_queries(models, batch, decoding, prefixes, n_best, numbers, part)
         for at, answer in zip(places, answers, strict=True):
-            found[at] = answer
-    return best_over_lengths(asked, found, n_best)
+            results[at] = answer
+    return best_over_lengths(queries, results, n_best)
 
 
 def hypotheses_per_row(models: Sequence[EncoderDecoder], decoding: Decoding) -> int:
-    """How many hypotheses a decoder has of each row."""
+    """Return how many hypotheses a decoder keeps for each row."""
     ((name, settings),) = decoding.items()
     if name == "viterbi" and any(model.embedding is not None for model in models):
         return models[0].vocabulary
-    found: int = settings.get("size", 1)
-    return found
+    size: int = settings.get("size", 1)
+    return size
 
 
 def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:
-    """Which rows are decoded together, the longest first: a row has that many `hypotheses`."""
-    found: list[list[int]] = []
+    """Group rows into batches, longest first; each row counts `hypotheses` times."""
+    results: list[list[int]] = []
     most, longest = min(MAX_ROWS, MAX_HYPOTHESES // hypotheses), 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if not found or len(found[-1]) >= max(1, min(most, MAX_TOKENS // longest)):
-            found.append([])
+        if not results or len(results[-1]) >= max(1, min(most, MAX_TOKENS // longest)):
+            results.append([])
             longest = lengths[row]
-        found[-1].append(row)
-    return found
+        results[-1].append(row)
+    return results
 
 
 def is_story(row: SourceIds) -> bool:
@@ -213,12 +220,12 @@ def is_story(row: SourceIds) -> bool:
 
 
 def num_positions(row: SourceIds) -> int:
-    """How many positions a source has alone, eos counted; a story its sentences times their room."""
+    """Return the positions of a source, eos counted; of a story its sentences times their padded width."""
     return torch.as_tensor(row).numel() if is_story(row) else len(row) + 1
 
 
 def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
-    """What an encoder reads of these sources: (B, S), ending in eos; of stories (B, N, W)."""
+    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W)."""
     if not is_story(rows[0]):
         return pad([[*row, EOS] for row in rows], device)
     stories = [torch.as_tensor(row, dtype=torch.long) for row in rows]
@@ -226,6 +233,6 @@ def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Rows of ids as one tensor, padded on the right. -> (B, S)"""
+    """Pad rows of ids on the right, into one tensor. -> (B, S)"""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.long, device=device)

@@ -59,20 +59,20 @@ class Run:
     model: EncoderDecoder
 
     def __fspath__(self) -> str:
-        """Its folder: what takes a run's folder takes an open run."""
+        """Return its folder, so that a run can be used as a path."""
         return str(self.folder.path)
 
     def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
-        """The best translation of each line, as the recipe decodes, or with a beam of this size.
+        """Return the best translation of each line, as the recipe decodes, or with a beam of this size.
 
         With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
         the beginning of a text, and the answer the whole text. A blank line stays empty. Raises DataError.
         """
-        found = translate_lines([self], lines, decoding_settings(self.recipe, beam))
-        return [best.text for best, *_ in found]
+        results = translate_lines([self], lines, decoding_settings(self.recipe, beam))
+        return [best.text for best, *_ in results]
 
     def evaluate(self, split: str = "test", data: str | Path | None = None) -> dict[str, Any]:
-        """All scores on a part of its data, by the names under which they are logged: `test/bleu` and so on.
+        """Return all scores on a split, by the names under which they are logged: `test/bleu` and so on.
 
         data: where data files are looked up first. Raises RunError and DataError.
         """
@@ -81,7 +81,7 @@ class Run:
         return evaluate(self, split, data)
 
     def report(self, output: str | Path | None = None, data: str | Path | None = None) -> Path:
-        """Writes the page of the run, `report.html` in its folder, and returns where it is.
+        """Write the run's HTML report, `report.html` in its folder by default, and return its path.
 
         Raises RunError and DataError.
         """
@@ -90,7 +90,7 @@ class Run:
         return report(self.folder.path, data=data, output=output)
 
     def alignments(self, lines: Sequence[str]) -> list[Alignment]:
-        """What its attentions and memories read while it translates each line; a notebook shows each as heat maps.
+        """Return what attentions and memories read while each line is translated; notebooks show heat maps.
 
         Raises DataError and RunFailed.
         """
@@ -99,13 +99,13 @@ class Run:
         return alignments(self, lines)
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
-        """Where data files are looked up: in `data`, else where the run found them; then beside its recipe."""
+        """Return where data files are looked up: in `data`, else where the run results them; then beside its recipe."""
         known = [] if data is not None else self.folder.read().get("data", {}).get("folders", [])
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
 def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
-    """The run in a folder, on the fastest device here. overrides: `key=value` settings of ASKED_ANEW.
+    """Open the run in a folder, on the fastest device here. overrides: `key=value` settings of OVERRIDABLE.
 
     Raises RunError where it is no run, has not finished, or its parts do not belong together; RecipeError.
     """
@@ -115,14 +115,14 @@ def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 
 
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
-    """As `open_run`, with random weights: the run need not have finished."""
+    """Open a run with random weights; it need not have finished."""
     folder = RunDir(Path(path))
     folder.read()
     for setting in overrides:
-        if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{each}." for each in OVERRIDABLE)):
-            told = ", ".join(f"`{each}`" for each in OVERRIDABLE)
+        if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
+            names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
             raise RunError.of(
-                f"`{setting}` cannot be set for a run: only what starts with {told} can",
+                f"`{setting}` cannot be set for a run: only what starts with {names} can",
                 "write, for example, `decoding.beam.size=8`",
             )
     recipe = load(folder.recipe, overrides)
@@ -139,13 +139,13 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 
 
 def device_for(recipe: Recipe) -> torch.device:
-    """Where a run translates: on the accelerator that is there, unless the recipe says `accelerator: cpu`."""
+    """Return the device a run decodes on: the accelerator of this machine, unless the recipe says otherwise."""
     wanted = torch.cuda.is_available() and recipe.trainer.get("accelerator") != "cpu"
     return torch.device("cuda" if wanted else "cpu")
 
 
 def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
-    """How a recipe decodes; with a beam of this size if it is given, all else as the recipe has it."""
+    """Return how a recipe decodes, with a beam of this size if given and all else that fits."""
     if beam is None:
         return recipe.decoding
     if not 1 <= beam <= MAX_BEAM:
@@ -164,7 +164,7 @@ def translate_lines(
     first: int = 0,
     origin: str = "",
 ) -> list[list[Translation]]:
-    """The n best translations of each line by one run or several that vote, best first.
+    """Return the n best translations of each line by one run or an ensemble, best first.
 
     prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
     for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
@@ -178,9 +178,9 @@ def translate_lines(
             texts[side][row] = text
     check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
-    ids = {side: encode_side(runs[0].recipe, tokenizers, side, each) for side, each in texts.items()}
+    ids = {side: encode_side(runs[0].recipe, tokenizers, side, lines) for side, lines in texts.items()}
     with oom_as_run_failed(ids):
-        found = decode_all(
+        results = decode_all(
             [run.model for run in runs],
             ids,
             decoding,
@@ -189,14 +189,14 @@ def translate_lines(
             [first + at for at in full],
         )
     answers = [[Translation("", 0.0)] * n_best for _ in lines]
-    for at, hypotheses in zip(full, found, strict=True):
+    for at, hypotheses in zip(full, results, strict=True):
         answers[at] = to_translations(tokenizers, hypotheses, n_best)
     return answers
 
 
 @contextmanager
 def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
-    """Turns a lack of memory into words."""
+    """Turn an out-of-memory error into a RunFailed that names the longest line."""
     try:
         yield
     except RuntimeError as error:
@@ -210,7 +210,7 @@ def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
 
 
 def check_compatible(runs: Sequence[Run]) -> None:
-    """Raises RunError where runs cannot vote together."""
+    """Raise RunError if runs cannot form an ensemble."""
     one = runs[0]
     for other in runs[1:]:
         if one.tokenizers.sha256 != other.tokenizers.sha256:
@@ -222,38 +222,38 @@ def check_compatible(runs: Sequence[Run]) -> None:
 
 
 def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
-    """What each encoder reads of a line. Raises DataError."""
+    """Return what each encoder reads of a line. Raises DataError."""
     if len(sides) <= 1:
         return [line][: len(sides)]
-    found = line.split("\t")
-    if len(found) != len(sides):
-        texts = "1 text" if len(found) == 1 else f"{len(found)} texts"
+    results = line.split("\t")
+    if len(results) != len(sides):
+        texts = "1 text" if len(results) == 1 else f"{len(results)} texts"
         message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
         fix = "put a tab between the texts, in this order"
         raise DataError([Fault(origin, number, 1, "columns", "", message, fix, line[:200])])
-    return found
+    return results
 
 
 def check_stories(recipe: Recipe, texts: Mapping[str, Sequence[str]], numbers: Sequence[int], origin: str) -> None:
-    """Raises DataError where a text of a side that is a story is none. numbers: of the texts' lines."""
+    """Raise DataError if a text of a side that is a story is not one. numbers: the texts' line numbers."""
     fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
-    found = [
+    results = [
         Fault(origin, number, 1, "story", "", message, fix, text[:200])
         for side, column in texts.items()
         if (shape := story_shape(recipe, side))
         for number, text in zip(numbers, column, strict=True)
         if (message := story_fault(text, shape))
     ]
-    if found:
-        raise DataError(found)
+    if results:
+        raise DataError(results)
 
 
 def to_translations(tokenizers: Tokenizers, row: Sequence[Hypothesis], n_best: int) -> list[Translation]:
-    """The texts of hypotheses, one line each. A tiny vocabulary may have fewer answers than n."""
-    texts = tokenizers.decode(TARGET, [each.ids for each in row])
+    """Decode hypotheses to texts, one line each. A tiny vocabulary may have fewer answers than n."""
+    texts = tokenizers.decode(TARGET, [hypothesis.ids for hypothesis in row])
     # a model that knows bytes can write a line break
-    found = [
-        Translation(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text, each.score, each.ended)
-        for text, each in zip(texts, row, strict=True)
-    ]
-    return found + [Translation("", float("-inf"))] * (n_best - len(found))
+    results = []
+    for text, hypothesis in zip(texts, row, strict=True):
+        line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+        results.append(Translation(line, hypothesis.score, hypothesis.ended))
+    return results + [Translation("", float("-inf"))] * (n_best - len(results))

@@ -1,4 +1,4 @@
-"""One hypothesis for each row, followed to its end: greedy search and sampling."""
+"""Greedy decoding and sampling: one hypothesis per row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Choose = Callable[[Tensor, int, Tensor], Tensor]
 
 
 def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
-    """The most probable token at every position.
+    """Greedy search: choose the most probable token at every position.
 
     Settings:
         max_length: tokens of an answer at most, eos included; a longer one is cut
@@ -35,7 +35,7 @@ def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0
             f"use a beam: `--beam {search.n_best}`",
         )
     limits = search.limits(max_length, max_ratio)
-    return [[found] for found in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
+    return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
 
 def sample(
@@ -48,7 +48,7 @@ def sample(
     max_length: Count = 512,
     max_ratio: Positive = 3.0,
 ) -> list[list[Hypothesis]]:
-    """Tokens drawn at random by their probability. A row's answers depend on the seed and its number, not on its batch.
+    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch.
 
     Settings:
         temperature: what the logits are divided by, above 0; the lower, the more probable the tokens
@@ -67,15 +67,15 @@ def sample(
             uniforms[places, step],
         )
 
-    found = decode_single(search, choose, limits, search.n_best)
+    finished = decode_single(search, choose, limits, search.n_best)
     return [
-        sorted(found[at : at + search.n_best], key=lambda each: -each.normalised)
-        for at in range(0, len(found), search.n_best)
+        sorted(finished[at : at + search.n_best], key=lambda hypothesis: -hypothesis.normalised)
+        for at in range(0, len(finished), search.n_best)
     ]
 
 
-class DecodeState(NamedTuple):
-    """What has been written so far; one row for each hypothesis in the batch."""
+class Hypotheses(NamedTuple):
+    """Hypotheses so far: one row for each hypothesis in the batch."""
 
     place: Tensor  # (R,) among all hypotheses of the search
     limit: Tensor  # (R,) tokens at most
@@ -84,8 +84,8 @@ class DecodeState(NamedTuple):
     score: Tensor  # (R,) sum of log p
     done: Tensor  # (R,) bool
 
-    def extended(self, tokens: Tensor, gain: Tensor) -> DecodeState:
-        """With one more token for each row that is not done. tokens, gain: (R,)"""
+    def extended(self, tokens: Tensor, gain: Tensor) -> Hypotheses:
+        """Append one token to each row that is not done. tokens, gain: (R,)"""
         tokens = tokens.masked_fill(self.done, EOS)
         length = self.length + ~self.done
         done = self.done | (tokens == EOS) | (length >= self.limit)
@@ -94,32 +94,32 @@ class DecodeState(NamedTuple):
 
 
 def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -> list[Hypothesis]:
-    """`copies` hypotheses for each row, side by side. A row that is done leaves the batch."""
+    """Decode `copies` hypotheses for each row, side by side. Rows that are done leave the batch."""
     log_p, position, known = prefill(search)
     if copies > 1:
         rows = position.sequences.repeat_interleave(copies)
-        position, log_p = position.kept(rows), log_p[rows]
-    written = initial_state(position.sequences, limits, known)
-    found: dict[int, Hypothesis] = {}
+        position, log_p = position.select(rows), log_p[rows]
+    state = initial_state(position.sequences, limits, known)
+    finished: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):
-        chosen = choose(log_p, step, written.place)
-        written = written.extended(chosen + EOS, log_p.gather(1, chosen[:, None])[:, 0])
+        chosen = choose(log_p, step, state.place)
+        state = state.extended(chosen + EOS, log_p.gather(1, chosen[:, None])[:, 0])
         if search.is_check_due(step + 1):
-            alive = (~written.done).nonzero()[:, 0]
+            alive = (~state.done).nonzero()[:, 0]
             if len(alive) == 0:
                 break
-            if len(alive) <= COMPACT_BELOW * len(written.done):
-                found |= collect_finished(search, written, copies)
-                written, position = DecodeState(*reorder_state(written, alive)), position.kept(alive)
-        log_p, position = advance(search, written.ids[:, -1], position)
-    found |= collect_finished(search, written, copies)
-    return [found[place] for place in range(len(found))]
+            if len(alive) <= COMPACT_BELOW * len(state.done):
+                finished |= collect_finished(search, state, copies)
+                state, position = Hypotheses(*reorder_state(state, alive)), position.select(alive)
+        log_p, position = advance(search, state.ids[:, -1], position)
+    finished |= collect_finished(search, state, copies)
+    return [finished[place] for place in range(len(finished))]
 
 
-def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeState:
-    """Nothing written yet. sequences: (R,) the row of the search that each hypothesis answers."""
+def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> Hypotheses:
+    """Return hypotheses without tokens. sequences: (R,) the row of the search that each belongs to."""
     none = torch.zeros_like(sequences)
-    return DecodeState(
+    return Hypotheses(
         torch.arange(len(sequences), device=none.device),
         limits[sequences],
         none[:, None][:, :0],
@@ -129,23 +129,23 @@ def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> DecodeSta
     )
 
 
-def collect_finished(search: Search, written: DecodeState, copies: int) -> dict[int, Hypothesis]:
-    """The hypotheses that are done, by their place."""
-    found = {}
-    columns = (written.place, written.length, written.score, written.done, written.ids)
+def collect_finished(search: Search, state: Hypotheses, copies: int) -> dict[int, Hypothesis]:
+    """Return the finished hypotheses by their index."""
+    finished = {}
+    columns = (state.place, state.length, state.score, state.done, state.ids)
     for place, length, score, done, ids in zip(*(column.tolist() for column in columns), strict=True):
         if done:
             ended = ids[length - 1] == EOS
             answer = ids[: length - 1] if ended else ids[:length]
-            found[place] = Hypothesis([*search.prefixes[place // copies], *answer], score, score, ended)
-    return found
+            finished[place] = Hypothesis([*search.prefixes[place // copies], *answer], score, score, ended)
+    return finished
 
 
 # ------------------------------------------------------------------------------------------- random numbers
 
 
 def uniform_draws(search: Search, seed: int, length: int) -> Tensor:
-    """Numbers between 0 and 1: for each copy of each row, one for each of `length` tokens. -> (B copies, length)"""
+    """Return uniform numbers in [0, 1) for each copy of each row, one a token. -> (B copies, length)"""
     generator = torch.Generator()
     rows = []
     for number in search.numbers:
@@ -156,7 +156,7 @@ def uniform_draws(search: Search, seed: int, length: int) -> Tensor:
 
 
 def sample_from_cdf(values: Tensor, uniforms: Tensor) -> Tensor:
-    """The token at which the summed probabilities pass a number. values: (R, V), uniforms: (R,) -> (R,)"""
+    """Return the token at which the cumulative probability passes a number. values: (R, V), uniforms: (R,) -> (R,)"""
     sums = values.double().softmax(-1).cumsum(-1)  # (R, V)
     # of a number that is not below the last sum, the token is the last one that can be drawn at all
     below = uniforms.double() * sums[:, -1]
@@ -164,7 +164,7 @@ def sample_from_cdf(values: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def filter_top_k_top_p(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
-    """Scores with -inf for tokens that may not be drawn. (R, V) -> (R, V)"""
+    """Set the scores of tokens outside top-k and top-p to -inf. (R, V) -> (R, V)"""
     if top_k is not None and top_k < values.shape[1]:
         values = values.masked_fill(values < values.topk(top_k).values[:, -1:], -torch.inf)
     if top_p is not None and top_p < 1.0:

@@ -1,4 +1,4 @@
-"""What every decoder works with: the question, the position that the models have reached, and an answer.
+"""Search state shared by the decoders: hypotheses, decoder states, length constraints, ensembles.
 
 Several models vote by the mean of their probabilities at each step (Sutskever et al. 2014, section 3.6). They may be of
 any architecture; their target vocabularies are the same.
@@ -52,19 +52,19 @@ class Search(NamedTuple):
         return self.models[0].device
 
     def limits(self, max_length: int, max_ratio: float) -> Tensor:
-        """How many tokens each row's answer may have, eos counted, a forced prefix not. -> (B,)"""
+        """Return the maximum tokens of each row's answer, eos counted, a forced prefix not. -> (B,)"""
         source = [0] * len(self.prefixes)
         if self.sources:
             source = torch.stack([(ids != PAD).flatten(1).sum(1) for ids in self.sources.values()]).amax(0).tolist()
-        limits = torch.tensor([token_limit(each, max_length, max_ratio) for each in source], device=self.device)
+        limits = torch.tensor([token_limit(length, max_length, max_ratio) for length in source], device=self.device)
         return limits if self.sizes is None else torch.minimum(limits, self.sizes.left)
 
     def is_check_due(self, step: int) -> bool:
-        """Whether to look after a step which rows are done."""
+        """Return whether to check after a step which rows are done."""
         return self.device.type == "cpu" or step % SYNC_STEPS == 0
 
     def known(self) -> Tensor:
-        """How many tokens are forced. -> (B,)"""
+        """Return the number of forced tokens. -> (B,)"""
         return torch.tensor([len(prefix) for prefix in self.prefixes], device=self.device)
 
 
@@ -76,14 +76,14 @@ class DecoderState(NamedTuple):
     sequences: Tensor  # (R,) the row of `origins` that each row belongs to
     memories: Sequence[Mapping[str, Output]]  # of R rows
     unchanged: Unchanged
-    written: int = 0  # tokens beside the forced prefix
+    length: int = 0  # tokens beside the forced prefix
 
-    def moved(self, rows: Tensor) -> DecoderState:
-        """Row i is now a copy of row `rows[i]` of the same sequence."""
+    def reorder(self, rows: Tensor) -> DecoderState:
+        """Reorder the states: row i becomes a copy of row `rows[i]` of the same sequence."""
         return self._replace(states=reorder_state(self.states, rows, self.unchanged))
 
-    def kept(self, rows: Tensor) -> DecoderState:
-        """Only the rows `rows`, in this order; a row may be there several times."""
+    def select(self, rows: Tensor) -> DecoderState:
+        """Select the rows `rows`, in this order; a row may be repeated."""
         states = reorder_state(self.states, rows)
         sequences = self.sequences[rows]
         memories = [LazyRows(origin, sequences) for origin in self.origins]
@@ -92,7 +92,7 @@ class DecoderState(NamedTuple):
 
 
 def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
-    """Reads the sources and the forced prefixes, in one step. -> log p, position, log p of the prefixes (B,)"""
+    """Run the encoders and the forced prefixes, in one step. -> log p, decoder state, log p of the prefixes (B,)"""
     batch = len(search.prefixes)
     room = None if search.sizes is None else search.sizes.room()
     origins = [model.encode(search.sources, room=room) for model in search.models]
@@ -108,13 +108,13 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
 
 
 def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
-    """One step. tokens: (R,) the last token of each row. -> log p of the next one, see `writable`; position"""
-    logits, position = run_step(search.models, tokens[:, None], position._replace(written=position.written + 1))
+    """Run one step. tokens: (R,) the last token of each row. -> log p of the next, see `token_log_probs`; state"""
+    logits, position = run_step(search.models, tokens[:, None], position._replace(length=position.length + 1))
     return token_log_probs(search, logits[:, -1], position), position
 
 
 def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
-    """All models over the same positions. ids: (R, T) -> logits, or what the models agree on, (R, T, V)"""
+    """Run all models over the same positions. ids: (R, T) -> logits, or the ensemble's log p, (R, T, V)"""
     steps = [
         model.step(ids, state, memories)
         for model, state, memories in zip(models, position.states, position.memories, strict=True)
@@ -127,25 +127,25 @@ def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderSta
 
 
 def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
-    """log p of the tokens that can be written, of which eos is the first: pad and bos never are. -> (R, V - EOS)"""
+    """Return log p of the tokens that can follow, eos first: pad and bos never can. -> (R, V - EOS)"""
     log_p = logits.log_softmax(-1)[:, EOS:]
-    return log_p if search.sizes is None else search.sizes.allowed(log_p, position.sequences, position.written)
+    return log_p if search.sizes is None else search.sizes.allowed(log_p, position.sequences, position.length)
 
 
 def check_same_kind(models: Sequence[EncoderDecoder]) -> None:
-    """Raises RunError where models cannot vote together."""
+    """Raise RunError if models cannot form an ensemble."""
     sizes = sorted({model.vocabulary for model in models})
     if len(sizes) > 1:
-        told = " and ".join(map(str, sizes))
+        text = " and ".join(map(str, sizes))
         raise RunError.of(
-            f"models of an ensemble must have one target vocabulary, and these have {told} tokens",
+            f"models of an ensemble must have one target vocabulary, and these have {text} tokens",
             "train them with the same tokenizer",
         )
     keys = {tuple(sorted(model.encoders)) for model in models}
     if len(keys) > 1:
-        told = " and ".join(", ".join(each) or "nothing" for each in sorted(keys))
+        text = " and ".join(", ".join(key) or "nothing" for key in sorted(keys))
         raise RunError.of(
-            f"models of an ensemble must read the same sources, and these read {told}",
+            f"models of an ensemble must read the same sources, and these read {text}",
             "give their encoders the same names",
         )
 
@@ -155,7 +155,7 @@ Unchanged = Mapping[int, Tensor]
 
 
 def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None) -> State:
-    """The state with row `rows[i]` for its row i; leaves in `unchanged` are handed on as they are.
+    """Return the state with row `rows[i]` as its row i; leaves in `unchanged` are passed on as they are.
 
     Leaving them is right when, for every i, row i and row `rows[i]` belong to the same sequence. Blocks never change
     a tensor in place, so a leaf that is still the very tensor that was there when the beams of a sequence were copies
@@ -168,12 +168,12 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
 
 
 def all_leaves(state: State) -> Unchanged:
-    """Every leaf of a state, as `select` wants to know them."""
+    """Every leaf of a state, as `reorder_state` expects them."""
     return {id(leaf): leaf for leaf in state_leaves(state)}
 
 
 def carry_unchanged(before: State, after: State, unchanged: Unchanged) -> Unchanged:
-    """The leaves of `after = select(before, ...)` that come from unchanged ones."""
+    """Return the leaves of `after = reorder_state(before, ...)` that come from unchanged ones."""
     pairs = zip(state_leaves(before), state_leaves(after), strict=True)
     return {id(new): new for old, new in pairs if id(old) in unchanged}
 
@@ -213,7 +213,7 @@ Lengths = Mapping[str, Sequence[int]]
 
 
 class LengthQuery(NamedTuple):
-    """A row, and the size that its answer is asked for; 0 where sizes do not matter."""
+    """A row, and the size that its answer is queries for; 0 where sizes do not matter."""
 
     row: int
     size: int
@@ -228,50 +228,51 @@ class LengthConstraint(NamedTuple):
     exact: Tensor  # (B,) bool: exactly so many tokens, not at most
 
     def room(self) -> Tensor:
-        """The positions that the encoders are to make room for. -> (B, N) bool"""
+        """Return the mask of positions that the encoders are to allocate. -> (B, N) bool"""
         return torch.arange(int(self.size.max()), device=self.size.device) < self.size[:, None]
 
-    def allowed(self, log_p: Tensor, rows: Tensor, written: int) -> Tensor:
-        """log p of the next token, -inf for what it cannot be. The last one of a size is eos; in an exact one no other.
+    def allowed(self, log_p: Tensor, rows: Tensor, length: int) -> Tensor:
+        """Mask log p of the next token: eos is forced at a given length, and excluded before it if it is exact.
 
-        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; written: tokens beside the prefix.
+        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; length: tokens beside the prefix.
         """
-        last = (self.left[rows] <= written + 1)[:, None]  # (R, 1)
+        last = (self.left[rows] <= length + 1)[:, None]  # (R, 1)
         early = self.exact[rows][:, None] & ~last
         end, words = log_p[:, :1], log_p[:, 1:]
         return torch.cat((end.masked_fill(early, -torch.inf), words.masked_fill(last, -torch.inf)), 1)
 
 
 def token_limit(source: int, max_length: int, max_ratio: float) -> int:
-    """Tokens of an answer at most, eos counted, a forced prefix not. source: those of its source; 0 without one."""
+    """Return the maximum tokens of an answer, eos counted, a forced prefix not. source: its length; 0 without."""
     return min(max_length, math.ceil(max_ratio * source) + MIN_LENGTH_LIMIT) if source else max_length
 
 
 def candidate_lengths(
     models: Sequence[EncoderDecoder], lengths: Lengths, prefixes: Sequence[Sequence[int]], limits: Sequence[int]
 ) -> list[LengthQuery]:
-    """Each row, at each size that there is room for and `limits` allow; of each row one at least."""
+    """Return each row at each length that the models and `limits` allow; at least one a row."""
     readers = [reader for model in models if model.room for reader in model.readers().items()]
     rooms = [(encoder.room, lengths[key]) for key, encoder in readers if encoder.room]
     if not rooms:
         return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
-    asked = []
+    queries = []
     for row, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
         own = min(length[row] for _, length in rooms)
         first = max(own, len(prefix) + 1)
         most = max(math.ceil(room * length[row] - ROUNDING) for room, length in rooms)
-        asked += [LengthQuery(row, size, own) for size in range(first, max(first, min(most, len(prefix) + limit)) + 1)]
-    return asked
+        queries += [
+            LengthQuery(row, size, own) for size in range(first, max(first, min(most, len(prefix) + limit)) + 1)
+        ]
+    return queries
 
 
 def length_constraint(
-    asked: Sequence[LengthQuery], prefixes: Sequence[Sequence[int]], device: torch.device
+    queries: Sequence[LengthQuery], prefixes: Sequence[Sequence[int]], device: torch.device
 ) -> LengthConstraint | None:
-    """The sizes of `asked`, whose answers begin with `prefixes`; None where they do not matter."""
-    if not any(each.size for each in asked):
+    """Return the lengths of the queries, whose answers begin with `prefixes`; None if lengths do not matter."""
+    if not any(query.size for query in queries):
         return None
-    left = [each.size - len(prefix) for each, prefix in zip(asked, prefixes, strict=True)]
-    exact = [each.size > each.own for each in asked]
-    return LengthConstraint(
-        *(torch.tensor(each, device=device) for each in ([each.size for each in asked], left, exact))
-    )
+    left = [query.size - len(prefix) for query, prefix in zip(queries, prefixes, strict=True)]
+    exact = [query.size > query.own for query in queries]
+    columns = ([query.size for query in queries], left, exact)
+    return LengthConstraint(*(torch.tensor(column, device=device) for column in columns))

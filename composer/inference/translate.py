@@ -42,7 +42,7 @@ def translate(
     source: str | Path | None = None,
     output: str | Path | None = None,
 ) -> None:
-    """Translates the lines of `source` (stdin) to `output` (stdout): for each line in, `n_best` lines out, in order.
+    """Translate the lines of `source` (stdin) to `output` (stdout): `n_best` lines out for each line in, in order.
 
     Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines. With
     `scores` each line starts with the sum of the log-probabilities of its tokens, and a tab. `prefix` is a file whose
@@ -72,13 +72,13 @@ class Stream(NamedTuple):
 
 
 def translate_stream(work: Job, lines: Stream, prefixes: Stream | None, output: BinaryIO) -> None:
-    """Translates all lines, as many at a time as are there."""
+    """Translate all lines, as many at a time as are available."""
     count = 0
     for chunk in read_chunks(lines.stream):
         good, fault = decode_utf8(chunk, lines.name, count)
         begun = read_prefixes(prefixes, len(good), count) if prefixes else None
-        found = translate_lines(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
-        write_all(output, b"".join(format_line(each, work.scores) for row in found for each in row))
+        results = translate_lines(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
+        write_all(output, b"".join(format_line(best, work.scores) for row in results for best in row))
         count += len(chunk)
         if not output.isatty() and sys.stderr.isatty():
             print_status(f"\r{count:,} lines translated")
@@ -89,25 +89,25 @@ def translate_stream(work: Job, lines: Stream, prefixes: Stream | None, output: 
 
 
 def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of a stream without their line breaks, as many at a time as are there; the last may lack one."""
+    """Yield the lines of a stream without line breaks, as many at a time as are available."""
     rest = b""
     while block := read_available(stream):
-        *whole, rest = (rest + block).split(b"\n")
-        for at in range(0, len(whole), BATCH_LINES):
-            yield whole[at : at + BATCH_LINES]
+        *complete, rest = (rest + block).split(b"\n")
+        for at in range(0, len(complete), BATCH_LINES):
+            yield complete[at : at + BATCH_LINES]
     if rest:
         yield [rest]
 
 
 def read_available(stream: BinaryIO) -> bytes:
-    """What is there, waiting only where nothing is; nothing at the end."""
+    """Return what can be read without waiting, waiting only if there is nothing; b"" at the end."""
     read1 = getattr(stream, "read1", stream.read)  # a stream that is not buffered has no `read1`
-    found: bytes = read1(BLOCK_BYTES)
-    return found
+    block: bytes = read1(BLOCK_BYTES)
+    return block
 
 
 def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[str], Fault | None]:
-    """The texts of lines up to the first that is not UTF-8, and the fault of that one."""
+    """Return the texts of lines up to the first that is not UTF-8, and its fault."""
     texts: list[str] = []
     for number, raw in enumerate(chunk, start=before + 1):
         line = raw.removesuffix(b"\r")
@@ -119,7 +119,7 @@ def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[st
 
 
 def utf8_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
-    """Where a line stops being UTF-8, by its line and byte."""
+    """Return the fault for a line that is not UTF-8, with the byte where it stops."""
     byte, column = error.object[error.start], len(error.object[: error.start].decode("utf-8", "replace")) + 1
     message = f"this is not UTF-8 at line {line}, byte {error.start + 1} of the line: 0x{byte:02x}"
     hint = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
@@ -127,14 +127,14 @@ def utf8_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
 
 
 def print_status(text: str) -> None:
-    """A word to the person at the terminal, which is no part of the output."""
+    """Print to stderr, for the person at the terminal."""
     with suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def read_prefixes(prefixes: Stream, count: int, before: int) -> list[str]:
-    """The next lines of the file of prefixes. Raises DataError."""
+    """Return the next lines of the file of prefixes. Raises DataError."""
     raw = [line.removesuffix(b"\n") for line in islice(prefixes.stream, count)]
     texts, fault = decode_utf8(raw, prefixes.name, before)
     if fault:
@@ -145,19 +145,19 @@ def read_prefixes(prefixes: Stream, count: int, before: int) -> list[str]:
 
 
 def line_count_error(prefixes: Stream, message: str, line: int) -> DataError:
-    """That the prefixes are not as many as the lines."""
+    """Return the error for prefixes that are not as many as the lines."""
     hint = "give every line of the input one line here, empty where nothing is forced"
     return DataError([Fault(prefixes.name, max(1, line), 1, "lines", "", message, hint)])
 
 
 def format_line(translation: Translation, scores: bool) -> bytes:
-    """One line of the output."""
+    """Return one line of the output."""
     score = f"{translation.score:.4f}\t" if scores else ""
     return f"{score}{translation.text}\n".encode()
 
 
 def write_all(output: BinaryIO, content: bytes) -> None:
-    """Writes all of it now. Raises RunFailed where there is no room."""
+    """Write all of it now. Raises RunFailed if the disk is full."""
     try:
         while content:
             content = content[output.write(content) :]
@@ -175,14 +175,14 @@ def write_all(output: BinaryIO, content: bytes) -> None:
 
 
 def unbuffered_stdout() -> BinaryIO:
-    """Standard output without its buffer: what a full disk did not take must not come back at the end."""
+    """Return stdout without its buffer: what a full disk did not take must not come back at the end."""
     sys.stdout.flush()
     raw: BinaryIO = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     return raw
 
 
 def open_input(path: str | Path) -> BinaryIO:
-    """A file to read. Raises RunError."""
+    """Open a file to read. Raises RunError."""
     try:
         return Path(path).open("rb")
     except OSError as error:
@@ -190,9 +190,9 @@ def open_input(path: str | Path) -> BinaryIO:
 
 
 def open_output(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
-    """A file to write, which is none of the inputs. Raises RunError."""
-    for each in inputs:
-        if each and Path(path).exists() and Path(path).samefile(each):
+    """Open a file to write, which is not one of the inputs. Raises RunError."""
+    for path_read in inputs:
+        if path_read and Path(path).exists() and Path(path).samefile(path_read):
             raise RunError.of("this file is being read", "write to another one with `--output F`", str(path))
     try:
         return Path(path).open("wb", buffering=0)

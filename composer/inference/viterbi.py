@@ -20,7 +20,7 @@ FIRST_WORD = EOS + 1
 
 
 def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
-    """The most probable answer of all, for a decoder that remembers the last token alone (Viterbi 1967).
+    """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
     best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural GPU, or one that
     reads no tokens. A token costs a step for each word of the vocabulary; one, where no tokens are read.
@@ -36,7 +36,7 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
     best = BestEnd(reached[:, 0], torch.ones_like(limits))
     came_from: list[Tensor] = []
     words = previous_words(search, reached)
-    position = position.kept(position.sequences.repeat_interleave(words.shape[-1]))
+    position = position.select(position.sequences.repeat_interleave(words.shape[-1]))
     for step in range(1, int(limits.max())):
         done = (reached[:, 1:].amax(1) <= best.score) | (limits <= step)
         if search.is_check_due(step) and bool(done.all()):
@@ -49,7 +49,7 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
 
 
 def check_first_order(search: Search) -> None:
-    """Raises RunError where there is no one best answer to find."""
+    """Raise RunError if a model's next token depends on more than the last, or n-best is asked for."""
     if search.n_best > 1:
         raise RunError.of(
             f"`viterbi` finds the one best answer, and {search.n_best} are asked for",
@@ -69,18 +69,18 @@ class BestEnd(NamedTuple):
     tokens: Tensor  # (B,)
 
     def or_later(self, score: Tensor, tokens: int) -> BestEnd:
-        """These, or those of so many tokens where they are better."""
+        """Take the elementwise maximum with finished hypotheses of `tokens` tokens."""
         better = score > self.score
         return BestEnd(torch.where(better, score, self.score), self.tokens.masked_fill(better, tokens))
 
 
 def reads_tokens(search: Search) -> bool:
-    """Whether any of the decoders reads tokens. If none does, what is best so far is best before every next token."""
+    """Return whether any decoder reads tokens. If none does, the best token is best after every other."""
     return any(model.embedding is not None for model in search.models)
 
 
 def previous_words(search: Search, reached: Tensor) -> Tensor:
-    """The words that may have been the last, as many in a part as are looked at together. -> (N, B, C)"""
+    """Return the candidates for the last word, in parts that are scored together. -> (N, B, C)"""
     batch, vocabulary = reached.shape
     words = vocabulary - 1 if reads_tokens(search) else 1
     together = min(words, max(1, CELLS // (batch * vocabulary)))
@@ -89,7 +89,7 @@ def previous_words(search: Search, reached: Tensor) -> Tensor:
 
 
 def extend(search: Search, words: Tensor, lasts: Tensor, position: DecoderState) -> tuple[Tensor, Tensor, DecoderState]:
-    """One token more. words: (B, W) the best score with each as the last; lasts: (N, B, C) of them, see `parts_of`.
+    """Append one token. words: (B, W) the best score with each as the last; lasts: (N, B, C), see `previous_words`.
 
     -> the best score with each token as the last (B, V), the word before it (B, V), the position after it
     """
@@ -104,12 +104,12 @@ def extend(search: Search, words: Tensor, lasts: Tensor, position: DecoderState)
 
 
 def backtrace(search: Search, best: BestEnd, came_from: list[Tensor]) -> list[list[Hypothesis]]:
-    """The words of the best answers, read from their ends."""
+    """Return the best answers, read from their ends by the back-pointers."""
     before = torch.stack(came_from).cpu() if came_from else torch.empty(0)  # (L, B, V)
-    found = []
+    results = []
     for row, (score, tokens) in enumerate(zip(best.score.tolist(), best.tokens.tolist(), strict=True)):
         ids: list[int] = []
         for at in range(tokens - 2, -1, -1):
             ids.append(int(before[at, row, ids[-1] - EOS if ids else 0]) + FIRST_WORD)
-        found.append([Hypothesis([*search.prefixes[row], *reversed(ids)], score, score, True)])
-    return found
+        results.append([Hypothesis([*search.prefixes[row], *reversed(ids)], score, score, True)])
+    return results

@@ -861,7 +861,7 @@ class Beam(Decoder, word="beam"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Greedy(Decoder, word="greedy"):
-    """The most probable token at every position.
+    """Greedy search: choose the most probable token at every position.
 
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
@@ -873,8 +873,7 @@ class Greedy(Decoder, word="greedy"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sample(Decoder, word="sample"):
-    """Tokens drawn at random by their probability. A row's answers depend on the seed and its number, not on its
-    batch.
+    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch.
 
     temperature: what the logits are divided by, above 0; the lower, the more probable the tokens; default 1.0.
     top_k: draw among this many most probable tokens only (Fan et al. 2018).
@@ -894,7 +893,7 @@ class Sample(Decoder, word="sample"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Viterbi(Decoder, word="viterbi"):
-    """The most probable answer of all, for a decoder that remembers the last token alone (Viterbi 1967).
+    """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
     max_length: tokens of an answer at most, eos included; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
