@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from composer.cli import comparison, draw, export, fingerprints, recipes, reference, runs, sharing, sweeps
+from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, examples
 from composer.errors import ComposerError
 from composer.training.signals import EARLY_SIGNALS
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (recipes, runs, sweeps, comparison, draw, sharing, export, fingerprints, reference):
+for module in (recipes, runs, sweeps, inspection):
     app.add_typer(module.commands)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from blocks.core.contract import Block, Context, State
 from blocks.linear import Linear
 from composer.errors import RecipeError
-from composer.recipe.registry import blocks
+from composer.model import builder
 from tests.small_recipes import SMALL, loaded, places
 
 RECIPE = """recipe: 1
@@ -78,7 +78,7 @@ REFUSED = {
     ),
     "sets of no parameters": (
         "repeat: {times: 2, relaxation: {sets: 2}, stack: [{add: input}, dropout]}",
-        "12:32:setting",
+        "12:26:setting",
         "nothing in the stack has parameters",
     ),
     "a concatenation of different lengths": (
@@ -164,7 +164,8 @@ class Failing(Linear):
 def test_a_block_that_fails_answers_for_itself(
     block: type[Block], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(blocks(), "identity", block)
+    real = builder.block_class
+    monkeypatch.setattr(builder, "block_class", lambda name: block if name == "identity" else real(name))
     text = RECIPE.replace("- identity:", "- linear:").replace("@", "residual: [norm, identity]")
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, text).plan()
@@ -196,20 +197,25 @@ GRIDS_REFUSED = {
         "put `- select_column: 0`, `- sum_columns` or `- flatten` before it",
     ),
     "a cgru after an rnn": (
-        {"@": "column: 0", "!": "repeat: {times: 2, stack: [rnn, cgru]}"},
+        {"@": "select_column: 0", "!": "repeat: {times: 2, stack: [rnn, cgru]}"},
         "9:39:kind",
         "`cgru` works on a grid, and a sequence arrives",
         "put `- grid: 4` before it",
     ),
     "a column that is not there": (
-        {"@": "column: 7"},
-        "8:15:setting",
+        {"@": "select_column: 7"},
+        "8:22:setting",
         "there is no column 7: the grid has 4, counted from 0",
         "write a number from 0 to 3",
     ),
-    "a grid of a grid": ({"@": "grid: 2"}, "8:7:kind", "`grid` works on a sequence, and a grid arrives", "column: 0"),
+    "a grid of a grid": (
+        {"@": "grid: 2"},
+        "8:7:kind",
+        "`grid` works on a sequence, and a grid arrives",
+        "select_column: 0",
+    ),
     "a grid beside a sequence": (
-        {"@": "column: 0", "!": "add: image"},
+        {"@": "select_column: 0", "!": "add: image"},
         "9:12:kind",
         "`image` is a grid of 4 columns, and the stream here is a sequence",
         "`grid` makes a grid of a sequence",
@@ -245,7 +251,7 @@ GRIDS_REFUSED = {
         "put it into the encoder; `active_memory` reads it from there",
     ),
     "a column of a decoder's tokens": (
-        {"?": "column"},
+        {"?": "select_column"},
         "11:7:kind",
         "`select_column` works on a grid, and a sequence arrives",
         "put `active_memory` before",
@@ -257,8 +263,8 @@ GRIDS_REFUSED = {
         "end the encoder with `select_column`, `sum_columns` or `flatten`",
     ),
     "alignment with a grid": (
-        {"?": "aligned: {from: encoder.image}"},
-        "11:23:kind",
+        {"?": "source_state: {from: encoder.image}"},
+        "11:28:kind",
         "`encoder.image` is a grid, and `source_state` reads a sequence",
         "end the encoder with `select_column`, `sum_columns` or `flatten`",
     ),
@@ -303,7 +309,7 @@ def with_grids(parts: dict[str, str]) -> str:
 def test_a_grid_is_refused_where_it_does_not_fit(case: str, tmp_path: Path) -> None:
     parts, place, message, fix = GRIDS_REFUSED[case]
     with pytest.raises(RecipeError) as raised:
-        loaded(tmp_path, with_grids({"!": "column: 0"} | parts)).plan()
+        loaded(tmp_path, with_grids({"!": "select_column: 0"} | parts)).plan()
     told = {places([fault])[0]: fault for fault in raised.value.faults}
     assert place in told, told
     assert message in told[place].message
