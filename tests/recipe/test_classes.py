@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from composer.cli import reference
+from composer.cli import inspection
 from composer.errors import RecipeError, RunError
 from composer.recipe import classes as words
 from composer.recipe import python_classes, schema
@@ -91,7 +91,7 @@ def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: p
     doors = ((python_classes, "classes_path"), (schema, "schema_path"), (sweeps, "schema_file"))
     for (module, name), file in zip(doors, known, strict=True):
         monkeypatch.setattr(module, name, lambda file=file: tmp_path / file.name)
-    reference.schema(write=True)
+    inspection.schema(write=True)
     assert [(tmp_path / file.name).read_bytes() for file in known] == [file.read_bytes() for file in known]
 
 
