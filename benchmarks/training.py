@@ -29,6 +29,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 
 from composer.data.collate import Batch, data_loader
+from composer.data.sources import DataSource
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.progress import ProgressDisplay
@@ -107,14 +108,14 @@ def session_of(race: Race, folder: Path, compiled: bool) -> TrainingSetup:
         f"trainer={{accelerator: {race.accelerator}, devices: 1}}",
     ]
     recipe = load(RECIPES / f"{race.model}.yaml", [*settings, "training.validate_every=1000000"], race.data)
-    return setup(recipe, RunDir(folder), recipe.folders(race.data), {}, None, ProgressDisplay(quiet=True))
+    return setup(DataSource(recipe, recipe.folders(race.data)), RunDir(folder), {}, None, ProgressDisplay(quiet=True))
 
 
 def ours(race: Race, session: TrainingSetup) -> float:
     """Tokens per second of the recipe under Lightning, with everything that `train` does at a step."""
     watch = Stopwatch(race, session.trainer.strategy.root_device)
     session.trainer.callbacks.append(watch)
-    session.trainer.fit(session.module, data_loader(session.train, session.course.order))
+    session.trainer.fit(session.module, datamodule=session.data)
     return watch.speed
 
 
@@ -126,7 +127,7 @@ def bare(race: Race, session: TrainingSetup, compiled: bool) -> float:
     called = torch.compile(model) if compiled else model
     optimizer = torch.optim.Adam(model.parameters(), training["optimizer"]["adam"]["learning_rate"], betas=(0.9, 0.98))
     watch = Stopwatch(race, device)
-    for batch in data_loader(session.train, session.course.order):
+    for batch in data_loader(session.data.train, session.data.resumable):
         source, read, answer = on(device, batch["sources"]["source"], batch["target_in"], batch["target_out"])
         with arithmetic(device, race.precision):
             logits = called(source, read)

@@ -19,6 +19,8 @@ from composer.recipe.serialization import RecipeObjectRoot
 RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
 
 if TYPE_CHECKING:
+    from pytorch_lightning import Callback
+    from pytorch_lightning.loggers import Logger
     from typing_extensions import TypeIs
 
     from composer.comparison.diff_text import Difference
@@ -83,6 +85,8 @@ def train(
     resume: bool = False,
     start_from: str | Path | None = None,
     overrides: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
 ) -> TrainingResult:
     """Train a recipe and write the run folder `run` (`runs/NAME`), which `open_run` opens.
 
@@ -93,13 +97,15 @@ def train(
         resume: Whether to continue a run that was stopped or killed.
         start_from: A run whose weights are the initial ones.
         overrides: `key=value` settings.
+        callbacks: Lightning callbacks, for the Trainer.
+        loggers: Lightning loggers; they get the rows of metrics.jsonl.
 
     Raises RecipeError, DataError and RunError before anything is written; RunFailed where training cannot continue.
     """
     loaded = _to_recipe(recipe, overrides, data)
     from composer.training.train import train as train_recipe
 
-    return train_recipe(loaded, run=run, data=data, resume=resume, start_from=start_from)
+    return train_recipe(loaded, run, data, resume, start_from, callbacks, loggers)
 
 
 def translate(

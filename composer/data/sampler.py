@@ -165,21 +165,23 @@ class TrainBatchSampler(Sampler[BatchSlice]):
 
 
 class ResumableBatchSampler(Sampler[BatchSlice]):
-    """Yield the batch slices of all epochs, starting at any position; it has no end.
+    """Yield the batch slices of all epochs, starting at any position; with `by_epoch`, those up to an epoch's end.
 
     A pure function of the position, which counts slices trained on: prefetching and repeated iteration do not affect
     it, and a resumed run sees exactly the batches that it has not trained on. Epochs may differ in length: one batch is
     fetched ahead, so that the slices may be of the next epoch already while `epoch` is this one.
     """
 
-    def __init__(self, order: TrainBatchSampler) -> None:
-        self.order, self.epoch, self.done = order, 0, 0
+    def __init__(self, order: TrainBatchSampler, by_epoch: bool = False) -> None:
+        self.order, self.by_epoch, self.epoch, self.done = order, by_epoch, 0, 0
 
     def __iter__(self) -> Iterator[BatchSlice]:
         epoch, skip = self.epoch, self.done
         while True:
             self.order.set_position(epoch, skip)
             yield from self.order
+            if self.by_epoch:
+                return
             epoch, skip = epoch + 1, 0
 
     def advance(self) -> bool:

@@ -1,25 +1,137 @@
-"""The curriculum: short pairs first, and longer ones once the short ones are mastered."""
+"""LightningDataModule of a recipe, and curriculum learning: which pairs each epoch trains on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pytorch_lightning import LightningDataModule
+from torch.utils.data import DataLoader
 
-from composer.data.encoding import Encoded
-from composer.data.sampler import EpochRows
-from composer.data.sources import TARGET
+from composer.data.collate import Batch, data_loader
+from composer.data.encoding import Encoded, encode_data, training_corpus
+from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler, all_pairs
+from composer.data.sources import TARGET, DataSource
+from composer.data.tokenizer import Tokenizers
+from composer.errors import DataError, RecipeError
+from composer.inference.search import ROUNDING
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.recipe import Recipe
+from composer.training.module import Seq2SeqModule
+
+
+class RecipeDataModule(LightningDataModule):
+    """LightningDataModule of a recipe: batches of its training and validation pairs by token budget, and tokenizers.
+
+    It serves any `Trainer(use_distributed_sampler=False)`: a batch is split over devices and accumulation here. An
+    epoch is one pass over the training pairs, in an order that depends on `training.seed` and the epoch alone.
+    `composer.train` sets `resumable`, a sampler of all epochs that starts at any batch.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: DataSource | str | Path | None = None,
+        tokenizers: Tokenizers | None = None,
+    ) -> None:
+        """Read and encode the recipe's data.
+
+        data: folder in which files are looked up before the recipe's own, or the data already opened. tokenizers:
+        those to encode with; trained on the training part without them.
+
+        Raises:
+            DataError: With everything that is wrong with the files.
+        """
+        super().__init__()
+        source = data if isinstance(data, DataSource) else DataSource(recipe, recipe.folders(data))
+        self.recipe = recipe
+        self.data = encode_data(source, tokenizers)
+        self.tokenizers = self.data.tokenizers
+        assert self.data.train is not None  # it encodes every split, and each recipe has this one
+        self.train = self.data.train
+        self.batches: TrainBatchSampler | None = None
+        self.resumable: ResumableBatchSampler | None = None
+
+    def plan_batches(self, model: EncoderDecoder, accumulate: int, curriculum: Curriculum | None = None) -> None:
+        """Leave out training pairs that `model` could never decode, with a note, and plan the batches of all epochs.
+
+        Raises:
+            DataError: If no pair is left.
+        """
+        answerable = answerable_rows(model, self.train)
+        if not answerable.all():
+            dropped = f"{int((~answerable).sum()):,} of {len(answerable):,} training pairs"
+            reason = f"whose answer is longer than {model.room:g} times its source"
+            self.data.notes.append(f"left out {dropped} {reason}: no search makes room for it")
+            if not answerable.any():
+                hint = "raise `room` of the block `grid`, or exchange source and target"
+                message = f"nothing is left without {dropped} {reason}"
+                raise DataError([self.recipe.fault("empty", ("data",), message, hint)])
+            self.train = self.train.keep(answerable)
+        training = self.recipe.training
+        self.batches = TrainBatchSampler(
+            training_corpus(self.recipe, self.train, self.tokenizers, partial(answerable_rows, model)),
+            tokens_per_batch=training["tokens_per_batch"],
+            seed=training["seed"],
+            accumulate=accumulate,
+            choose=curriculum.choose if curriculum else all_pairs,
+        )
+
+    def setup(self, stage: str) -> None:
+        """Plan the batches for the module that a Trainer fits, unless that is done.
+
+        Raises:
+            RecipeError: If the recipe has a curriculum, whose levels only `composer.train` keeps.
+        """
+        if (
+            self.batches is not None
+            or self.trainer is None
+            or not isinstance(self.trainer.lightning_module, Seq2SeqModule)
+        ):
+            return
+        if self.recipe.training["curriculum"]:
+            place, message = ("training", "curriculum"), "only `composer.train` follows a curriculum"
+            raise RecipeError([self.recipe.fault("value", place, message, "train with `composer.train`, or remove it")])
+        self.plan_batches(self.trainer.lightning_module.model, self.trainer.accumulate_grad_batches)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Return the loader of this device's parts of the training batches."""
+        assert self.batches is not None, "a Trainer calls `setup` before"
+        assert self.trainer is not None
+        self.batches.rank, self.batches.world = self.trainer.global_rank, self.trainer.world_size
+        return data_loader(self.batches.corpus, self.resumable or self.batches, self.recipe.training["workers"])
+
+    def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
+        """Return the loader of this device's parts of the validation batches; an empty list without any."""
+        if not self.data.val or self.trainer is None:
+            return []
+        budget = self.recipe.training["tokens_per_batch"]
+        rank, world = self.trainer.global_rank, self.trainer.world_size
+        sampler = EvalBatchSampler(self.data.val, tokens_per_batch=budget, rank=rank, world=world)
+        return data_loader(self.data.val, sampler)
+
+
+def answerable_rows(model: EncoderDecoder, pairs: Encoded) -> np.ndarray:
+    """Return which pairs have a target short enough for the model's grid; all without one. -> (pairs,) bool"""
+    ratios = {key: encoder.room for key, encoder in model.readers().items() if encoder.room}
+    if not ratios:
+        return np.ones(len(pairs), dtype=bool)
+    limits = [np.ceil(ratio * (pairs.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
+    answerable: np.ndarray = pairs.target.lengths() + 1 <= np.max(limits, axis=0)
+    return answerable
 
 
 class Curriculum:
-    """The level of every epoch, which is how many tokens its pairs may have, and the mistakes of the present epoch.
+    """Curriculum by length: the level of every epoch, which is how many tokens its pairs may have.
 
-    Batches are fetched before their time, so the level of an epoch must be known before the epoch before it ends: it is
-    a function of the errors of the epochs before that one. Epochs 0 and 1 have the level `start`. Epoch e + 2 has that
-    of e + 1, and `step` more where e was mastered at this very level: so a level is left for what was measured on it,
-    and lasts two epochs or more. Once no pair is longer than the level, it stands still.
+    Batches are prefetched, so an epoch's level must be known before the epoch before it ends: it depends on the errors
+    of the epochs before that one. Epochs 0 and 1 have the level `start`. Epoch e + 2 has the level of e + 1, plus
+    `step` if epoch e was at that same level and its sequence error was below `error`: so a level lasts two epochs or
+    more. Once no pair is longer than the level, it stays.
     """
 
     def __init__(self, *, start: int, step: int, error: float, beyond: float, by: str | None, seed: int) -> None:
@@ -29,45 +141,48 @@ class Curriculum:
 
     @property
     def level(self) -> int:
-        """The level of the present epoch."""
+        """Return the level of the current epoch."""
         return self.levels[-2]
 
     def choose(self, encoded: Encoded, epoch: int) -> EpochRows:
-        """The pairs within the level, and of the longer ones each with the probability `beyond`, drawn anew each epoch.
+        """Return the rows of an epoch: the pairs within its level, and each longer one with probability `beyond`.
 
-        Where none is within the level, the shortest are. Of those within it the longest are graded: those whose length
-        is among its last `step`.
+        Where none is within the level, the shortest count as such. The longest within it are graded: those whose
+        length is among its last `step`.
         """
         length = sequence_lengths(encoded, self.by)
         within = length <= max(self.levels[epoch], int(length.min()))
-        drawn = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.beyond
+        beyond = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.beyond
         graded = within & (length > int(length[within].max()) - self.step)
-        return EpochRows(np.flatnonzero(within | drawn), graded)
+        return EpochRows(np.flatnonzero(within | beyond), graded)
 
     def count(self, sums: Mapping[str, float]) -> None:
-        """Adds the mistakes of some steps of the present epoch."""
+        """Add the wrong and the graded rows of some steps of the current epoch."""
         self.wrong += sums["wrong"]
         self.graded += sums["graded"]
 
     def finish(self, encoded: Encoded) -> float:
-        """Ends the present epoch, which was trained on these pairs; its sequence error."""
+        """End the current epoch, which had these pairs, and return its sequence error."""
         error = self.wrong / self.graded if self.graded else math.nan
-        now, ahead = self.levels[-2:]
-        rises = error < self.error and now == ahead and now < sequence_lengths(encoded, self.by).max()
-        self.levels.append(ahead + self.step if rises else ahead)
+        level, next_level = self.levels[-2:]
+        longest = sequence_lengths(encoded, self.by).max()
+        rises = error < self.error and level == next_level and level < longest
+        self.levels.append(next_level + self.step if rises else next_level)
         self.wrong, self.graded = 0.0, 0.0
         return error
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the levels and the counts of the current epoch."""
         return {"levels": self.levels, "wrong": self.wrong, "graded": self.graded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
         self.levels, self.wrong, self.graded = list(state["levels"]), state["wrong"], state["graded"]
 
 
 def sequence_lengths(encoded: Encoded, by: str | None = None) -> np.ndarray:
-    """Tokens of every pair, eos not counted: of the side `by`, else of its longest source, or of the target alone."""
+    """Return the tokens of every pair without eos: of the side `by`, else of its longest source, else of the target."""
     sides = {**encoded.sources, TARGET: encoded.target}
-    read = [by] if by else [*encoded.sources] or [TARGET]
-    longest: np.ndarray = np.max([sides[side].lengths() for side in read], axis=0)
+    counted = [by] if by else [*encoded.sources] or [TARGET]
+    longest: np.ndarray = np.max([sides[side].lengths() for side in counted], axis=0)
     return longest

@@ -1,4 +1,7 @@
-"""The processes of one training: started together, ended together, and one error for whatever ends them."""
+"""Processes of distributed training: start them, find their rank, end all of them together with one error.
+
+Lightning could start them, but ends badly: a dead peer hangs the others, and each prints a traceback of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
-from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
 from torch import distributed
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import Store
@@ -30,24 +32,26 @@ from torch.distributed.distributed_c10d import Store
 from composer.errors import ComposerError, Fault, RunFailed
 from composer.training.signals import TrainingInterrupted
 
-GO_ON = "`--resume` goes on from the last checkpoint"
-SMALLER = "set a smaller `training.tokens_per_batch`"
-ENDED = "ended"
-"""Where a process leaves the first one its error."""
+T = TypeVar("T")
+Processes = Sequence[subprocess.Popen[Any]]
+
+RESUME_HINT = "`--resume` goes on from the last checkpoint"
+ERROR_KEY = "error"
+"""Key in the rendezvous store under which a process leaves its error for the main one."""
 LAUNCHED_BY = "SEQCOMPOSER_LAUNCHED_BY"
-"""The process that has started this one; in the environment."""
+"""Environment variable: id of the process that started this one."""
 POLL_SECONDS = 0.5
 """Seconds between two looks at the other processes."""
 GRACE_SECONDS = 10.0
 """Seconds that a process has to notice by itself that another has died."""
 EXIT_SECONDS = 5.0
-"""Seconds that the others have to leave, once the first has done."""
+"""Seconds that the others have to end, once the main process has."""
 
-# ------------------------------------------------------------------------------------------- who started this process
+# ------------------------------------------------------------------------------------------- launchers and ranks
 
 
 def external_launcher() -> str:
-    """What has started this process among others: torchrun, srun, or nothing that is known."""
+    """Return the launcher that started this process among others: `torchrun`, `srun`, or empty for none."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
     # inside an allocation the same variables are there without srun; then there is one process
@@ -56,7 +60,7 @@ def external_launcher() -> str:
 
 
 def cluster_environment() -> ClusterEnvironment:
-    """How the processes find each other; SLURM is left to requeue by itself, with nothing beside the run's folder."""
+    """Return Lightning's description of how the processes find each other. SLURM requeues by itself, not Lightning."""
     started = external_launcher()
     if started == "srun":
         os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(launched_world()[0]))
@@ -65,7 +69,7 @@ def cluster_environment() -> ClusterEnvironment:
 
 
 def launched_world() -> tuple[int, int]:
-    """How many processes the launcher has started on each machine, and on how many machines."""
+    """Return the number of processes that the launcher started on each machine, and the number of machines."""
     if external_launcher() == "torchrun":
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local
@@ -74,7 +78,7 @@ def launched_world() -> tuple[int, int]:
 
 
 def is_main_process() -> bool:
-    """Whether this process is the first of those that train together; known before they meet."""
+    """Return True in the process of rank 0; known from the environment, before the processes meet."""
     if started := external_launcher():
         return os.environ["RANK" if started == "torchrun" else "SLURM_PROCID"] == "0"
     if "RANK" in os.environ:
@@ -83,75 +87,118 @@ def is_main_process() -> bool:
 
 
 def exit_with_launcher() -> None:
-    """Has this process end when the one that started it is gone: nobody else would end it."""
+    """End this process when the one that started it is gone; nobody else would end it."""
     if LAUNCHED_BY in os.environ and os.environ[LAUNCHED_BY] != str(os.getpid()):
-        watch(lambda: os.getppid() != int(os.environ[LAUNCHED_BY]), lambda: os._exit(1))
+        call_when(lambda: os.getppid() != int(os.environ[LAUNCHED_BY]), lambda: os._exit(1))
     elif external_launcher() == "torchrun":
         parent = os.getppid()
-        watch(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        call_when(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def watch(until: Callable[[], bool], then: Callable[[], None]) -> threading.Event:
-    """Does `then` as soon as `until` is true, unless the event that is returned is set before."""
+def call_when(condition: Callable[[], bool], action: Callable[[], object]) -> threading.Event:
+    """Call `action` in a thread as soon as `condition` is true, unless the returned event is set before."""
     over = threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         while not over.wait(POLL_SECONDS):
-            if until():
-                then()
+            if condition():
+                action()
                 over.set()
 
-    threading.Thread(target=look, daemon=True, name="watch").start()
+    threading.Thread(target=poll, daemon=True, name="call_when").start()
     return over
 
 
-# ------------------------------------------------------------------------------------------- together
+# ------------------------------------------------------------------------------------------- start and supervise
 
 
-class Launcher(_SubprocessScriptLauncher):
-    """Lightning's launcher of processes, but for its end: all of them end, and the first says why."""
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together: its rank, their number, and an exchange of objects."""
 
-    def launch(self, function: Callable[..., Any], *given: Any, trainer: Any = None, **more: Any) -> Any:
-        """Calls `function` in all processes, which this starts where nothing else has. Raises RunFailed."""
-        before, threads = dict(os.environ), torch.get_num_threads()
-        over = threading.Event()
-        try:
-            if self.num_processes * self.num_nodes > 1 and not self.cluster_environment.creates_processes_externally:
-                os.environ[LAUNCHED_BY] = str(os.getpid())
-                self._call_children_scripts()
-                over = watch(PeerWatchdog(self.procs), self.give_up)
-            if "OMP_NUM_THREADS" not in before:
-                torch.set_num_threads(max(1, threads // self.num_processes))
-            return function(*given, **more)
-        except KeyboardInterrupt:  # which Lightning would make a status of its own of
+    rank: int = 0
+    world: int = 1
+
+    def gather(self, value: T) -> list[T]:
+        """Return the value of every process, in the order of their ranks; a collective call."""
+        if self.world == 1:
+            return [value]
+        values: list[Any] = [None] * self.world
+        distributed.all_gather_object(values, value)
+        return values
+
+
+@contextmanager
+def processes_of_training(local: int, nodes: int) -> Iterator[None]:
+    """Run a block in `local` processes on each of `nodes` machines, starting those of this machine if nobody has.
+
+    They all end together. Lightning's own launcher then has nothing to start: with `LOCAL_RANK` set its
+    environment says that the processes were created externally.
+
+    Raises:
+        RunFailed: In the main process, with the first error of any process.
+    """
+    before, threads = dict(os.environ), torch.get_num_threads()
+    processes: list[subprocess.Popen[bytes]] = []
+    over = threading.Event()
+    try:
+        if local * nodes > 1 and not cluster_environment().creates_processes_externally:
+            processes = start_processes(local, nodes)
+            over = call_when(PeerWatchdog(processes), lambda: abort(processes))
+        if "OMP_NUM_THREADS" not in before:
+            # set here, or Lightning sets it: to the cores of the machine, whatever was chosen before
+            os.environ["OMP_NUM_THREADS"] = str(max(1, threads // local))
+            torch.set_num_threads(max(1, threads // local))
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes a plain 1 of it
             raise SystemExit(128 + signal.SIGINT) from None
-        except TrainingInterrupted:
-            raise
-        except Exception as error:
-            over.set()
-            raise_first_error(explain_worker_death(error), self.procs)
-        finally:
-            over.set()
-            destroy_process_group()
-            wait_for_exit(self.procs)
-            restore_environment(before)
-            torch.set_num_threads(threads)
+        raise
+    except TrainingInterrupted:
+        raise
+    except Exception as error:
+        over.set()
+        raise_first_error(explain_worker_death(error), processes)
+    finally:
+        over.set()
+        destroy_process_group()
+        wait_for_exit(processes)
+        restore_environment(before)
+        torch.set_num_threads(threads)
 
-    def give_up(self) -> NoReturn:
-        """Ends this process where its main thread cannot: it waits inside a library for one that is dead."""
-        asked = interrupt_status(self.procs)
-        if not asked:
-            sys.stderr.write(peer_error(self.procs).render() + "\n")
-            sys.stderr.flush()
-        for process in self.procs:
-            process.kill()
-        os._exit(asked or RunFailed.status)
+
+def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
+    """Start this command again for every other local rank; set the environment in which all of them meet."""
+    environment = LightningEnvironment()
+    os.environ |= {
+        LAUNCHED_BY: str(os.getpid()),
+        "MASTER_ADDR": environment.main_address,
+        "MASTER_PORT": str(environment.main_port),
+        "NODE_RANK": str(environment.node_rank()),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(local * nodes),
+    }
+    module = sys.modules["__main__"].__spec__  # of `python -m`; None for a script
+    program = ["-m", module.name] if module else [os.path.abspath(sys.argv[0])]
+    command = [sys.executable, *program, *sys.argv[1:]]
+    return [subprocess.Popen(command, env=os.environ | {"LOCAL_RANK": str(rank)}) for rank in range(1, local)]
+
+
+def abort(processes: Processes) -> NoReturn:
+    """End this process from another thread: its main thread waits inside a library for a process that is dead."""
+    status = interrupt_status(processes)
+    if not status:
+        sys.stderr.write(peer_error(processes).render() + "\n")
+        sys.stderr.flush()
+    for process in processes:
+        process.kill()
+    os._exit(status or RunFailed.status)
 
 
 class PeerWatchdog:
-    """True some time after one of the processes has died."""
+    """Condition that becomes true `GRACE_SECONDS` after one of the processes has failed."""
 
-    def __init__(self, processes: Sequence[subprocess.Popen[Any]]) -> None:
+    def __init__(self, processes: Processes) -> None:
         self.processes, self.since = processes, 0.0
 
     def __call__(self) -> bool:
@@ -161,36 +208,31 @@ class PeerWatchdog:
 
 
 def explain_worker_death(error: Exception) -> Exception:
-    """In words that a process which prepares batches has died; any other error as it is."""
+    """Return a readable error for a DataLoader worker that was killed; any other error unchanged."""
     found = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
     if not isinstance(error, RuntimeError) or found is None:
         return error
     return RunFailed.of(
         f"the training cannot go on: one of its `training.workers` {found[1]}",
-        f"give the machine more memory, or set fewer `training.workers`; {GO_ON}",
+        f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}",
     )
 
 
-def raise_first_error(error: Exception, processes: Sequence[subprocess.Popen[Any]]) -> NoReturn:
-    """Raises what the first process says: its own error, or else another's; the others leave with status 1."""
-    of_others = is_peer_error(error)
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        if not of_others:
-            raise error
-        if not is_main_process():
-            exit_quietly()
-        raise peer_error(processes, str(error)) from error
-    if is_main_process():
-        if of_others:
-            raise (read_reported_error() or peer_error(processes, str(error))) from error
+def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
+    """Raise the training's one error in the main process, which may be a peer's; end any other process quietly."""
+    by_peer = is_peer_error(error)
+    have_met = distributed.is_initialized() and distributed.get_world_size() > 1
+    if is_main_process() and by_peer:
+        raise ((read_reported_error() if have_met else None) or peer_error(processes, str(error))) from error
+    if is_main_process() or not (have_met or by_peer):
         raise error
-    if not of_others and not report_to_main(error):
+    if not by_peer and not report_to_main(error):
         traceback.print_exception(error)
     exit_quietly()
 
 
 def is_peer_error(error: BaseException) -> bool:
-    """Whether another process is to blame: it is gone, or does not answer."""
+    """Return True if an error means that another process is gone or does not answer."""
     if isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError)):
         return False
     said = str(error)
@@ -199,26 +241,25 @@ def is_peer_error(error: BaseException) -> bool:
     )
 
 
-def interrupt_status(processes: Sequence[subprocess.Popen[Any]]) -> int:
-    """The status of one that was asked to end before it could take part, 130 or 143; 0 where there is none."""
-    asked = {128 + signal.SIGINT, 128 + signal.SIGTERM}
-    return next((status for process in processes if (status := process.poll()) in asked), 0)
+def interrupt_status(processes: Processes) -> int:
+    """Return 130 or 143 if a process was interrupted before it could take part, else 0."""
+    interrupts = {128 + signal.SIGINT, 128 + signal.SIGTERM}
+    return next((status for process in processes if (status := process.poll()) in interrupts), 0)
 
 
-def peer_error(processes: Sequence[subprocess.Popen[Any]], said: str = "") -> RunFailed:
-    """The error of a training of which a process is gone, or does not answer."""
-    ended = [(rank, status) for rank, status in enumerate(exit_statuses(processes), start=1) if status]
-    if ended:
-        told = ", ".join(f"process {rank} {describe_exit(status)}" for rank, status in ended)
-        return RunFailed.of(f"the training cannot go on: {told}", f"look at what it has said; {GO_ON}")
-    if "imed out" in said or "imeout" in said:
-        hint = f"where it was only slow, raise `trainer.timeout_minutes`; {GO_ON}"
-        return RunFailed.of("the training cannot go on: another process does not answer", hint)
-    return RunFailed.of("the training cannot go on: another process has ended", f"look at what it has said; {GO_ON}")
+def peer_error(processes: Processes, message: str = "") -> RunFailed:
+    """Return the error of a training that lost a process. `message`: what the communication library reported."""
+    failed = [(rank, status) for rank, status in enumerate(exit_statuses(processes), start=1) if status]
+    cause, hint = "another process has ended", "look at what it printed"
+    if failed:
+        cause = ", ".join(f"process {rank} {describe_exit(status)}" for rank, status in failed)
+    elif "imed out" in message or "imeout" in message:
+        cause, hint = "another process does not answer", "where it was only slow, raise `trainer.timeout_minutes`"
+    return RunFailed.of(f"the training cannot go on: {cause}", f"{hint}; {RESUME_HINT}")
 
 
-def exit_statuses(processes: Sequence[subprocess.Popen[Any]]) -> list[int | None]:
-    """How the processes have ended, as soon as one is known to have; a connection breaks a moment before."""
+def exit_statuses(processes: Processes) -> list[int | None]:
+    """Return the exit statuses after up to a second: a connection breaks a moment before its process ends."""
     until = time.monotonic() + 1.0
     while time.monotonic() < until and processes and not any(process.poll() for process in processes):
         time.sleep(0.05)
@@ -226,56 +267,59 @@ def exit_statuses(processes: Sequence[subprocess.Popen[Any]]) -> list[int | None
 
 
 def describe_exit(status: int) -> str:
-    """The end of a process, in words."""
+    """Return how a process ended, in words."""
     return f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
 
 
-# ------------------------------------------------------------------------------------------- what others say
+# ------------------------------------------------------------------------------------------- errors across processes
 
 
 def report_to_main(error: Exception) -> bool:
-    """Leaves the first process this one's error; whether that is enough to be said of it."""
-    known = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
+    """Leave the main process this one's error. Return whether it says enough: an unknown one needs its traceback."""
+    expected = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
     if not isinstance(error, ComposerError):
-        hint = SMALLER if isinstance(error, torch.OutOfMemoryError) else ""
-        error = RunFailed.of(str(error) if known else f"{type(error).__name__}: {error}", hint)
+        hint = "set a smaller `training.tokens_per_batch`" if isinstance(error, torch.OutOfMemoryError) else ""
+        error = RunFailed.of(str(error) if expected else f"{type(error).__name__}: {error}", hint)
     with suppress(RuntimeError):
         rank = distributed.get_rank()
-        told = [each.as_dict() | {"message": f"process {rank}: {each.message}"} for each in error.faults]
-        rendezvous_store().set(ENDED, json.dumps(told))
-        return known
+        faults = [fault.as_dict() | {"message": f"process {rank}: {fault.message}"} for fault in error.faults]
+        rendezvous_store().set(ERROR_KEY, json.dumps(faults))
+        return expected
     return False
 
 
 def read_reported_error() -> RunFailed | None:
-    """The error that another process has left."""
+    """Return the error that another process has left within a second, with a hint to resume; None without any."""
     until = time.monotonic() + 1.0
     with suppress(RuntimeError):
-        while not (there := rendezvous_store().check([ENDED])) and time.monotonic() < until:
+        store = rendezvous_store()
+        while not store.check([ERROR_KEY]):
+            if time.monotonic() > until:
+                return None
             time.sleep(POLL_SECONDS / 10)
-        told = json.loads(rendezvous_store().get(ENDED)) if there else []
-        return RunFailed([Fault(**each | {"hint": with_way_on(each["hint"])}) for each in told]) if told else None
+        faults = [Fault(**fields) for fields in json.loads(store.get(ERROR_KEY))]
+        return RunFailed([replace(fault, hint=with_resume_hint(fault.hint)) for fault in faults])
     return None
 
 
-def with_way_on(hint: str) -> str:
-    """A hint that also says how to go on."""
-    return hint if GO_ON in hint else f"{hint}; {GO_ON}".removeprefix("; ")
+def with_resume_hint(hint: str) -> str:
+    """Return a hint that also says how to go on."""
+    return hint if RESUME_HINT in hint else f"{hint}; {RESUME_HINT}".removeprefix("; ")
 
 
 def rendezvous_store() -> Store:
-    """Where the processes have met."""
+    """Return the key-value store of the default process group. torch has no public way to it."""
     return distributed_c10d._get_default_store()
 
 
-# ------------------------------------------------------------------------------------------- apart
+# ------------------------------------------------------------------------------------------- end
 
 
 def destroy_process_group() -> None:
-    """Leaves the others, but for the memory of them.
+    """Destroy the process group but leak its memory.
 
-    Whoever drops the last reference to a group joins its threads with Python's lock held, and a thread that still
-    drops a collective of its own waits for that lock: so there is always one reference more.
+    Dropping the last reference to a group joins its threads while holding the GIL, and a thread that still cleans up
+    a collective waits for the GIL: a deadlock. So one reference stays.
     """
     if distributed.is_initialized():
         for group in list(distributed_c10d._world.pg_map):
@@ -285,14 +329,14 @@ def destroy_process_group() -> None:
 
 
 def exit_quietly() -> NoReturn:
-    """Ends a process that is not the first at once: it has nothing to write, and others wait until it is gone."""
+    """End a process that is not the main one at once: it has nothing to write, and others wait until it is gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(RunFailed.status)
 
 
-def wait_for_exit(processes: Sequence[subprocess.Popen[Any]]) -> None:
-    """Waits until the other processes have left, and ends those that do not; none outlives the first."""
+def wait_for_exit(processes: Processes) -> None:
+    """Wait until the other processes have ended, and kill those that do not; none outlives the main one."""
     until = time.monotonic() + EXIT_SECONDS
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
@@ -303,14 +347,7 @@ def wait_for_exit(processes: Sequence[subprocess.Popen[Any]]) -> None:
 
 
 def restore_environment(environment: dict[str, str]) -> None:
-    """What was told to the others in the environment does not concern the next training of this process."""
+    """Undo changes of the environment: what told ranks apart must not reach the next training of this process."""
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
-
-
-class NoSignals(_SignalConnector):
-    """Takes no signal: Lightning's handler would wait, inside a signal, for all processes to have had it."""
-
-    def register_signal_handlers(self) -> None:
-        self.received_sigterm = False

@@ -1,4 +1,4 @@
-"""What a training came to: which weights are kept, how good they are, and where everything lies."""
+"""Finish a training: choose and write the final weights, evaluate them, record the scores, print a summary."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import TARGET, Pairs, source_names
+from composer.data.sources import TARGET, source_names
 from composer.errors import one_line_error
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced
 from composer.evaluation.hints import training_hints
 from composer.inference.run import Run, Sample, device_for
-from composer.model.builder import build
 from composer.model.weights import save_weights
 from composer.run_dir import checkpoint_path, checkpoint_weights, list_checkpoints, utc_now
-from composer.training import checkpointing
-from composer.training.checkpointing import CheckpointManager, History
+from composer.training.checkpointing import CheckpointManager, History, average_weights
+from composer.training.distributed import Ranks
 from composer.training.loggers import MetricsLogger
 from composer.training.progress import format_scores
 from composer.training.reproduce import compare_outcome
 from composer.training.setup import TrainingSetup
 from composer.viz.alignments import alignment_page, alignments
 
-SHOWN = 3
+NUM_SAMPLES = 3
 """Translations that are shown at the end."""
 BY_LENGTH = ("test/accuracy_by_length", "test/bleu_by_source_length")
-"""What a run keeps of its scores by length: the first of these that there is."""
+"""Scores by length that a run may have; run.json keeps the first."""
 
 
 @dataclass(frozen=True)
@@ -40,179 +39,180 @@ class TrainingResult:
 
     @property
     def scores(self) -> Mapping[str, float]:
-        """The scores of the weights that were kept, by the names under which they are logged."""
+        """Return the scores of the final weights, by the names under which they are logged."""
         return self.record.get("scores", {})
 
 
-def finalize(session: TrainingSetup, journal: MetricsLogger | None) -> TrainingResult:
-    """Writes the final weights, measures them, and says where everything is."""
-    folder, course = session.folder, session.course
-    if journal is None:
-        return TrainingResult(folder.path, {})
-    course.keeper.prune(course.now.step, course.history)  # a run that was killed before it had could not
-    how, paths = select_checkpoints(course.keeper, course.history, session.recipe.training["average_checkpoints"])
-    run = load_final_weights(session, paths)
-    journal.display.close()
-    known = scores_known(session, paths)
-    measured = test_scores(session, run)
-    figures = {name: value for name, value in measured.items() if isinstance(value, float)}
-    lengths = next(({"test": measured[name]} for name in BY_LENGTH if name in measured), {})
-    new = ({} if known else validation_scores(session, run)) | figures
+def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingResult:
+    """Write the final weights, evaluate them and finish run.json. Only the main process has a `logger`, and a record.
+
+    Done again by a resumed run that was killed in here.
+    """
+    run_dir, loop, say = training.run_dir, training.loop, training.display.say
+    if logger is None:
+        return TrainingResult(run_dir.path, {})
+    loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
+    how, paths = select_checkpoints(loop.checkpoints, loop.history, training.recipe.training["average_checkpoints"])
+    run = load_final_weights(training, paths)
+    logger.display.close()
+
+    known = recorded_scores(loop.history, paths)
+    tested = test_scores(training, run)
+    new = {} if known else validation_scores(training, run)
+    new |= {name: value for name, value in tested.items() if isinstance(value, float)}
     if new:
-        journal.write({"step": course.now.step, **new})
-    record = folder.update(
+        logger.write({"step": loop.progress.step, **new})
+    tables = [tested[name] for name in BY_LENGTH if name in tested]
+    record = run_dir.update(
         status="finished",
-        weights=sha256_of_file(folder.weights),
+        weights=sha256_of_file(run_dir.weights),
         ended_at=utc_now(),
-        minutes=round(course.clock.minutes(), 3),
-        steps=course.now.step,
-        epochs=round(course.order.epochs(), 3),
+        minutes=round(loop.clock.minutes(), 3),
+        steps=loop.progress.step,
+        epochs=round(loop.sampler.epochs(), 3),
         checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
         scores=known | new,
-        by_length=lengths,
+        by_length={"test": tables[0]} if tables else {},
     )
-    log_pictures(session, journal, run, [row for name in BY_LENGTH for row in measured.get(name, [])])
-    print_summary(session, run, record)
-    return TrainingResult(folder.path, compared(session, record))
+    log_pictures(training, logger, run, [row for table in tables for row in table])
+    print_summary(training, run, record)
+    if repeat_of := record.get("repeat_of"):
+        on_gpu = training.trainer.strategy.root_device.type != "cpu"
+        same, message = compare_outcome(repeat_of, training.recipe, run_dir.weights, on_gpu)
+        say(message)
+        record = run_dir.update(repeat_of={**repeat_of, "same": same, "message": message})
+    return TrainingResult(run_dir.path, record)
 
 
-def load_final_weights(session: TrainingSetup, paths: Sequence[Path]) -> Run:
-    """The run with the weights of a checkpoint, or the average of several, which are written."""
-    recipe, tokenizers = session.recipe, session.data.tokenizers
-    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    model.load_state_dict(checkpointing.average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
-    save_weights(model, session.folder.weights)
-    return Run(session.folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
+# ------------------------------------------------------------------------------------------- final weights
 
 
-def compared(session: TrainingSetup, record: dict[str, Any]) -> dict[str, Any]:
-    """run.json of a repeat, with whether its weights are those of the run that it repeats; of any other as it is."""
-    if not record.get("repeat_of"):
-        return record
-    on_gpu = session.trainer.strategy.root_device.type != "cpu"
-    same, told = compare_outcome(record["repeat_of"], session.recipe, session.folder.weights, on_gpu)
-    session.display.say(told)
-    return session.folder.update(repeat_of={**record["repeat_of"], "same": same, "message": told})
-
-
-def select_checkpoints(keeper: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
-    """Which checkpoints the final weights are made of, and how that is called: average, best or last."""
-    there = set(list_checkpoints(keeper.folder))
-    recent = [path for path in keeper.recent(history)[-average:] if path in there]
+def select_checkpoints(manager: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
+    """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
+    existing = set(list_checkpoints(manager.folder))
+    recent = [path for path in manager.recent(history)[-average:] if path in existing]
     if average > 1 and len(recent) > 1:
         return "average", recent
-    best = keeper.best(history)
-    if best in there:
+    best = manager.best(history)
+    if best in existing:
         return "best", [best]
-    return "last", [max(there)]
+    return "last", [max(existing)]
 
 
-def scores_known(session: TrainingSetup, paths: Sequence[Path]) -> dict[str, float]:
-    """The validation scores of these weights: nothing where they are an average."""
-    for scores in session.course.history:
-        if len(paths) == 1 and checkpoint_path(paths[0].parent, int(scores["step"])) == paths[0]:
+def load_final_weights(training: TrainingSetup, paths: Sequence[Path]) -> Run:
+    """Write the weights of a checkpoint, or the average of several, and return the run with them."""
+    model = training.module.build_model()
+    model.load_state_dict(average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
+    save_weights(model, training.run_dir.weights)
+    device = device_for(training.recipe)
+    return Run(training.run_dir, training.recipe, training.data.tokenizers, model.eval().to(device))
+
+
+# ------------------------------------------------------------------------------------------- scores
+
+
+def recorded_scores(history: History, paths: Sequence[Path]) -> dict[str, float]:
+    """Return the validation scores of the one checkpoint in `paths`; empty for an average, which has none yet."""
+    for scores in history:
+        if [checkpoint_path(paths[0].parent, int(scores["step"]))] == list(paths):
             return {name: value for name, value in scores.items() if name != "step"}
     return {}
 
 
-def validation_scores(session: TrainingSetup, run: Run) -> dict[str, float]:
-    """The scores of these weights on the validation part, as they are measured in training."""
-    if session.data.val is None:
+def validation_scores(training: TrainingSetup, run: Run) -> dict[str, float]:
+    """Return the scores of a run's weights on the validation part, as they are measured in training."""
+    if training.data.data.val is None:
         return {}
-    told = {f"val/{name}": value for name, value in teacher_forced(run.model, session.data.val)[0].items()}
-    return told | judged(session, run)[0]
+    scores, _ = teacher_forced(run.model, training.data.data.val)
+    return {f"val/{name}": value for name, value in scores.items()} | decode_validation(training, run)[0]
 
 
-def test_scores(session: TrainingSetup, run: Run) -> dict[str, Any]:
-    """What `evaluate` says of the test part, decoded as the recipe says; nothing without such a part."""
-    if session.data.test is None:
+def decode_validation(training: TrainingSetup, run: Run) -> tuple[dict[str, float], list[Sample]]:
+    """Return what decoding the first validation sentences gives with these weights; empty without any."""
+    decode = training.loop.decode_validation
+    return decode(run.model, Ranks()) if decode else ({}, [])
+
+
+def test_scores(training: TrainingSetup, run: Run) -> dict[str, Any]:
+    """Return what `evaluate` returns for the test part, decoded as the recipe says; empty without one."""
+    if training.data.data.test is None:
         return {}
-    session.display.say("measuring on the test part")
-    measured = evaluate(run, "test")
-    if "test/truncated" in measured:
-        session.display.say(f"test: {measured['test/truncated']}")
-    return measured
+    training.display.say("measuring on the test part")
+    scores = evaluate(run, "test")
+    if "test/truncated" in scores:
+        training.display.say(f"test: {scores['test/truncated']}")
+    return scores
+
+
+# ------------------------------------------------------------------------------------------- what a user sees
 
 
 def log_pictures(
-    session: TrainingSetup, journal: MetricsLogger, run: Run, lengths: Sequence[Mapping[str, Any]]
+    training: TrainingSetup, logger: MetricsLogger, run: Run, by_length: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Logs alignments, film strips, memories and scores by source length where W&B is on.
-
-    The run has finished, whatever comes of them.
-    """
-    if not journal.wandb.is_on:
+    """Log attention maps and scores by length to Weights & Biases, if it is on."""
+    if not logger.wandb.is_on:
         return
     try:
-        found = alignments(run, lines_shown(session))
-        pages = [alignment_page(each) for each in found if each.attentions or each.films or each.memories]
-        journal.wandb.pictures(session.course.now.step, pages, lengths or validation_by_length(session, run))
-    except Exception as error:  # whatever a picture meets, a training does not end for it
-        session.display.say(f"no pictures for Weights & Biases: {one_line_error(error)}")
+        pages = [
+            alignment_page(alignment)
+            for alignment in alignments(run, sample_lines(training))
+            if alignment.attentions or alignment.films or alignment.memories
+        ]
+        if not by_length and (samples := decode_validation(training, run)[1]):
+            sources, references, outputs = zip(*samples, strict=True)
+            by_length = bleu_by_length(sources, outputs, references)
+        logger.wandb.pictures(training.loop.progress.step, pages, by_length)
+    except Exception as error:  # the run has finished: no trouble with a picture may make it fail
+        training.display.say(f"no pictures for Weights & Biases: {one_line_error(error)}")
 
 
-def judged(session: TrainingSetup, run: Run) -> tuple[dict[str, float], list[Sample]]:
-    """What is measured on translations in training, of these weights; nothing where nothing is translated."""
-    judge = session.course.judge
-    return judge.judge(run.model) if judge else ({}, [])
-
-
-def validation_by_length(session: TrainingSetup, run: Run) -> list[dict[str, Any]]:
-    """BLEU by source length of the sentences that are judged in training; nothing where there are none."""
-    samples = judged(session, run)[1]
-    if not samples:
-        return []
-    texts, references, written = zip(*samples, strict=True)
-    return bleu_by_length(texts, written, references)
-
-
-def print_summary(session: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
-    """Says what came out and where it is."""
-    say = session.display.say
-    say(
-        f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing, "
-        "validations among them"
-    )
-    say(f"weights: {describe_weights(record['checkpoints_used'], session.course.keeper.metric)}")
+def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
+    """Print steps, weights, scores, samples, hints, and the commands to go on with."""
+    say = training.display.say
+    spent = f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing"
+    say(f"{spent}, validations among them")
+    say(f"weights: {describe_weights(record['checkpoints_used'], training.loop.checkpoints.metric)}")
     for split in ("val", "test"):
         if scores := format_scores({name: value for name, value in record["scores"].items() if name.startswith(split)}):
             say(f"{split}: {scores}")
-    session.display.show(translated(session, run))
-    if not session.recipe.dataset.get("generate"):
-        for line in training_hints(session.course.history, record["data"]["pairs"], record["epochs"]):
-            say(f"note: {line}")
-    folder = shlex.quote(str(session.folder.path))
-    say(f"everything is in {session.folder.path}; next:")
+    training.display.show(translate_samples(training, run))
+    if not training.recipe.dataset.get("generate"):
+        for hint in training_hints(training.loop.history, record["data"]["pairs"], record["epochs"]):
+            say(f"note: {hint}")
+    folder = shlex.quote(str(training.run_dir.path))
+    say(f"everything is in {training.run_dir.path}; next:")
     say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
     say(f"    seqcomposer report {folder}        # curves, translations, alignments: one page for the browser")
 
 
-def describe_weights(kept: Mapping[str, Any], metric: str) -> str:
-    """Which weights were kept, and why these."""
-    steps = ", ".join(f"{int(name.removesuffix('.ckpt').removeprefix('step-')):,}" for name in kept["checkpoints"])
-    forms = {"average": f"the average of steps {steps}", "best": f"of step {steps}, the best by {metric}"}
-    return forms.get(kept["how"], f"of step {steps}, the last")
+def describe_weights(used: Mapping[str, Any], metric: str) -> str:
+    """Return which checkpoints the final weights are made of, in words."""
+    steps = ", ".join(f"{int(name.removesuffix('.ckpt').removeprefix('step-')):,}" for name in used["checkpoints"])
+    descriptions = {"average": f"the average of steps {steps}", "best": f"of step {steps}, the best by {metric}"}
+    return descriptions.get(used["how"], f"of step {steps}, the last")
 
 
-def translated(session: TrainingSetup, run: Run) -> list[Sample]:
-    """The first sentences of the test part, or else of the validation part, translated as the recipe says."""
-    pairs = pairs_shown(session)
-    if not pairs or not source_names(session.recipe):
+def translate_samples(training: TrainingSetup, run: Run) -> list[Sample]:
+    """Return the sample lines with their translations, decoded as the recipe says; empty for a language model."""
+    lines = sample_lines(training)
+    if not lines or not source_names(training.recipe):
         return []
-    texts = lines_shown(session)
-    found = run.translate(texts)
-    return [Sample(text, pairs.sides[TARGET][row], found[row]) for row, text in enumerate(texts)]
+    references, outputs = sample_sides(training)[TARGET], run.translate(lines)
+    return [Sample(line, references[row], outputs[row]) for row, line in enumerate(lines)]
 
 
-def lines_shown(session: TrainingSetup) -> list[str]:
-    """The first lines that the model reads of the test part, or else of the validation part."""
-    pairs = pairs_shown(session)
-    read = source_names(session.recipe) or [TARGET]
-    if not pairs:
+def sample_lines(training: TrainingSetup) -> list[str]:
+    """Return the first lines of the test part, or else of the validation part, that the model reads."""
+    sides = sample_sides(training)
+    if not sides:
         return []
-    return ["\t".join(pairs.sides[side][row] for side in read) for row in range(min(SHOWN, len(pairs)))]
+    read = [sides[name] for name in source_names(training.recipe) or [TARGET]]
+    return ["\t".join(side[row] for side in read) for row in range(min(NUM_SAMPLES, len(sides[TARGET])))]
 
 
-def pairs_shown(session: TrainingSetup) -> Pairs | None:
-    """The test part, or else the validation part."""
-    return session.data.pairs.get("test") or session.data.pairs.get("val")
+def sample_sides(training: TrainingSetup) -> Mapping[str, Sequence[str]]:
+    """Return the texts of the test part, or else of the validation part, by side; empty without either."""
+    pairs = training.data.data.pairs
+    part = pairs.get("test") or pairs.get("val")
+    return part.sides if part else {}

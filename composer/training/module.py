@@ -1,17 +1,16 @@
-"""The LightningModule: its only hyper-parameters are the recipe and the tokenizer, each as the text of its file.
-
-The training step never waits for the device: sums stay tensors until a row of metrics is written.
-"""
+"""LightningModule of a recipe: cross-entropy with label smoothing, scheduled sampling, optimizer, schedule, scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from pytorch_lightning import LightningModule
-from torch import Tensor
+from torch import Generator, Tensor
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from blocks.core.contract import Block
@@ -20,13 +19,14 @@ from composer.errors import RunFailed
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder, SigmoidOutput, StepInputs, target_bits
 from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress, add_gradient_noise
-from composer.training.sharding import full_state, is_sharded, shard
+from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress
+from composer.training.sharding import full_state, is_sharded, local_part, shard
 
 Batch = Mapping[str, Any]
-"""A batch as `composer.data.sampler` makes it."""
+"""A batch as `composer.data.collate` makes it."""
 UNCOMPILED = (
     "`training.compile`: the model was compiled anew for too many lengths, as loops over positions are; "
     "it goes on as it is, and would have been faster without"
@@ -34,275 +34,338 @@ UNCOMPILED = (
 
 
 class Seq2SeqModule(LightningModule):
-    """A recipe's model with its loss, its optimizer and its schedule.
+    """LightningModule of a recipe: its model with the loss, the optimizer and the learning-rate schedule it names.
 
-    `progress` says how far the training has come; whoever trains sets it. `read` is what the two texts say, where
-    that is known already.
+    It trains in any `Trainer` with a `RecipeDataModule`, and then logs `train/loss`, `train/learning_rate` and the
+    validation scores itself. In `composer.train`, `TrainingLoopCallback` sets `loop_progress`, takes the sums when a
+    row of metrics is due, and writes them: so no step waits for the device.
+
+    Its only hyper-parameters are the texts of recipe and tokenizer, so a checkpoint is plain data, which
+    `load_from_checkpoint` reads without running code.
     """
 
-    def __init__(self, recipe: str, tokenizer: str, read: tuple[Recipe, Tokenizers] | None = None) -> None:
+    def __init__(self, recipe: str, tokenizer: str, parsed: tuple[Recipe, Tokenizers] | None = None) -> None:
+        """Build the model of a recipe's text for a tokenizer's. `parsed`: what the texts say, if that is known."""
         super().__init__()
-        self.save_hyperparameters("recipe", "tokenizer")
-        self.recipe, self.tokenizers = read or read_texts(recipe, tokenizer)
-        self.model = self.built()
-        self.called: Callable[..., Tensor] = self.model.__call__
-        self.advancing = [each for each in self.model.modules() if isinstance(each, Block) and advances(each)]
-        self.progress: Callable[[], Progress] = lambda: Progress(self.global_step, 0.0)
+        self.save_hyperparameters("recipe", "tokenizer", logger=False)
+        self.recipe, self.tokenizers = parsed or parse_texts(recipe, tokenizer)
+        self.model = self.build_model()
+        self.train_forward: Callable[..., Tensor] = self.model.__call__
+        blocks = (module for module in self.model.modules() if isinstance(module, Block))
+        self.progress_blocks = [block for block in blocks if type(block).set_progress is not Block.set_progress]
+        self.loop_progress: Progress | None = None
+        self.val_losses: list[float] = []
         self.spent: Tensor
         self.register_buffer("spent", torch.zeros(()), persistent=False)
-        self.seen: Batch = {}
+        self.last_batch: Batch = {}
         self.train_sums = DeviceSums()
         self.val_sums = DeviceSums()
 
-    def built(self) -> EncoderDecoder:
-        """The recipe's model, new."""
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, tokenizers: Tokenizers) -> Seq2SeqModule:
+        """Return the module with fresh weights, drawn as `training.initialization` says from torch's global stream."""
+        module = cls(recipe.dump(), tokenizers.text(), (recipe, tokenizers))
+        initialize(module.model, recipe.training["initialization"])
+        return module
+
+    def build_model(self) -> EncoderDecoder:
+        """Return a new model of the recipe, for the vocabularies of the tokenizers."""
         return build(self.recipe, {side: self.tokenizers.size(side) for side in self.tokenizers.sides})
 
     def configure_model(self) -> None:
-        """Lightning calls this as soon as the devices have met, and before it loads a checkpoint."""
+        """Convert and shard the model; Lightning calls this once the devices have met, before loading a checkpoint."""
         if self.recipe.training["precision"] == 64:
             self.double()  # Lightning would do so after it has loaded: half of each number would be lost
         if self.device_mesh is not None and not is_sharded(self.model):
             shard(self.model, self.device_mesh["data_parallel"])
 
     def compile_model(self, say: Callable[[str], None]) -> None:
-        """Compiles the model for training alone: evaluation has other shapes, and would have it compiled again.
+        """Compile the forward pass of training alone: evaluation has other shapes and would compile it anew.
 
-        A loop over positions is compiled for each length anew; where that has been too often, the rest goes without.
+        A loop over positions is compiled for each length; after too many of them, `say` is told and training goes on
+        without compiling. Raises RunFailed where the compiler cannot do it at all.
         """
         model = self.model
-        compiled = torch.compile(lambda *given: model(*given))
+        compiled = torch.compile(lambda *inputs: model(*inputs))
 
-        def called(sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs) -> Tensor:
+        def forward(sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs) -> Tensor:
             try:
                 with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-                    return compiled(sources, target, beside)
+                    return compiled(sources, target, inputs)
             except FailOnRecompileLimitHit:
-                self.called = model.__call__
+                self.train_forward = model.__call__
                 say(UNCOMPILED)
             except TorchDynamoException as error:
                 raise compile_error(error) from error
-            if beside.penalties:
-                beside.penalties.clear()  # those of the part that had run
-            return model(sources, target, beside)
+            if inputs.penalties:
+                inputs.penalties.clear()  # the part that had run has added its own
+            return model(sources, target, inputs)
 
-        self.called = called
+        self.train_forward = forward
 
-    def whole(self) -> EncoderDecoder:
-        """The model to decode with: itself, or where it is sharded a plain copy; all devices ask at once."""
+    def full_model(self) -> EncoderDecoder:
+        """Return the model to decode with: itself, or a plain copy of a sharded one; a collective call then."""
         if not is_sharded(self.model):
             return self.model
-        with torch.random.fork_rng(devices=[]):  # what the copy draws for its weights must not move the training's
-            model = self.built()
+        with torch.random.fork_rng(devices=[]):  # the copy's random weights must not move the training's stream
+            model = self.build_model()
         model.load_state_dict(full_state(self.model))
         return model.to(self.device).train(self.model.training)
+
+    def progress(self) -> Progress:
+        """Return how far the training is: as the training loop says, or by the steps of a Trainer without it."""
+        if self.loop_progress is not None:
+            return self.loop_progress
+        share = self.global_step / self.trainer.estimated_stepping_batches
+        return Progress(self.global_step, min(1.0, share), tuple(self.val_losses))
 
     # ------------------------------------------------------------------------------------------- training
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The share of this part of the batch in the loss per target token of the whole batch.
+        """Return this batch's part of the loss per target token of the global batch, in nats. -> scalar
 
-        Lightning divides by `accumulate` and takes the mean over the devices; the factor undoes both, so that the
+        Lightning divides by `accumulate` and averages over the devices; the factor `parts` undoes both, so that the
         gradient is that of the one global batch.
         """
+        self.last_batch = batch
+        training, spent = self.recipe.training, self.progress().spent
+        self.spent.fill_(spent)
+        for block in self.progress_blocks:
+            block.set_progress(spent)
         penalties: dict[str, list[Tensor]] = {}
-        self.seen = batch
-        self.advance(self.progress().spent)
-        logits = self.called(
-            batch["sources"], self.answer_read(batch), StepInputs(None, penalties, self.spent, batch["facts"])
-        )
-        loss = sum_loss(logits, batch["target_out"], self.recipe.training["label_smoothing"])
-        if self.recipe.training["curriculum"]:
+        inputs = StepInputs(None, penalties, self.spent, batch["facts"])
+        logits = self.train_forward(batch["sources"], self.decoder_input(batch, spent), inputs)  # (B, T, V)
+        loss = sum_loss(logits, batch["target_out"], training["label_smoothing"])
+        if training["curriculum"]:
             self.train_sums.add(**count_wrong_rows(logits, batch["target_out"], batch["graded"]))
-        del logits
+        del logits  # the largest tensor by far: the backward pass needs its memory
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = loss * (parts / batch["tokens"])
-        for name in penalties:
-            loss = loss + torch.stack(penalties[name]).mean() * (parts * batch["part"])
+        for values in penalties.values():
+            loss = loss + torch.stack(values).mean() * (parts * batch["part"])
         self.train_sums.add(loss=loss.detach() / parts)
+        if self.loop_progress is None:
+            self.log("train/loss", loss.detach(), prog_bar=True)
         return loss
 
-    def answer_read(self, batch: Batch) -> Tensor:
-        """The answer that the decoder reads: the true one, or where the recipe says so, partly its own. (B, T)"""
-        true: Tensor = batch["target_in"]
+    def decoder_input(self, batch: Batch, spent: float) -> Tensor:
+        """Return what the decoder reads: bos and the target, or with scheduled sampling partly its own. -> (B, T)"""
+        target: Tensor = batch["target_in"]
         settings = self.recipe.training["scheduled_sampling"]
-        if not settings:
-            return true
-        chance = replacement_rate(self.progress().spent, rate=settings["rate"], warmup=settings["warmup"])
-        if not chance:
-            return true
+        rate = replacement_rate(spent, rate=settings["rate"], warmup=settings["warmup"]) if settings else 0.0
+        if not rate:
+            return target
         with torch.no_grad():
-            logits = self.called(batch["sources"], true, StepInputs(None, None, self.spent))
-        return sample_decoder_inputs(true, logits, chance, settings["choose"])
-
-    def advance(self, spent: float) -> None:
-        """Tells the blocks how much of the training is done."""
-        self.spent.fill_(spent)
-        for block in self.advancing:
-            block.set_progress(spent)
+            logits = self.train_forward(batch["sources"], target, StepInputs(None, None, self.spent))
+        return sample_decoder_inputs(target, logits, rate, settings["choose"])
 
     def configure_optimizers(self) -> Optimizer:
+        """Return the recipe's optimizer over all parameters that train."""
         ((name, settings),) = self.recipe.training["optimizer"].items()
         return OPTIMIZERS[name]((p for p in self.parameters() if p.requires_grad), **settings)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Sets the learning rate of this step."""
+        """Set the learning rate of this step. No torch scheduler does it: a budget may be minutes of a clock."""
         ((_, chosen),) = self.recipe.training["optimizer"].items()
         ((name, settings),) = self.recipe.training["schedule"].items()
-        at = self.progress()
+        rate = chosen["learning_rate"] * SCHEDULES[name](self.progress(), **settings)
         for group in optimizer.param_groups:
-            group["lr"] = chosen["learning_rate"] * SCHEDULES[name](at, **settings)
-
-    def shapes(self) -> str:
-        """The shapes of the batch that was trained on last, in words."""
-        sides = {**self.seen.get("sources", {}), "target": self.seen.get("target_in")}
-        found = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
-        return ", ".join(found) or "unknown shape"
+            group["lr"] = rate
+        if self.loop_progress is None:
+            self.log("train/learning_rate", rate)
 
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Scales the gradient down to `clip_norm`, then adds noise. Lightning will not clip for a fused optimizer."""
+        """Scale the gradient down to `clip_norm`, then add noise. Lightning refuses to clip for a fused optimizer."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
         training = self.recipe.training
         if training["gradient_noise"]:
             add_gradient_noise(self.parameters(), training["seed"], self.progress().step, **training["gradient_noise"])
 
+    def last_shapes(self) -> str:
+        """Return the shapes of the last training batch in words, for the error of a batch that did not fit."""
+        sides = {**self.last_batch.get("sources", {}), "target": self.last_batch.get("target_in")}
+        shapes = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
+        return ", ".join(shapes) or "unknown shape"
+
     # ------------------------------------------------------------------------------------------- validation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds a batch to the sums of the validation."""
-        logits = self.model(batch["sources"], batch["target_in"])
+        """Add a batch to the sums of the validation."""
+        logits = self.model(batch["sources"], batch["target_in"])  # (B, T, V)
         target = batch["target_out"]
         real = target != PAD
-        self.val_sums.add(
-            loss=sum_loss(logits, target), tokens=real.sum(), right=((logits.argmax(-1) == target) & real).sum()
-        )
+        correct = ((logits.argmax(-1) == target) & real).sum()
+        self.val_sums.add(loss=sum_loss(logits, target), tokens=real.sum(), right=correct)
         if isinstance(self.model.output, SigmoidOutput):
             self.val_sums.add(bits=target_bits(logits, target).sum(), rows=real.any(1).sum())
 
+    def take_validation_scores(self) -> dict[str, float]:
+        """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty without any."""
+        sums = self.val_sums.take(self.sum_over_devices)
+        return {f"val/{name}": value for name, value in token_scores(sums).items()} if sums else {}
 
-def compile_error(error: Exception) -> RunFailed:
-    """What the compiler could not do, in words."""
-    cause = getattr(error, "inner_exception", error)
-    told = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-    return RunFailed.of(
-        f"the model cannot be compiled here: {told}", "set `training.compile: false`, or install a C++ compiler"
-    )
+    def on_validation_epoch_end(self) -> None:
+        """Log the scores of a validation, unless the training loop, whose hook runs before, has taken them."""
+        if scores := self.take_validation_scores():
+            if not self.trainer.sanity_checking:
+                self.val_losses.append(scores["val/loss"])
+            self.log_dict(scores, prog_bar=True)
+
+    def sum_over_devices(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over all devices; a collective call."""
+        total: Tensor = self.trainer.strategy.reduce(value, reduce_op="sum")
+        return total
 
 
-def advances(block: Block) -> bool:
-    """Whether a block wants to know how much of the training is done."""
-    return type(block).set_progress is not Block.set_progress
-
-
-def read_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
-    """Return the recipe and the tokenizers of two texts."""
+def parse_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
+    """Return the recipe and the tokenizers of their files' texts."""
     return load_text(recipe), Tokenizers.from_text(tokenizer)
 
 
+def compile_error(error: Exception) -> RunFailed:
+    """Return the error of a model that torch.compile cannot compile, with the compiler's first line."""
+    cause = getattr(error, "inner_exception", error)
+    reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+    return RunFailed.of(
+        f"the model cannot be compiled here: {reason}", "set `training.compile: false`, or install a C++ compiler"
+    )
+
+
 class DeviceSums:
-    """Named sums that stay on the device until they are read."""
+    """Named sums that stay on the device until they are read, so that adding never waits for it."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
 
     def add(self, **values: Tensor) -> None:
+        """Add a scalar tensor to each named sum."""
         for name, value in values.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
 
-    def held(self) -> dict[str, Tensor]:
-        """The sums so far, for a checkpoint."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the sums so far, in main memory."""
         return {name: value.cpu() for name, value in self.sums.items()}
 
-    def hold(self, parts: Sequence[Mapping[str, Tensor]], device: torch.device) -> None:
-        """Begins with the sums of these parts."""
+    def load_state_dicts(self, states: Sequence[Mapping[str, Tensor]], device: torch.device) -> None:
+        """Start from the total of several states: those of the processes whose part this one continues."""
         self.sums = {}
-        for part in parts:
-            self.add(**{name: value.to(device) for name, value in part.items()})
+        for state in states:
+            self.add(**{name: value.to(device) for name, value in state.items()})
 
     def take(self, over_devices: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """The sums over all devices; starts again from nothing. The only place that waits for the device."""
+        """Return the sums over all devices and reset them. The only place that waits for the device."""
         if not self.sums:
             return {}
         names = sorted(self.sums)
         stacked = torch.stack([self.sums[name].float() for name in names])
-        total = over_devices(stacked if stacked.device.type == "mps" else stacked.double())
+        total = over_devices(stacked if stacked.device.type == "mps" else stacked.double())  # mps has no float64
         self.sums = {}
         return dict(zip(names, total.tolist(), strict=True))
 
 
-def validation_scores(sums: Mapping[str, float]) -> dict[str, float]:
-    """Return the validation's scores from its sums: `val/loss` and the other metrics that need no decoding."""
-    return {f"val/{name}": value for name, value in token_scores(sums).items()}
+# ------------------------------------------------------------------------------------------- loss
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Nats summed over the real tokens. logits: (B, T, V), target: ids (B, T) -> a scalar of 32 bits or more."""
+    """Return the cross-entropy in nats, summed over the real tokens, with label smoothing (Szegedy 2016, section 7).
+
+    logits: (B, T, V), target: ids (B, T) -> scalar of 32 bits or more.
+    """
     loss: Tensor = CrossEntropy.apply(logits.flatten(0, 1), target.flatten(), label_smoothing)
     return loss
 
 
 def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str, Tensor]:
-    """How many of some rows have a wrong token where every token before is given, and how many there are.
+    """Return how many of the graded rows have a wrong token under teacher forcing, and how many are graded.
 
-    logits: (B, T, V), target: ids (B, T), graded: (B,) bool, the rows that count.
+    logits: (B, T, V), target: ids (B, T), graded: (B,) bool.
     """
-    right = (logits.argmax(-1) == target) | (target == PAD)  # (B, T)
-    return {"wrong": (graded & ~right.all(1)).sum(), "graded": graded.sum()}
+    correct = (logits.argmax(-1) == target) | (target == PAD)  # (B, T)
+    return {"wrong": (graded & ~correct.all(1)).sum(), "graded": graded.sum()}
 
 
 class CrossEntropy(torch.autograd.Function):
-    """sum over real tokens of -(1 - s) log p(target) - s / V sum log p. Its backward pass can run once."""
+    """Autograd function: sum over real tokens of -(1 - s) log p(target) - s / V sum log p.
+
+    Its values are those of `torch.nn.functional.cross_entropy`, whose backward pass makes four tensors of the size of
+    the logits, by far the largest of a step. Here the kept log p becomes the gradient, so backward can run only once.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
-        """logits: (N, V), target: (N,)"""
-        kind = torch.promote_types(logits.dtype, torch.float32)
-        log_p = torch.log_softmax(logits, -1, dtype=kind)  # (N, V)
+        """logits: (N, V), target: (N,) -> scalar"""
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        log_p = torch.log_softmax(logits, -1, dtype=dtype)  # (N, V)
         loss = (smoothing - 1.0) * log_p.gather(1, target[:, None])[:, 0]
         if smoothing:
             loss = loss - log_p.sum(1) * (smoothing / log_p.shape[1])
         real = target != PAD
         ctx.save_for_backward(log_p, target, real)
-        ctx.smoothing, ctx.kind = smoothing, logits.dtype
+        ctx.smoothing, ctx.dtype = smoothing, logits.dtype
         return loss.masked_fill(~real, 0.0).sum()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient p - (1 - s) [target] - s / V, made where log p was kept."""
+        """Return the gradient p - (1 - s) [target] - s / V, computed in place of log p."""
         log_p, target, real = ctx.saved_tensors
-        found = log_p.exp_()
+        gradient = log_p.exp_()
         if ctx.smoothing:
-            found.sub_(ctx.smoothing / found.shape[1])
-        found.scatter_add_(1, target[:, None], found.new_full((len(target), 1), ctx.smoothing - 1.0))
-        found.mul_((real * gradients[0])[:, None])
-        return found.to(ctx.kind), None, None
+            gradient.sub_(ctx.smoothing / gradient.shape[1])
+        gradient.scatter_add_(1, target[:, None], gradient.new_full((len(target), 1), ctx.smoothing - 1.0))
+        gradient.mul_((real * gradients[0])[:, None])
+        return gradient.to(ctx.dtype), None, None
 
+
+# ------------------------------------------------------------------------------------------- scheduled sampling
 
 Choose = Literal["argmax", "sample"]
 NEVER_READ = (PAD, BOS, EOS)
-"""What no answer goes on from."""
+"""Tokens that a decoder is never given to go on from."""
 
 
 def replacement_rate(spent: float, *, rate: float, warmup: float) -> float:
-    """How probable it is that a token is replaced: rises linearly to `rate` over the share `warmup` of the budget."""
+    """Return the probability that a token is replaced: linear up to `rate` over the share `warmup` of the budget."""
     return rate * min(1.0, spent / warmup) if warmup else rate
 
 
-def sample_decoder_inputs(target: Tensor, logits: Tensor, chance: float, choose: Choose) -> Tensor:
-    """bos and the answer, with some tokens replaced by what was predicted there. (B, T), (B, T, V) -> (B, T)"""
-    own = predict_tokens(logits[:, :-1], choose)  # (B, T - 1)
+def sample_decoder_inputs(target: Tensor, logits: Tensor, rate: float, choose: Choose) -> Tensor:
+    """Replace some target tokens by what the model predicts there: scheduled sampling (Bengio et al. 2015).
+
+    Parallel form in two passes over the target (Mihaylova & Martins 2019); logits are those of the first.
+    target: bos and the target (B, T), logits: (B, T, V) -> (B, T)
+    """
+    predicted = predict_tokens(logits[:, :-1], choose)  # (B, T - 1)
     true = target[:, 1:]
-    replaced = (torch.rand(true.shape, device=true.device) < chance) & (true != PAD)
-    return torch.cat((target[:, :1], torch.where(replaced, own, true)), 1)
+    replaced = (torch.rand(true.shape, device=true.device) < rate) & (true != PAD)
+    return torch.cat((target[:, :1], torch.where(replaced, predicted, true)), 1)
 
 
 def predict_tokens(logits: Tensor, choose: Choose) -> Tensor:
-    """A token for each position, among those that an answer can go on from. (B, T, V) -> (B, T)"""
+    """Return a token for each position, never pad, bos or eos. (B, T, V) -> (B, T)"""
     logits = logits.float().index_fill(-1, logits.new_tensor(NEVER_READ, dtype=torch.long), -torch.inf)
     if choose == "argmax":
         return logits.argmax(-1)
-    # the largest of logits with Gumbel noise is drawn as the softmax says, without a matrix of probabilities
+    # the largest logit after Gumbel noise is a draw from the softmax, without a matrix of probabilities
     return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
+
+
+# ------------------------------------------------------------------------------------------- gradient noise
+
+
+def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, *, scale: float, decay: float) -> None:
+    """Add Gaussian noise of variance scale / (1 + step)^decay to every gradient (Neelakantan 2015, section 3).
+
+    A pure function of seed and step, which counts from 0, so that a resumed run gets the noise it would have had.
+    """
+    deviation = (scale / (1.0 + step) ** decay) ** 0.5
+    # hashed, since neighbouring seeds of a generator may give related streams
+    digest = hashlib.sha256(f"gradient noise {seed} {step}".encode()).digest()
+    noise_seed = int.from_bytes(digest[:8]) >> 1
+    generators: dict[torch.device, Generator] = {}
+    for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
+        generator = generators.setdefault(gradient.device, Generator(gradient.device).manual_seed(noise_seed))
+        noise = torch.randn(gradient.shape, generator=generator, device=gradient.device, dtype=gradient.dtype)
+        gradient.add_(local_part(noise, gradient), alpha=deviation)  # every device draws the whole, and adds its part

@@ -1,57 +1,78 @@
-"""Optimizers, learning-rate schedules, gradient noise and the training budget."""
+"""Optimizers and learning-rate schedules that a recipe can name; training budget and early stopping."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
-from torch import Generator, optim
+from torch import optim
 from torch.nn import Parameter
 
 from blocks.core.contract import Bounds, Count, Positive, Rate
-from composer.training.sharding import local_part
+from composer.recipe.metrics import as_maximised
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent; at least one of the three is given."""
+    """Limits of a training; the first reached ends it. At least one of the three is given."""
 
     steps: int | None = None
     epochs: int | None = None
     minutes: float | None = None
 
     def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
-        """The share that is used up, 0 to 1: the largest of the shares of what is limited, and known."""
-        shares = [
-            used / limit
-            for used, limit in ((steps, self.steps), (epochs, self.epochs), (minutes, self.minutes))
-            if limit is not None and used is not None
-        ]
+        """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are not known now."""
+        amounts = ((steps, self.steps), (epochs, self.epochs), (minutes, self.minutes))
+        shares = [used / limit for used, limit in amounts if limit is not None and used is not None]
         return min(1.0, max(shares, default=0.0))
 
 
 class Clock:
-    """Minutes of training, over all resumptions.
+    """Minutes of training over all resumptions: process time per thread on a CPU, wall time elsewhere.
 
-    On a CPU the process's own time over its threads, so that a busy neighbour changes nothing; else time as it passes.
+    Process time makes a budget in minutes independent of other programs on the same CPU.
     """
 
     def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
-        self.on_cpu, self.before, self.began = on_cpu, before, self._now(on_cpu)
+        self.on_cpu, self.before, self.start = on_cpu, before, self._now(on_cpu)
 
     def minutes(self) -> float:
-        """Minutes since the training first began."""
-        return self.before + self._now(self.on_cpu) - self.began
+        """Return the minutes trained so far."""
+        return self.before + self._now(self.on_cpu) - self.start
 
     @staticmethod
     def _now(on_cpu: bool) -> float:
         return (time.process_time() / torch.get_num_threads() if on_cpu else time.monotonic()) / 60
 
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Rule that ends a training: `goal` reached, or `patience` validations without `min_delta` of improvement."""
+
+    metric: str
+    patience: int | None
+    min_delta: float
+    goal: float | None
+
+    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Return True if the scores of all validations so far, in order, end the training."""
+        if self.goal is not None:
+            goal = as_maximised(self.metric, {self.metric: self.goal})
+            if any(as_maximised(self.metric, scores) >= goal for scores in history):
+                return True
+        best, waited = -math.inf, 0
+        for scores in history:
+            if self.metric in scores:
+                value = as_maximised(self.metric, scores)
+                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
+        return self.patience is not None and waited >= self.patience
+
+
+# ------------------------------------------------------------------------------------------- schedules
 
 Steps = Annotated[int, Bounds(minimum=0)]
 """A number of optimizer steps, 0 or more."""
@@ -62,7 +83,7 @@ DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 
 
 class Progress(NamedTuple):
-    """How far a training has come, before its next optimizer step.
+    """Progress of a training before its next optimizer step, which a schedule depends on.
 
     `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far, in order.
     """
@@ -73,7 +94,7 @@ class Progress(NamedTuple):
 
 
 def warm_up(step: int, warmup_steps: int) -> float:
-    """Rises linearly to 1 over the first steps; the first step is not lost: it has 1 / warmup_steps."""
+    """Return the linear warm-up factor; the first step has 1 / warmup_steps rather than 0, so it is not lost."""
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
@@ -155,23 +176,7 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 }
 
 
-def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, *, scale: float, decay: float) -> None:
-    """Adds N(0, scale / (1 + step)^decay), a variance, to every number of every gradient; `step` counts from 0.
-
-    Where gradients are sharded, each device draws the whole and adds its part: the noise is that of one device.
-    """
-    deviation = (scale / (1.0 + step) ** decay) ** 0.5
-    generators: dict[torch.device, Generator] = {}
-    for gradient in (each.grad for each in parameters if each.grad is not None):
-        draw = generators.setdefault(gradient.device, Generator(gradient.device).manual_seed(noise_seed(seed, step)))
-        noise = torch.randn(gradient.shape, generator=draw, device=gradient.device, dtype=gradient.dtype)
-        gradient.add_(local_part(noise, gradient), alpha=deviation)
-
-
-def noise_seed(seed: int, step: int) -> int:
-    """A number of 63 bits of its own for each seed and step; neighbours have nothing to do with each other."""
-    return int.from_bytes(hashlib.sha256(f"gradient noise {seed} {step}".encode()).digest()[:8]) >> 1
-
+# ------------------------------------------------------------------------------------------- optimizers
 
 Penalty = Annotated[float, Bounds(minimum=0.0)]
 """A weight of 0 or more; 0 switches the term off."""
@@ -326,5 +331,5 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 
 
 def use_fused(parameters: Sequence[Parameter]) -> bool | None:
-    """Whether to take the fused step: on a CPU it costs a third; elsewhere torch chooses, and clips under 16 bits."""
+    """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and 16 bits can clip."""
     return all(parameter.device.type == "cpu" for parameter in parameters) or None

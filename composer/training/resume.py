@@ -13,7 +13,7 @@ from composer.errors import RunError, first_few
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, latest_checkpoint
 from composer.training.checkpointing import read_hyper_parameters
-from composer.training.module import read_texts
+from composer.training.module import parse_texts
 from composer.training.reproduce import ReproducedRun
 
 NEW_RUN = "begin a new run with `--run DIR`; `--from` takes the weights along"
@@ -96,7 +96,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     texts = read_hyper_parameters(path)
     if texts == (recipe.dump(), tokenizers.text()):
         return
-    other, other_tokenizers = read_texts(*texts)
+    other, other_tokenizers = parse_texts(*texts)
     remove = "remove this file: the run goes on from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
         message = f"this checkpoint was made with another recipe: {_differences_text(other, recipe)}"

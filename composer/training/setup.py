@@ -1,192 +1,160 @@
-"""One process's part in a training: everything it has in hand, made before anything is written."""
+"""Set up a training in this process: data, module, callback and Trainer, before anything is written."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.loggers import Logger
 
-from composer.data.encoding import Corpus, Data, Encoded, encode_data, training_corpus
-from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
+from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource
-from composer.errors import DataError, RunError
-from composer.inference.search import ROUNDING
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.weights import initialize, load_weights
+from composer.errors import RunError
+from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
 from composer.training.callback import ROW_STEPS, TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
-from composer.training.datamodule import Curriculum
+from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.loggers import read_budget_trace
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget
+from composer.training.optim import Budget, EarlyStopping
 from composer.training.progress import ProgressDisplay
 from composer.training.reproduce import ReproducedRun
 from composer.training.resume import check_checkpoint, check_same_data, checkpoint_to_resume, existing_tokenizers
 from composer.training.trainer import build_trainer
 from composer.training.validation_decoding import ValidationDecoder
 
-PATIENCE = 3600.0
-"""Seconds that a process waits for the first one to have trained the tokenizer."""
+TOKENIZER_SECONDS = 3600.0
+"""Seconds that a process waits for the main one to have trained the tokenizer."""
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The parts of a training. `record` is the run.json that was found, empty for a new run.
+    """The parts of one training in this process.
 
-    `train` are the pairs of the first epoch, which are those of every epoch where the task is not endless.
-    `checkpoint` is what to go on from. `origin` is the run that this one repeats.
+    `record` is the run.json that was there, empty for a new run; `checkpoint` is what to resume from; `start_from` is
+    the run whose weights this one starts from, `original` the one that it reproduces.
     """
 
-    recipe: Recipe
-    folder: RunDir
-    folders: list[Path]
+    source: DataSource
+    run_dir: RunDir
     record: Mapping[str, Any]
     display: ProgressDisplay
-    data: Data
-    train: Encoded
+    data: RecipeDataModule
     module: Seq2SeqModule
-    course: TrainingLoopCallback
+    loop: TrainingLoopCallback
     trainer: Trainer
     start_from: Path | None
     checkpoint: Path | None
-    origin: ReproducedRun | None = None
+    original: ReproducedRun | None
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return the recipe that is trained."""
+        return self.source.recipe
 
 
 def setup(
     source: DataSource,
-    folder: RunDir,
+    run_dir: RunDir,
     record: Mapping[str, Any],
     start_from: Path | None,
     display: ProgressDisplay,
-    origin: ReproducedRun | None = None,
+    original: ReproducedRun | None = None,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
 ) -> TrainingSetup:
-    """Data, tokenizers, model and trainer; writes nothing. Raises DataError and RunError."""
+    """Return data, module, callback and Trainer of a training; write nothing.
+
+    Raises:
+        DataError: If the data cannot be trained on.
+        RunError: If data, tokenizer or checkpoint are not those that the run was begun with.
+        RecipeError: If Lightning cannot train so here.
+    """
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
-    repeats = origin is not None and not folder.tokenizer.exists()
-    known = origin.tokenizers(source) if origin is not None and repeats else None
-    data = encode_data(source, known or existing_tokenizers(recipe, folder, start_from))
-    assert data.train is not None
-    if record and folder.tokenizer.exists():
-        check_same_data(data, record, folder)
-    checkpoint = checkpoint_to_resume(folder, display.say)
+    tokenizers = None
+    if original is not None and not run_dir.tokenizer.exists():
+        tokenizers = original.tokenizers(source)
+    data = RecipeDataModule(recipe, source, tokenizers or existing_tokenizers(recipe, run_dir, start_from))
+    if record and run_dir.tokenizer.exists():
+        check_same_data(data.data, record, run_dir)
+    checkpoint = checkpoint_to_resume(run_dir, display.say)
     if checkpoint is not None:
         check_checkpoint(recipe, data.tokenizers, checkpoint)
-    seed_everything(recipe.training["seed"], verbose=False)
-    module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
-    if start_from is None:
-        initialize(module.model, recipe.training["initialization"])
-    elif checkpoint is None:
-        load_weights(module.model, RunDir(start_from).weights)
-    if recipe.training["compile"]:
-        module.compile_model(display.say)
-    train = without_unanswerable(recipe, data.train, data.notes, module.model)
-    corpus = training_corpus(recipe, train, data.tokenizers, partial(answerable, module.model))
-    course = course_of(recipe, folder, corpus, data)
-    course.followed = pace_followed(origin, record)
-    trainer = build_trainer(recipe, [course])
-    return TrainingSetup(
-        recipe,
-        folder,
-        list(source.folders),
-        record,
-        display,
-        data,
-        train,
-        module,
-        course,
-        trainer,
-        start_from,
-        checkpoint,
-        origin,
-    )
 
-
-def pace_followed(origin: ReproducedRun | None, record: Mapping[str, Any]) -> dict[int, float]:
-    """How a budget in minutes is spent by a repeat, one that goes on too; empty where the clock says it."""
-    known = record.get("repeat_of")
-    if known:
-        return read_budget_trace(RunDir(Path(known["run"])).metrics)
-    return origin.pace() if origin else {}
-
-
-def without_unanswerable(recipe: Recipe, pairs: Encoded, notes: list[str], model: EncoderDecoder) -> Encoded:
-    """The pairs that a search could answer; the others are counted in a note. Raises DataError where none is left."""
-    kept = answerable(model, pairs)
-    if kept.all():
-        return pairs
-    told = f"{int((~kept).sum()):,} of {len(kept):,} training pairs whose answer is longer than {model.room:g} times"
-    notes.append(f"left out {told} its source: no search makes room for it")
-    if not kept.any():
-        fix = "raise `room` of the block `grid`, or exchange source and target"
-        raise DataError([recipe.fault("empty", ("data",), f"nothing is left without {told} its source", fix)])
-    return pairs.keep(kept)
-
-
-def answerable(model: EncoderDecoder, pairs: Encoded) -> np.ndarray:
-    """Which pairs have an answer of a size that is asked for; all where sizes do not matter. -> (pairs,) bool"""
-    rooms = {key: encoder.room for key, encoder in model.readers().items() if encoder.room}
-    if not rooms:
-        return np.ones(len(pairs), dtype=bool)
-    sizes = [np.ceil(room * (pairs.sources[key].lengths() + 1) - ROUNDING) for key, room in rooms.items()]
-    found: np.ndarray = pairs.target.lengths() + 1 <= np.max(sizes, axis=0)
-    return found
-
-
-def course_of(recipe: Recipe, folder: RunDir, corpus: Corpus, data: Data) -> TrainingLoopCallback:
-    """The course of a recipe's training on these data."""
     training = recipe.training
-    curriculum = Curriculum(**training["curriculum"], seed=training["seed"]) if training["curriculum"] else None
-    order = TrainBatchSampler(
-        corpus,
-        tokens_per_batch=training["tokens_per_batch"],
-        seed=training["seed"],
-        accumulate=training["accumulate"],
-        choose=curriculum.choose if curriculum else all_pairs,
+    seed_everything(training["seed"], verbose=False)
+    if start_from is None:
+        module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
+    else:
+        module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
+        if checkpoint is None:
+            load_weights(module.model, RunDir(start_from).weights)
+    if training["compile"]:
+        module.compile_model(display.say)
+
+    settings = training["curriculum"]
+    curriculum = Curriculum(**settings, seed=training["seed"]) if settings else None
+    data.plan_batches(module.model, training["accumulate"], curriculum)
+    loop = build_loop(recipe, run_dir, data, curriculum)
+    if record.get("repeat_of"):
+        loop.reproduced_pace = read_budget_trace(RunDir(Path(record["repeat_of"]["run"])).metrics)
+    elif original:
+        loop.reproduced_pace = original.pace()
+    trainer = build_trainer(recipe, loop, callbacks, loggers)
+    return TrainingSetup(
+        source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original
     )
-    early = training["early_stopping"]
-    last = max(2, training["average_checkpoints"])
-    keeper = CheckpointManager(folder.checkpoints, last, early["metric"] if early else "val/loss")
-    rows = recipe.trainer.get("log_every_n_steps") or ROW_STEPS
-    budget = Budget(training["max_steps"], training["max_epochs"], training["max_minutes"])
-    judge = ValidationDecoder(data.val, data.pairs["val"], data.tokenizers) if data.val else None
-    tokenizer = data.tokenizers.sha256
+
+
+def build_loop(
+    recipe: Recipe, run_dir: RunDir, data: RecipeDataModule, curriculum: Curriculum | None
+) -> TrainingLoopCallback:
+    """Return the training loop's callback, and give the data its sampler of all epochs."""
+    training = recipe.training
+    assert data.batches is not None
+    # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
+    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
+    early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
+    val = data.data.val
     return TrainingLoopCallback(
-        budget,
-        ResumableBatchSampler(order),
-        keeper,
+        data.resumable,
+        Budget(training["max_steps"], training["max_epochs"], training["max_minutes"]),
+        CheckpointManager(
+            run_dir.checkpoints,
+            last=max(2, training["average_checkpoints"]),
+            metric=early_stopping.metric if early_stopping else "val/loss",
+        ),
         training["validate_every"],
-        early,
-        tokenizer,
-        rows,
+        early_stopping,
         curriculum,
-        judge,
+        ValidationDecoder(val, data.data.pairs["val"], data.tokenizers).evaluate if val else None,
+        recipe.trainer.get("log_every_n_steps") or ROW_STEPS,
     )
 
 
 def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:
-    """Where data files are looked up: as told, else where the run found them when it began; then beside the recipe."""
-    known = [] if data is not None else [Path(each) for each in record.get("data", {}).get("folders", [])]
-    return [*known, *(each for each in (path.resolve() for path in recipe.folders(data)) if each not in known)]
+    """Return the folders to look up data files in: `data`, or those in a run's record; then beside the recipe."""
+    recorded = [] if data is not None else [Path(folder) for folder in record.get("data", {}).get("folders", [])]
+    resolved = [path.resolve() for path in recipe.folders(data)]
+    return [*recorded, *(path for path in resolved if path not in recorded)]
 
 
-def record_of(folder: RunDir) -> dict[str, Any]:
-    """The run.json of the first process, once it has written all that others read. Raises RunError after an hour."""
-    until = time.monotonic() + PATIENCE
-    while not folder.tokenizer.exists():
-        if time.monotonic() > until:
+def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
+    """Return run.json once the main process has written all that the others read. Raises RunError after an hour."""
+    deadline = time.monotonic() + TOKENIZER_SECONDS
+    while not run_dir.tokenizer.exists():
+        if time.monotonic() > deadline:
             raise RunError.of(
                 "the first process has not written this file within an hour",
                 "give all machines the same run folder, on a file system that they share",
-                str(folder.tokenizer.absolute()),
+                str(run_dir.tokenizer.absolute()),
             )
         time.sleep(0.2)
-    return folder.read()
+    return run_dir.read()

@@ -64,7 +64,7 @@ def shardable_blocks(stack: Stack) -> Iterator[Block]:
     Of a `repeat` whose repetitions have parameters of their own, these.
     """
     for block, label, given in zip(stack.inner(), stack.labels, stack.gives, strict=True):
-        if isinstance(block, Repeat) and not block.shared:
+        if isinstance(block, Repeat) and block.relaxation is None and len(block.stacks) == block.times:
             for each in cast("list[Stack]", list(block.stacks)):
                 yield from shardable_blocks(each) if any(each.gives) else [each]
         elif given <= {label}:

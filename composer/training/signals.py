@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import Any
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 EARLY_SIGNALS: list[int] = []
@@ -28,24 +27,23 @@ class SignalHandler:
 
     def __init__(self) -> None:
         self.received = 0
-        self.before: dict[int, Any] = {}
+        self.before = {number: signal.getsignal(number) for number in HANDLED}
 
     def listen(self) -> None:
-        """Install the handler; only a main thread can."""
+        """Install the handler, over whatever has been installed since this was made; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self._note) for number in HANDLED}
+            for number in HANDLED:
+                signal.signal(number, self._note)
             self.received = self.received or (EARLY_SIGNALS.pop() if EARLY_SIGNALS else 0)
 
     def restore(self) -> None:
-        """Reinstall the handlers that were there before."""
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        self.before = {}
+        """Reinstall the handlers that were there when this was made."""
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.received:
             self.received = number
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
         else:
             raise SystemExit(128 + number)

@@ -1,8 +1,8 @@
-"""Translations during a training: a few validation sentences, greedily, so that it costs little."""
+"""Greedy decoding of the first validation sentences during training, for BLEU, chrF, exact match and samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from composer.data.encoding import Encoded
@@ -13,67 +13,52 @@ from composer.inference.run import Sample
 from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import text_scores
+from composer.training.distributed import Ranks
 
 MAX_SENTENCES = 200
-"""Sentences of the validation part, from its start, on which BLEU, chrF and exact match are measured in training."""
+"""Sentences that are decoded at most, from the start of the validation part."""
 MAX_QUERIES = 1000
-"""How often the model is asked for them at most, where a search tries several sizes of an answer."""
+"""Searches at most, where one sentence takes several: a search for each candidate length of its answer."""
 GREEDY = {"greedy": {"max_length": 256}}
 
 
 @dataclass(frozen=True)
-class RankInfo:
-    """Which of the processes that train together this one is, and how it hears what the others have."""
-
-    rank: int
-    world: int
-    gather: Callable[[list[str]], Sequence[list[str]]]
-
-
-ALONE = RankInfo(0, 1, lambda own: [own])
-
-
-@dataclass(frozen=True)
 class ValidationDecoder:
-    """Translates the first sentences of a part of the data and compares them with their references."""
+    """Decoder of the first validation sentences, which compares the outputs with their references."""
 
     encoded: Encoded
     pairs: Pairs
     tokenizers: Tokenizers
 
-    def judge(self, model: EncoderDecoder, part: RankInfo = ALONE) -> tuple[dict[str, float], list[Sample]]:
-        """val/exact_match, val/bleu and val/chrf, and the translations; nothing where there is nothing to translate.
+    def evaluate(self, model: EncoderDecoder, ranks: Ranks) -> tuple[dict[str, float], list[Sample]]:
+        """Return val/exact_match, val/bleu and val/chrf, and the samples; both empty where nothing can be decoded.
 
-        Every process translates its part of the sentences; all of them come to the same answer.
+        Every rank decodes its part of the sentences; all of them return the same. A collective call.
         """
-        first = {
+        sources = {
             side: [ids[row] for row in range(min(MAX_SENTENCES, len(ids)))]
             for side, ids in self.encoded.sources.items()
         }
-        count = num_sentences(model, {side: [*map(num_positions, rows)] for side, rows in first.items()})
+        count = num_sentences(model, {side: [*map(num_positions, rows)] for side, rows in sources.items()})
         if not count:
             return {}, []
-        own = {side: rows[part.rank : count : part.world] for side, rows in first.items()}
-        written = interleave(part.gather(self.translated(model, own)), count)
+        own = {side: rows[ranks.rank : count : ranks.world] for side, rows in sources.items()}
+        parts = ranks.gather(self.decode(model, own))
+        outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
         references = list(self.encoded.lines[:count])
-        shown = self.pairs.sides[next(iter(first))]
-        samples = [Sample(shown[row], references[row], written[row]) for row in range(count)]
-        return {f"val/{name}": score for name, score in text_scores(written, references).items()}, samples
+        texts = self.pairs.sides[next(iter(sources))]
+        samples = [Sample(texts[row], references[row], outputs[row]) for row in range(count)]
+        return {f"val/{name}": score for name, score in text_scores(outputs, references).items()}, samples
 
-    def translated(self, model: EncoderDecoder, sources: Mapping[str, Sequence[SourceIds]]) -> list[str]:
-        """The translations of some sentences, of which there may be none."""
+    def decode(self, model: EncoderDecoder, sources: Mapping[str, Sequence[SourceIds]]) -> list[str]:
+        """Return the greedy output for each source; a rank may have none."""
         if not any(sources.values()):
             return []
         return self.tokenizers.decode("target", [best.ids for best, *_ in decode_all([model], sources, GREEDY)])
 
 
-def interleave(parts: Sequence[list[str]], count: int) -> list[str]:
-    """What was dealt out one by one, in order again."""
-    return [parts[row % len(parts)][row // len(parts)] for row in range(count)]
-
-
 def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
-    """How many sentences are translated; 0 where there is nothing to translate."""
+    """Return how many sentences `MAX_QUERIES` allow; 0 without sources."""
     count = min(map(len, lengths.values()), default=0)
-    asked = length_queries([model], lengths, GREEDY, [()] * count)
-    return count if len(asked) <= MAX_QUERIES else max(1, asked[MAX_QUERIES].row)
+    queries = length_queries([model], lengths, GREEDY, [()] * count)
+    return count if len(queries) <= MAX_QUERIES else max(1, queries[MAX_QUERIES].row)

@@ -26,6 +26,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.model.vocabulary import EOS, PAD
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
 from composer.training.module import Seq2SeqModule
+from composer.training.optim import Progress
 from composer.training.sharding import fsdp_units, full_tensor, shard
 from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 
@@ -124,7 +125,7 @@ def results(
     """Loss and gradients of each batch in turn."""
     trainer = SimpleNamespace(world_size=world, accumulate_grad_batches=1)
     module.trainer = cast("Any", trainer)
-    module.progress = lambda: cast("Any", SimpleNamespace(spent=0.0))
+    module.loop_progress = Progress(0, 0.0)
     found = []
     for batch in batches:
         module.zero_grad()

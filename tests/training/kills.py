@@ -149,7 +149,7 @@ def told(beside: str) -> None:
     real, rank = Seq2SeqModule.training_step, int(os.environ.get("LOCAL_RANK", "0"))
 
     def step(self: Seq2SeqModule, batch: Any, index: int) -> Any:
-        order = next(each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback)).order  # type: ignore[attr-defined]
+        order = next(each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback)).sampler  # type: ignore[attr-defined]
         loss = real(self, batch, index)
         line = {
             "at": [rank, order.epoch, order.done],

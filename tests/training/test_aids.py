@@ -15,10 +15,16 @@ from composer.errors import RecipeError
 from composer.model.vocabulary import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
 from composer.run_dir import checkpoint_weights, list_checkpoints
-from composer.training.callback import TrainingLoopCallback, is_settled
+from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
-from composer.training.module import Seq2SeqModule, predict_tokens, replacement_rate, sample_decoder_inputs
-from composer.training.optim import add_gradient_noise
+from composer.training.module import (
+    Seq2SeqModule,
+    add_gradient_noise,
+    predict_tokens,
+    replacement_rate,
+    sample_decoder_inputs,
+)
+from composer.training.optim import EarlyStopping
 from composer.training.train import train
 from tests.training.test_resume import Killed, values
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -34,15 +40,16 @@ SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{
 @pytest.mark.parametrize(("metric", "better"), [("val/loss", -1.0), ("val/exact_match", 1.0)])
 def test_a_goal_is_reached_from_its_own_side(metric: str, better: float) -> None:
     history = [{metric: 0.5 + better * step / 10} for step in (-1, 0, 1)]
-    ended = [is_settled(history[: count + 1], metric, None, 0.0, 0.5) for count in range(3)]
+    rule = EarlyStopping(metric, None, 0.0, 0.5)
+    ended = [rule.should_stop(history[: count + 1]) for count in range(3)]
     assert ended == [False, True, True]
 
 
 def test_patience_counts_beside_a_goal_and_can_have_no_end() -> None:
     history = [{"val/loss": 1.0}] * 9
-    assert is_settled(history, "val/loss", 5, 0.0, 0.1)
-    assert not is_settled(history, "val/loss", None, 0.0, 0.1)
-    assert not is_settled(history, "val/loss", None, 0.0, None)
+    assert EarlyStopping("val/loss", 5, 0.0, 0.1).should_stop(history)
+    assert not EarlyStopping("val/loss", None, 0.0, 0.1).should_stop(history)
+    assert not EarlyStopping("val/loss", None, 0.0, None).should_stop(history)
 
 
 def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
@@ -51,7 +58,7 @@ def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_a_goal_that_no_share_reaches_is_refused(tiny: Tiny) -> None:
-    with pytest.raises(RecipeError, match=r"`val/exact_match` is a share, so it is never 99"):
+    with pytest.raises(RecipeError, match=r"`val/exact_match` is never above 1, and the goal is 99"):
         tiny("training.early_stopping={metric: val/exact_match, goal: 99}")
     tiny("training.early_stopping={metric: val/bleu, goal: 99}")
 
@@ -154,10 +161,10 @@ def test_the_second_pass_learns_and_the_first_does_not(
 ) -> None:
     read: list[bool] = []
     reached: list[bool] = []
-    real = Seq2SeqModule.answer_read, Seq2SeqModule.on_before_optimizer_step
+    real = Seq2SeqModule.decoder_input, Seq2SeqModule.on_before_optimizer_step
 
-    def reads(self: Seq2SeqModule, batch: Any) -> torch.Tensor:
-        found = real[0](self, batch)
+    def reads(self: Seq2SeqModule, batch: Any, spent: float) -> torch.Tensor:
+        found = real[0](self, batch, spent)
         read.append(torch.equal(found, batch["target_in"]))
         assert torch.equal(found == PAD, batch["target_in"] == PAD)
         return found
@@ -166,7 +173,7 @@ def test_the_second_pass_learns_and_the_first_does_not(
         reached.append(all(each.grad is not None and bool(each.grad.any()) for each in self.parameters()))
         real[1](self, optimizer)
 
-    monkeypatch.setattr(Seq2SeqModule, "answer_read", reads)
+    monkeypatch.setattr(Seq2SeqModule, "decoder_input", reads)
     monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", steps)
     train(tiny(SAMPLING, f"training.precision={precision}", "training.tokens_per_batch=300"), tmp_path / "run")
     assert read == [True] + 11 * [False]  # at the first step the chance is 0

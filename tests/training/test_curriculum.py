@@ -252,7 +252,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
     def step(self: Seq2SeqModule, batch: Any, number: int) -> torch.Tensor:
         (course,) = (each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback))
-        epochs.append(course.order.epoch)
+        epochs.append(course.sampler.epoch)
         return trains(self, batch, number)
 
     trains = Seq2SeqModule.training_step

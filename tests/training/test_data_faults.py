@@ -38,7 +38,7 @@ def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     def _at(happens: Callable[[], object]) -> None:
         def told(self: TrainingLoopCallback, *given: object) -> None:
             real(self, *given)  # type: ignore[arg-type]
-            if self.now.step == 3:
+            if self.progress.step == 3:
                 happens()
 
         monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", told)

@@ -15,7 +15,7 @@ from composer.cli.main import _terminate
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
-from composer.training import distributed, finalize, setup
+from composer.training import datamodule, distributed, finalize, setup
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from composer.training.trainer import resolve_devices
@@ -113,7 +113,7 @@ def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
         ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` goes on"),
         ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
         ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
-        ("data:1:0", 2, "process 1 ended with status 2", "look at what it has said"),
+        ("data:1:0", 2, "process 1 ended with status 2", "look at what it printed"),
     ],
 )
 def test_all_end_with_the_one_that_is_lost(
@@ -238,7 +238,7 @@ def test_a_signal_while_the_data_are_read_ends_at_once(
 ) -> None:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        monkeypatch.setattr(setup, "load_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(datamodule, "encode_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(SystemExit) as left:
             train(tiny(), tmp_path / "run")
     finally:
@@ -400,6 +400,6 @@ def test_the_environment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_that_a_process_does_not_see_is_told(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE", 0.0)
+    monkeypatch.setattr(setup, "TOKENIZER_SECONDS", 0.0)
     with pytest.raises(RunError, match="share"):
-        setup.record_of(RunDir(tmp_path / "elsewhere"))
+        setup.wait_for_record(RunDir(tmp_path / "elsewhere"))

@@ -31,10 +31,9 @@ from composer.run_dir import (
     versions,
 )
 from composer.training import checkpointing, progress
-from composer.training.callback import is_stale
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager
 from composer.training.loggers import JsonLinesWriter, is_logged_in, wandb_mode
-from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
+from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, EarlyStopping, Progress
 from composer.training.progress import ProgressDisplay, format_duration
 from composer.training.reproduce import git_state
 
@@ -189,11 +188,12 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     assert keeper.best([{"step": 1.0}]) is None
 
 
-def test_staleness() -> None:
+def test_early_stopping_counts_validations_without_improvement() -> None:
     losses = [{"val/loss": value} for value in (3.0, 2.0, 2.1, 1.95, 1.94)]
-    assert not is_stale(losses, "val/loss", patience=2, min_delta=0.0)
-    assert is_stale(losses, "val/loss", patience=3, min_delta=0.1)
-    assert is_stale([{"val/bleu": value} for value in (3.0, 2.0, 1.0)], "val/bleu", patience=2, min_delta=0.0)
+    assert not EarlyStopping("val/loss", patience=2, min_delta=0.0, goal=None).should_stop(losses)
+    assert EarlyStopping("val/loss", patience=3, min_delta=0.1, goal=None).should_stop(losses)
+    falling = [{"val/bleu": value} for value in (3.0, 2.0, 1.0)]
+    assert EarlyStopping("val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(falling)
 
 
 def test_random_states_come_back() -> None:

@@ -45,7 +45,7 @@ def killed_after_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
     def dies(self: TrainingLoopCallback, *given: Any) -> None:
         real(self, *given)
-        if self.now.step == steps:
+        if self.progress.step == steps:
             monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", real)
             raise Killed
 

@@ -147,7 +147,9 @@ def test_a_run_in_minutes_that_was_stopped_is_repeated_too(
 
     def stopped(run: Path) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(TrainingLoopCallback, "signal", lambda self: signal.SIGTERM if self.now.step == cut else 0)
+            patch.setattr(
+                TrainingLoopCallback, "received_signal", lambda self: signal.SIGTERM if self.progress.step == cut else 0
+            )
             with pytest.raises(SystemExit):
                 train(recipe if run.name == "one" else recipe_of(tmp_path / "one"), run, data=text)
 

@@ -130,7 +130,7 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
 
 def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
-        self.seen = batch
+        self.last_batch = batch
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Seq2SeqModule, "training_step", needs_too_much)
@@ -140,7 +140,7 @@ def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch:
 
 def test_no_memory_left_on_this_machine_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
-        self.seen = batch
+        self.last_batch = batch
         raise MemoryError
 
     monkeypatch.setattr(Seq2SeqModule, "training_step", needs_too_much)

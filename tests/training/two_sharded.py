@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 
 from composer.data.tokenizer import Tokenizers
 from composer.recipe.recipe import load
-from composer.training.module import Seq2SeqModule
-from composer.training.optim import OPTIMIZERS, add_gradient_noise
+from composer.training.module import Seq2SeqModule, add_gradient_noise
+from composer.training.optim import OPTIMIZERS
 from composer.training.sharding import (
     full_optimizer_state,
     full_state,
@@ -115,7 +115,7 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
 def of_copy(sharded: Seq2SeqModule) -> dict[str, Any]:
     """What is decoded with."""
     before = torch.get_rng_state()
-    copied = sharded.eval().whole()
+    copied = sharded.eval().full_model()
     return {
         "plain": not any(isinstance(each, DTensor) for each in copied.parameters()),
         "weights": apart(full_state(sharded.model), copied.state_dict()),
