@@ -20,7 +20,17 @@ from composer.model.encoder_decoder import StepInputs
 from composer.model.vocabulary import BOS, SPECIAL_TOKENS
 from composer.viz.memory import Memory, Panel, Table, memories
 from composer.viz.page import png_uri, render
-from composer.viz.records import Attention, Film, attentions, films, source_labels, token_labels
+from composer.viz.records import (
+    Attention,
+    Film,
+    attentions,
+    count_frames,
+    describe_film,
+    films,
+    finite,
+    source_labels,
+    token_labels,
+)
 
 MAX_TOKENS = 100
 """Tokens of a source, or of an output, beyond which a picture cannot be read."""
@@ -219,7 +229,7 @@ def pictures(alignment: Alignment, number: int) -> Pictures:
     for (word, side), members in sorted(grouped.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
         count = sum(len(attention.weights) for attention in members)
         title = f"{word} of {PARTS.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
-        blocks = [(each.block, attention_maps(each, axes[tuple(each.rows), tuple(each.columns)])) for each in members]
+        blocks = [(one.block, attention_maps(one, axes[tuple(one.rows), tuple(one.columns)])) for one in members]
         groups.append(MapGroup(title, not groups or word == SHOWN_FIRST, blocks))
     strips = list(map(film_strip, alignment.films))
     return Pictures(list(axes.values()), groups, strips, *memory_pictures(alignment.memories, number))
@@ -240,7 +250,7 @@ def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
 def memory_pictures(memories: Sequence[Memory], number: int) -> tuple[list[Axes], list[MemoryPicture]]:
     """Return the axes and the pictures of all memories, a line of maps for each line of panels."""
     axes: dict[tuple[tuple[str, ...], tuple[str, ...]], Axes] = {}
-    drawn = []
+    drawings = []
     for memory in memories:
         lines = []
         for panels in memory.panels:
@@ -253,8 +263,8 @@ def memory_pictures(memories: Sequence[Memory], number: int) -> tuple[list[Axes]
                 image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
                 maps.append(HeatMap(panel.title, describe_panel(panel), shared, image, top, panel.low))
             lines.append(maps)
-        drawn.append(MemoryPicture(memory, lines, [(table, shaded_rows(table)) for table in memory.tables]))
-    return list(axes.values()), drawn
+        drawings.append(MemoryPicture(memory, lines, [(table, shaded_rows(table)) for table in memory.tables]))
+    return list(axes.values()), drawings
 
 
 def memory_row_height(rows: int) -> float:
@@ -363,38 +373,12 @@ def film_strip(film: Film) -> FilmStrip:
     )
 
 
-def count_frames(film: Film) -> str:
-    """Return how many frames are shown."""
-    if len(film.frames) < film.total:
-        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
-    return f"{film.total:,} frame{'' if film.total == 1 else 's'}"
-
-
-def describe_film(film: Film) -> str:
-    """Return a film in words, for those who cannot see it."""
-    _, positions, columns, _ = film.images.shape
-    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
-    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
-    parts += [f"Written: {' '.join(film.written)}."] if film.written else []
-    if len(film.frames) > 1:
-        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
-        largest = int(changes.argmax())
-        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
-    return " ".join(parts)
-
-
 def vector_colors(images: np.ndarray) -> np.ndarray:
     """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels"""
     cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
     components = principal_components(cells - cells.mean(0), least=float(np.abs(cells).max()) * EQUAL)  # (C, 3)
     pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
     return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)
-
-
-def finite(images: np.ndarray) -> np.ndarray:
-    """Return numbers with 0 for NaN and infinity."""
-    numbers: np.ndarray = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return numbers
 
 
 def principal_components(cells: np.ndarray, least: float) -> np.ndarray:

@@ -22,7 +22,6 @@ from composer.viz.architecture_layout import (
     Join,
     Layout,
     PlacedBox,
-    Point,
     Span,
     StreamLine,
     join_of,
@@ -30,7 +29,7 @@ from composer.viz.architecture_layout import (
     stream_lines,
     text_width,
 )
-from composer.viz.edge_routing import CORNER_RADIUS, Route, route_edges
+from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
 from composer.viz.page import render
 
 FORMATS = {".svg": "an SVG picture", ".mmd": "Mermaid", ".md": "Markdown with Mermaid", ".html": "a page"}
@@ -275,29 +274,6 @@ def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, flo
     sheets = SHEETS if box.row is not None and box.row.block == "repeat" else ()
     for offset in (*sheets, 0.0):
         yield style, placed.x + offset, placed.y + offset, placed.w, placed.h, corner
-
-
-def arrowhead(points: Sequence[Point]) -> str:
-    """Return the path of the head of an arrow."""
-    (x0, y0), (x, y) = points[-2:]
-    dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
-    bx, by = (x - 7 * dx, y - 7 * dy)
-    corners = ((x, y), (bx - 3.5 * dy, by - 3.5 * dx), (bx + 3.5 * dy, by + 3.5 * dx))
-    return f"M{' '.join(f'{a:g},{b:g}' for a, b in corners)} Z"
-
-
-def rounded_path(points: Sequence[Point]) -> str:
-    """Return the path of a line with round corners."""
-    path = [f"M{points[0][0]:g},{points[0][1]:g}"]
-    for (ax, ay), (bx, by), (cx, cy) in zip(points, points[1:], points[2:], strict=False):
-        before, after = abs(bx - ax) + abs(by - ay), abs(cx - bx) + abs(cy - by)
-        r = min(CORNER_RADIUS, before / 2, after / 2)
-        if not r:
-            continue
-        start = (bx - r * (bx - ax) / before, by - r * (by - ay) / before)
-        end = (bx + r * (cx - bx) / after, by + r * (cy - by) / after)
-        path.append(f"L{start[0]:g},{start[1]:g} Q{bx:g},{by:g} {end[0]:g},{end[1]:g}")
-    return " ".join([*path, f"L{points[-1][0]:g},{points[-1][1]:g}"])
 
 
 # ------------------------------------------------------------------------------------------- Mermaid

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from composer.formatting import strip_control_characters
+from composer.recipe.metrics import METRICS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -109,10 +111,10 @@ def bar_chart(title: str, bars: Sequence[Bar], x_label: str, y_label: str) -> Fi
 def style_figure(figure: Figure, title: str) -> Figure:
     """Set the title and the layout that all charts share; returns the figure."""
     return figure.update_layout(
-        title={"text": chart_text(title), "font": {"size": 15}, "x": 0.01, "xanchor": "left"},
+        title={"text": chart_text(title), "font": {"size": 15}, "x": 0.01, "y": 0.97, "yanchor": "top"},
         showlegend=len(figure.data) > 1,
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        margin={"l": 55, "r": 15, "t": 65, "b": 45},
+        margin={"l": 55, "r": 15, "t": 80, "b": 45},
         height=320,
         hovermode="x unified" if len(figure.data) > 1 else "closest",
     )
@@ -134,3 +136,52 @@ def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     size = max(1, -(-len(points) // limit))
     parts = [points[at : at + size] for at in range(0, len(points), size)]
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
+
+
+# ------------------------------------------------------------------------------------------- learning curves
+
+
+class ChartSpec(NamedTuple):
+    """Chart of learning curves: its title, the unit of its y axis, and keys of metrics.jsonl."""
+
+    title: str
+    unit: str
+    keys: tuple[str, ...]
+    logarithmic: bool = False
+    y_range: tuple[float, float] | None = None
+
+
+OTHER_CHARTS = (
+    ChartSpec("Learning rate", "learning rate", ("train/learning_rate",)),
+    ChartSpec("Level of the curriculum", "level", ("train/level",)),
+    ChartSpec("Training sequences with an error", "share, 0 to 1", ("train/sequence_error",), y_range=(0.0, 1.0)),
+)
+"""Charts of what is logged beside the metrics."""
+
+
+def chart_specs() -> list[ChartSpec]:
+    """Return the charts of learning curves: those of the metrics, then the others."""
+    specs: dict[str, ChartSpec] = {}
+    for name, metric in METRICS.items():
+        title = metric.chart or metric.label
+        keys = specs[title].keys if title in specs else ("train/loss",) if name == "loss" else ()
+        y_range = (0.0, 1.0) if metric.highest == 1 else None
+        specs[title] = ChartSpec(title, metric.unit, (*keys, f"val/{name}"), metric.logarithmic, y_range)
+    return [*specs.values(), *OTHER_CHARTS]
+
+
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    """Return every chart of which the run has logged something."""
+    charts = []
+    for spec in chart_specs():
+        curves = [Curve(key, points(rows, key, spec.logarithmic)) for key in spec.keys]
+        if curves := [curve for curve in curves if curve.points]:
+            figure = line_chart(spec.title, curves, "step", spec.unit, spec.logarithmic, spec.y_range)
+            charts.append(figure_html(figure, describe_curves(spec.title, curves, "step")))
+    return charts
+
+
+def points(rows: Sequence[Mapping[str, Any]], key: str, positive: bool, x_key: str = "step") -> list[Point]:
+    """Return the finite values that were logged under a key, by `x_key`. positive: without those that are not."""
+    values = [(float(row[x_key]), float(row[key])) for row in rows if isinstance(row.get(key), int | float)]
+    return [(x, y) for x, y in values if math.isfinite(y) and (y > 0 or not positive)]

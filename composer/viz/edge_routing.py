@@ -7,7 +7,7 @@ branches. So an edge crosses lines and borders, and no text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -323,3 +323,26 @@ def after_fork(points: list[Point], other: list[Point]) -> list[Point]:
 def path_length(points: list[Point]) -> float:
     """Return the length of an edge."""
     return sum(abs(a - x) + abs(b - y) for (x, y), (a, b) in pairwise(points))
+
+
+def arrowhead(points: Sequence[Point]) -> str:
+    """Return the path of the head of an arrow."""
+    (x0, y0), (x, y) = points[-2:]
+    dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
+    bx, by = (x - 7 * dx, y - 7 * dy)
+    corners = ((x, y), (bx - 3.5 * dy, by - 3.5 * dx), (bx + 3.5 * dy, by + 3.5 * dx))
+    return f"M{' '.join(f'{a:g},{b:g}' for a, b in corners)} Z"
+
+
+def rounded_path(points: Sequence[Point]) -> str:
+    """Return the path of a line with round corners."""
+    path = [f"M{points[0][0]:g},{points[0][1]:g}"]
+    for (ax, ay), (bx, by), (cx, cy) in zip(points, points[1:], points[2:], strict=False):
+        before, after = abs(bx - ax) + abs(by - ay), abs(cx - bx) + abs(cy - by)
+        r = min(CORNER_RADIUS, before / 2, after / 2)
+        if not r:
+            continue
+        start = (bx - r * (bx - ax) / before, by - r * (by - ay) / before)
+        end = (bx + r * (cx - bx) / after, by + r * (cy - by) / after)
+        path.append(f"L{start[0]:g},{start[1]:g} Q{bx:g},{by:g} {end[0]:g},{end[1]:g}")
+    return " ".join([*path, f"L{points[-1][0]:g},{points[-1][1]:g}"])

@@ -240,14 +240,14 @@ def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film
     side = next((side for side in sides_of(strip[-1].part, tokens) if side != TARGET), TARGET)
     length, columns, _ = strip[0].image.shape
     shown = [strip[at] for at in frame_numbers(len(strip), length * columns)]
-    written = tokens_written(tokens) if reads_in_place(recipe.model["decoder"]) else []
+    below = tokens_written(tokens) if reads_in_place(recipe.model["decoder"]) else []
     return Film(
         block=block_name(recipe, strip[-1].record, with_iterations=False),
         side=side,
         frames=[frame_label(frame.record) for frame in shown],
         total=len(strip),
         read=axis_labels(tokens[side], length, len(tokens[TARGET])),
-        written=axis_labels(written, length, length) if 0 < len(written) <= length else [],
+        written=axis_labels(below, length, length) if 0 < len(below) <= length else [],
         images=torch.stack([frame.image for frame in shown]).float().cpu().numpy(),
     )
 
@@ -293,3 +293,29 @@ def reads_in_place(stack: Any) -> bool:
     if isinstance(stack, Mapping):
         return READS_IN_PLACE in stack or any(map(reads_in_place, stack.values()))
     return isinstance(stack, list) and any(map(reads_in_place, stack))
+
+
+def count_frames(film: Film) -> str:
+    """Return how many frames are shown."""
+    if len(film.frames) < film.total:
+        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
+    return f"{film.total:,} frame{'' if film.total == 1 else 's'}"
+
+
+def describe_film(film: Film) -> str:
+    """Return a film in words, for those who cannot see it."""
+    _, positions, columns, _ = film.images.shape
+    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
+    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
+    parts += [f"Written: {' '.join(film.written)}."] if film.written else []
+    if len(film.frames) > 1:
+        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
+        largest = int(changes.argmax())
+        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
+    return " ".join(parts)
+
+
+def finite(images: np.ndarray) -> np.ndarray:
+    """Return numbers with 0 for NaN and infinity."""
+    numbers: np.ndarray = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return numbers

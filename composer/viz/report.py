@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -23,13 +22,13 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics, recorded_vocabularies, utc_now
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import draw
-from composer.viz.charts import Bar, Curve, Point, bar_chart, describe_curves, figure_html, line_chart
+from composer.viz.charts import Bar, Curve, bar_chart, describe_curves, figure_html, learning_curves, line_chart, points
 from composer.viz.page import check_can_overwrite, render, write_html
 from composer.viz.records import evenly_spaced
 
 FILE_NAME = "report.html"
 NUM_EXAMPLES, NUM_DRAWN, NUM_FOLLOWED = 10, 3, 3
-"""Sentences that are translated, whose pictures are drawn, and whose translations during training are shown."""
+"""Sentences that are translated, whose pictures are shown, and whose translations during training are shown."""
 MAX_VALIDATIONS = 6
 """Validations at which the translations during training are shown."""
 MAX_WORDS = 25
@@ -40,22 +39,6 @@ FINAL = "the final weights"
 Say = Callable[[str], None]
 
 
-class ChartSpec(NamedTuple):
-    """Chart of learning curves: its title, the unit of its y axis, and keys of metrics.jsonl."""
-
-    title: str
-    unit: str
-    keys: tuple[str, ...]
-    logarithmic: bool = False
-    y_range: tuple[float, float] | None = None
-
-
-OTHER_CHARTS = (
-    ChartSpec("Learning rate", "learning rate", ("train/learning_rate",)),
-    ChartSpec("Level of the curriculum", "level", ("train/level",)),
-    ChartSpec("Training sequences with an error", "share, 0 to 1", ("train/sequence_error",), y_range=(0.0, 1.0)),
-)
-"""Charts of what is logged beside the metrics."""
 LENGTH_CURVES = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
 
 
@@ -94,7 +77,7 @@ def report(
         run: The run folder.
         split: The split to translate; by default `test`, else `val`.
         data: Folder of the data files; by default the one of the training.
-        sentences: Source lines whose alignments are drawn; by default a few of the split.
+        sentences: Source lines whose alignments are shown; by default a few of the split.
         output: The file; by default `report.html` in the run folder.
         say: Receives progress messages.
 
@@ -115,12 +98,12 @@ def report(
     examples, by_length = translate_split(source, split, data, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(folder.path))
-    drawn: Sequence[Alignment] = []
+    shown: Sequence[Alignment] = []
     if source.run is not None:
-        drawn = alignments(source.run, sentences or choose_sentences(source.run, examples), "--sentence")
+        shown = alignments(source.run, sentences or choose_sentences(source.run, examples), "--sentence")
     for note in source.notes:
         say(note)
-    return write_html(file, "report", page(source, examples, by_length, drawn))
+    return write_html(file, "report", page(source, examples, by_length, shown))
 
 
 # ------------------------------------------------------------------------------------------- translations
@@ -237,15 +220,15 @@ def is_short(line: str) -> bool:
 
 
 def page(
-    source: Source, examples: Sequence[Sample], by_length: Sequence[Mapping[str, Any]], drawn: Sequence[Alignment]
+    source: Source, examples: Sequence[Sample], by_length: Sequence[Mapping[str, Any]], shown: Sequence[Alignment]
 ) -> str:
     """Return the page."""
     recipe, record = source.recipe, source.record
     sides = source_names(recipe)
-    sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(drawn)]
-    has_films, has_memories = any(one.films for one in drawn), any(one.memories for one in drawn)
-    has_maps = any(one.attentions for one in drawn) or not (has_films or has_memories)
-    abouts = list(dict.fromkeys(memory.about for one in drawn for memory in one.memories))
+    sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(shown)]
+    has_films, has_memories = any(one.films for one in shown), any(one.memories for one in shown)
+    has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
+    abouts = list(dict.fromkeys(memory.about for one in shown for memory in one.memories))
     sections = [
         Section("curves", "Learning curves", learning_curves(source.rows)),
         Section("length", "BLEU by source length", bleu_chart(source.split, by_length)),
@@ -341,34 +324,6 @@ def score_table(scores: Mapping[str, float]) -> dict[str, Any]:
     return {"splits": [{"val": "validation", "test": "test"}[split] for split in columns], "rows": rows}
 
 
-def chart_specs() -> list[ChartSpec]:
-    """Return the charts of learning curves: those of the metrics, then the others."""
-    specs: dict[str, ChartSpec] = {}
-    for name, metric in METRICS.items():
-        title = metric.chart or metric.label
-        keys = specs[title].keys if title in specs else ("train/loss",) if name == "loss" else ()
-        y_range = (0.0, 1.0) if metric.highest == 1 else None
-        specs[title] = ChartSpec(title, metric.unit, (*keys, f"val/{name}"), metric.logarithmic, y_range)
-    return [*specs.values(), *OTHER_CHARTS]
-
-
-def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
-    """Return every chart of which the run has logged something."""
-    charts = []
-    for spec in chart_specs():
-        curves = [Curve(key, points(rows, key, spec.logarithmic)) for key in spec.keys]
-        if curves := [curve for curve in curves if curve.points]:
-            figure = line_chart(spec.title, curves, "step", spec.unit, spec.logarithmic, spec.y_range)
-            charts.append(figure_html(figure, describe_curves(spec.title, curves, "step")))
-    return charts
-
-
-def points(rows: Sequence[Mapping[str, Any]], key: str, positive: bool, x_key: str = "step") -> list[Point]:
-    """Return the finite values that were logged under a key, by `x_key`. positive: without those that are not."""
-    values = [(float(row[x_key]), float(row[key])) for row in rows if isinstance(row.get(key), int | float)]
-    return [(x, y) for x, y in values if math.isfinite(y) and (y > 0 or not positive)]
-
-
 def bleu_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Return a chart of BLEU by source length."""
     rows = [row for row in by_length if "bleu" in row]
@@ -443,4 +398,4 @@ def architecture(source: Source) -> Markup:
     try:
         return Markup(draw(source.recipe, vocabularies=recorded_vocabularies(source.record)).svg())
     except RecipeError as error:  # a block of a plug-in may be missing on this machine
-        return Markup('<p class="soft">It cannot be drawn here: {}.</p>').format(error.faults[0].message)
+        return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(error.faults[0].message)

@@ -19,11 +19,9 @@ from composer.viz.alignments import (
     alignment,
     alignment_page,
     alignments,
-    count_frames,
-    describe_film,
     vector_colors,
 )
-from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers
+from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, count_frames, describe_film, frame_numbers
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
 from tests.viz.pages import having, headings, needs_nothing, read, size_without_plotly, texts
@@ -151,7 +149,7 @@ decoder: [source_state]
     with torch.no_grad():
         for at, block in enumerate(opened.model.readers()["source"].stack.inner()[1:5]):
             x = torch.from_numpy(film.images[at : at + 1])
-            after, _ = block(x, block.start(x, context), context)
+            after, *_ = block(x, block.start(x, context), context)
             np.testing.assert_allclose(film.images[at + 1], after[0].numpy(), atol=EXACT)
 
 

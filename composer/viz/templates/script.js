@@ -43,9 +43,11 @@ const template = () => ({ layout: {
   font: { family: "system-ui, sans-serif", size: 12, color: color("ink") },
   colorway: [0, 1, 2, 3, 4, 5, 6, 7].map(number => color(`c${number}`)),
   xaxis: axis(), yaxis: axis(),
+  modebar: { bgcolor: "rgba(0,0,0,0)", color: color("soft"), activecolor: color("ink") },
   hoverlabel: { bgcolor: color("page"), bordercolor: color("line"), font: { color: color("ink") } },
 } });
-const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+const options = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [buttons] };
 const plot = chart => {
   const { data, layout } = JSON.parse(chart.dataset.figure);
   Plotly.react(chart, data, { ...layout, template: template() }, options);
