@@ -51,16 +51,18 @@ README = """# {name}
 
 A model exported by seqcomposer {version}. It needs Python 3.11 and PyTorch, and the package `tokenizers` for text:
 
-    python {folder} "a sentence"          # one or several sentences
-    python {folder} < input.txt           # each line of a file
-    python {folder} --info                # the model, and the number of its parameters
+    python {folder} "a sentence"
+    python {folder} < input.txt
+    python {folder} --info
 
-From Python, with this folder in `sys.path`:
+The first translates the sentences that it is given, the second each line of a file; the third prints the model and the
+number of its parameters. From Python, with this folder in `sys.path`:
 
+    from pathlib import Path
     from composer.exporters.standalone import load_model
 
-    model = load_model(Path("{folder}"))  # a torch.nn.Module
-    logits = model(sources, target)       # ids (B, S) by the encoders' keys, (B, T) -> (B, T, V)
+    model = load_model(Path("{folder}"))
+    logits = model(sources, target)  # ids (B, S) by the encoders' keys, (B, T) -> (B, T, V)
     memories = model.encode(sources)
     state = model.start(memories, batch=1)
     logits, state = model.step(ids, state, memories)  # any number of positions from a state

@@ -108,6 +108,6 @@ def _card(folder: RunDir, recipe: Recipe, license: str) -> bytes:
     if not path.exists():
         return model_card(recipe, folder.read(), license).encode()
     if license:
-        message = "this run has a model card, which is taken as it is"
+        message = "this run has a README.md, which is packed as its model card"
         raise RunError.of(message, "write `license:` at its head instead", str(path))
     return read_small(path, folder.path)

@@ -288,7 +288,7 @@ def _fetch_folder(remote: Remote, start: str, inside: Mapping[str, Entry], into:
 def check_limit(size: int, max_bytes: int, origin: str) -> None:
     """Raise RunError where a download is larger than the user allows."""
     if size > max_bytes:
-        message = f"this has {size / GIB:.3g} GiB, and at most {max_bytes / GIB:.3g} are taken"
+        message = f"this has {size / GIB:.3g} GiB, and the limit is {max_bytes / GIB:.3g}"
         refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
 
 
@@ -308,7 +308,7 @@ def _pull_recipe(download: Download, request: Request) -> Pulled:
             file.write(text.encode())
     cached = get(put(text))
     if cached is None:  # another process has cleared the cache since
-        raise RunError.of("the store has lost what was just kept in it", "pull again")
+        raise RunError.of("the recipe cache has lost what was just put into it", "pull again")
     return Pulled(request.ref, request.target or cached, sha256, sha256)
 
 

@@ -285,13 +285,13 @@ def parse_tree(listing: bytes) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def _fetch_blob(origin: str, work: Path, blobs: Mapping[str, str], name: str, target: Path) -> None:
-    """Write a file of the commit. Raises RunError where it is kept in LFS."""
+    """Write a file of the commit. Raises RunError where it is a pointer of Git LFS."""
     with target.open("xb") as file:
         run_git(origin, work, "cat-file", "blob", blobs[name], output=file)
     with target.open("rb") as copy:
         if copy.read(len(LFS_POINTER)) == LFS_POINTER:
             fix = "of the Hugging Face hub, write hub:OWNER/NAME"
-            refuse(origin, f"`{name}` is kept in Git LFS, which is not asked", fix)
+            refuse(origin, f"`{name}` is kept in Git LFS, which `pull` does not download", fix)
 
 
 def run_git(
@@ -333,7 +333,7 @@ def git_error(origin: str, status: int, output: str) -> RunError:
     """Return git's error in words, with a hint."""
     if status < 0 or "File too large" in output or ("index-pack" in output and "No space" not in output):
         fix = "if you trust it, allow more: `--max-gib N`"
-        return RunError.of("this repository is larger than what is taken", fix, origin)
+        return RunError.of("this repository is larger than the limit", fix, origin)
     if "couldn't find remote ref HEAD" in output:
         return RunError.of("this repository is empty, or has no default branch", "name one: `@REVISION`", origin)
     if "couldn't find remote ref" in output:
