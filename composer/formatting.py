@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
@@ -11,7 +14,7 @@ BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
 def si(number: float) -> str:
     """Return a number in about three digits with an SI prefix: 12.3M."""
     for prefix in SI_PREFIXES:
-        if abs(number) < 1000 or prefix == SI_PREFIXES[-1]:
+        if abs(number) < 999.5 or prefix == SI_PREFIXES[-1]:  # 999.6 is 1k in three digits
             break
         number /= 1000
     return f"{number:.3g}{prefix}" if prefix or number % 1 else f"{number:.0f}"
@@ -42,3 +45,14 @@ def is_control(character: str) -> bool:
     if character in "\t\n":
         return False
     return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
+
+
+def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
+    """Return rows as lines with aligned columns: texts to the left, numbers to the right."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        padded = [c + b if text else b + c for c, b, text in zip(row, blanks, is_text, strict=True)]
+        lines.append((" " * gap).join(padded).rstrip())
+    return lines

@@ -154,7 +154,7 @@ def schema(
     texts = {
         recipe_schema.schema_path(): recipe_schema.to_json(rules),
         python_classes.classes_path(): python_classes.generate(rules),
-        spec_schema.schema_file(): recipe_schema.to_json(spec_schema.generate_schema()),
+        spec_schema.schema_path(): recipe_schema.to_json(spec_schema.generate_schema()),
     }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")

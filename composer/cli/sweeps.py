@@ -1,4 +1,4 @@
-"""The commands about sweeps: many recipes out of one short file, run, and put in order."""
+"""The commands `sweep` and `leaderboard`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ commands = typer.Typer()
 
 
 @commands.command(
-    short_help="Trains every combination that a sweep names.",
+    short_help="Run a sweep over architectures and settings.",
     epilog=examples(
         "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
         "seqcomposer sweep mine.yaml --workers 2",
@@ -31,17 +31,17 @@ commands = typer.Typer()
 def sweep(
     file: File,
     overrides: Overrides = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Trials at the same time.")] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Lists the points, and trains nothing.")] = False,
+    workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Trials trained in parallel.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and their costs only.")] = False,
     data: DataDir = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="The sweep's folder.  [default: runs/NAME]", show_default=False),
+        typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]", show_default=False),
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
-            "--ray", metavar="ADDRESS", help="Trains on a Ray cluster: auto, local, or its address.", show_default=False
+            "--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local, or its address.", show_default=False
         ),
     ] = None,
     wandb: Annotated[
@@ -49,24 +49,25 @@ def sweep(
         typer.Option(
             "--wandb",
             metavar="F",
-            help="Writes a sweep file of Weights & Biases, and trains nothing.",
+            help="Write a Weights & Biases sweep file; train nothing.",
             show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Trains the points of a sweep: every combination of its axes, or those that a search chooses.
+    """Train the points of a sweep: every combination of its axes, or those that a search suggests.
 
-    Every point is checked before the first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N;
-    the same command goes on where a sweep was stopped, and trains nothing twice.
+    All points are checked before the first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N.
+    The same command resumes a sweep that was stopped, and trains nothing twice.
     """
+    from composer.run_dir import RUNS
     from composer.sweeps.spec import read_sweep
 
-    read = read_sweep(file, overrides or (), data)
+    spec = read_sweep(file, overrides or (), data)
     if wandb is not None:
-        _export(read, overrides or (), data, wandb)
+        _export(spec, overrides or (), data, wandb)
     if dry_run:
-        _list(read, as_json)
+        _list(spec, as_json)
     if wandb is not None or dry_run:
         return
     try:
@@ -74,31 +75,29 @@ def sweep(
     except ModuleNotFoundError as error:
         message = f"the package `{error.name}` is not installed, and sweeps need it"
         raise RunError.of(message, f"pip install {error.name}", str(file)) from None
-    from composer.run_dir import RUNS
-
-    raise typer.Exit(run_sweep(read, run or RUNS / read.name, workers, data, ray))
+    raise typer.Exit(run_sweep(spec, run or RUNS / spec.name, workers, data, ray))
 
 
 def _export(sweep: Sweep, overrides: Sequence[str], data: Path | None, output: Path) -> None:
-    from composer.sweeps import wandb_sweep
+    from composer.sweeps.wandb_sweep import write_wandb_sweep
 
-    for lost in wandb_sweep.write_wandb_sweep(output, sweep, overrides, data):
-        typer.echo(f"note: {lost}", err=True)
+    for limitation in write_wandb_sweep(output, sweep, overrides, data):
+        typer.echo(f"note: {limitation}", err=True)
     typer.echo(f"wrote {output}\nnext: wandb sweep {output}", err=True)
 
 
 def _list(sweep: Sweep, as_json: bool) -> None:
-    from composer.sweeps.tables import list_points
+    from composer.sweeps.dry_run import dry_run_json, dry_run_text, list_points
 
-    found = list_points(sweep)
+    listing = list_points(sweep)
     if as_json:
-        print_json(found.as_json())
+        print_json(dry_run_json(listing))
     else:
-        typer.echo(found.text())
+        typer.echo(dry_run_text(listing))
 
 
 @commands.command(
-    short_help="Puts the trials of a sweep in order.",
+    short_help="Rank the trials of a sweep.",
     epilog=examples(
         "seqcomposer leaderboard runs/mix-and-match",
         "seqcomposer leaderboard mine.yaml --output mine.html",
@@ -106,11 +105,13 @@ def _list(sweep: Sweep, as_json: bool) -> None:
     ),
 )
 def leaderboard(
-    sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's folder, or its file.", show_default=False)],
+    sweep: Annotated[
+        Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.", show_default=False)
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="F", help="The page's file.  [default: FOLDER/leaderboard.html]", show_default=False
+            "--output", metavar="F", help="HTML page to write.  [default: FOLDER/leaderboard.html]", show_default=False
         ),
     ] = None,
     compare: Annotated[
@@ -118,34 +119,30 @@ def leaderboard(
         typer.Option(
             "--compare",
             metavar="A B",
-            help="Two runs, by rank, by fingerprint or by folder: is their difference in BLEU more than chance?",
+            help="Test the difference in BLEU of two runs, by rank, fingerprint or folder, for significance.",
             show_default=False,
         ),
     ] = None,
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Puts the trials of a sweep in order, as a table and as one HTML page that opens anywhere.
+    """Rank the trials of a sweep, as a table and as one HTML page that opens offline.
 
-    Mean and spread over seeds, what each trial costs, and what each axis contributes. The sweep need not have ended.
+    It has means and standard deviations over seeds, costs, and the effect of each axis. The sweep may still be running.
     """
     from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text, terminal_width
 
     board = open_leaderboard(sweep)
     if compare is not None:
-        from composer.sweeps.significance import compare_trials as compare_runs
-        from composer.sweeps.significance import comparison_text, find_run
+        from composer.sweeps.significance import compare_trials, comparison_text, find_run
 
         one, other = (find_run(board, word) for word in compare)
-        typer.echo(comparison_text(compare_runs(one, other, data)))
-        return
-    if as_json:
-        from composer.sweeps.leaderboard import leaderboard_json as plain
+        typer.echo(comparison_text(compare_trials(one, other, data)))
+    elif as_json:
+        print_json(leaderboard_json(board))
+    else:
+        from composer.sweeps.leaderboard_html import write_leaderboard
 
-        print_json(plain(board))
-        return
-    from composer.sweeps.leaderboard_html import write_leaderboard
-    from composer.sweeps.tables import leaderboard_text, terminal_width
-
-    typer.echo(leaderboard_text(board, terminal_width()))
-    typer.echo(f"wrote {write_leaderboard(board, output)}")
+        typer.echo(leaderboard_text(board, terminal_width()))
+        typer.echo(f"wrote {write_leaderboard(board, output)}")

@@ -1,4 +1,4 @@
-"""What a sweep is, once it has been read: axes, points, and which axes a point has."""
+"""A sweep in memory: axes, points, which axes are active at a point, goals, search and pruner."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Value = str | int | float | bool
 Point = dict[str, Value]
 
 COSTS = ("parameters", "flops", "state_bytes")
+"""Costs of a model, known before it trains and the same for every seed."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric, and which way it is better."""
+    """A metric, and which direction is better."""
 
     metric: str
     direction: Literal["min", "max"]
 
 
 DEFAULT_RANK = (Goal("val/loss", "min"),)
-"""What trials are ranked by where a sweep does not say."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """In what order points are tried; `trials` is None for a grid."""
+    """The search algorithm; `trials` is None for a grid."""
 
     kind: Literal["grid", "random", "tpe"]
     trials: int | None
@@ -39,7 +39,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Pruner:
-    """When a trial is stopped. `reduction` is hyperband's, `trials` the median's."""
+    """When a trial is stopped early. `reduction` is hyperband's; `trials` is the median's number of start-up trials."""
 
     kind: Literal["hyperband", "median"]
     min_steps: int
@@ -49,10 +49,10 @@ class Pruner:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One thing in which points differ: its finite `labels`, in order, or a range from `low` to `high`.
+    """One dimension of the search space: its finite `labels`, in order, or a range from `low` to `high`.
 
-    `choices` says for each label what it stands for: a value, blocks, or a recipe that is laid over the base; of a
-    range it is the range. `target` is the path or selector as it is written, `node` all that is written of the axis.
+    `choices` holds what each label stands for: a value, blocks, or a recipe that extends the base; for a range it holds
+    the range. `target` is the path or selector as written, `node` the whole mapping of the axis.
     """
 
     name: str
@@ -64,37 +64,50 @@ class Axis:
     low: float | int | None = None
     high: float | int | None = None
     log: bool = False
-    whole: bool = False
+    integer: bool = False
     when: Condition | None = field(default=None, repr=False)
     zipped: str | None = None
 
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        """The first and the last value."""
+        if self.labels is not None:
+            return self.labels[0], self.labels[-1]
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
     def choice(self, value: Value) -> Node:
-        """What a value of this axis stands for."""
+        """Return what a value of this axis stands for."""
         if self.labels is None:
             return Node(value, self.choices[0].mark, text=str(value))
         return self.choices[self.index(value)]
 
     def index(self, value: Value) -> int:
-        """Which of its labels a value is. Raises ValueError where it is none."""
+        """Return the index of a value among the labels. Raises ValueError if it is none of them."""
         return [same_value(value, label) for label in self.labels or ()].index(True)
 
-    def takes(self, value: Any) -> bool:
-        """Whether a value is one of its own."""
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is a label of this axis, or within its range."""
         if self.labels is not None:
             return any(same_value(value, label) for label in self.labels)
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
             return False
         return self.low is not None and self.high is not None and self.low <= value <= self.high
 
 
 def same_value(one: Value, other: Value) -> bool:
-    """Whether two values are one; `true` is not 1."""
+    """Return whether two values are equal and of one kind; `true` is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A sweep that holds together. `axes` are in the order of the file; `fingerprint` is of all that decides."""
+    """A sweep that passed all checks. `axes` are in the order of the file.
+
+    `fingerprint` is of everything that decides which trials are run and how they are ranked; trials and seeds, which
+    may be added later, are not in it.
+    """
 
     file: Path
     name: str
@@ -102,7 +115,7 @@ class Sweep:
     axes: tuple[Axis, ...]
     where: tuple[Condition, ...]
     search: Search
-    prune: Pruner | None
+    pruner: Pruner | None
     seeds: tuple[int, ...]
     rank: tuple[Goal, ...]
     fingerprint: str
@@ -112,44 +125,44 @@ class Sweep:
     base_root: Node = field(repr=False)
 
     def axis(self, name: str) -> Axis | None:
-        """The axis of that name."""
+        """Return the axis of that name."""
         return next((axis for axis in self.axes if axis.name == name), None)
 
     @property
-    def asked(self) -> tuple[Axis, ...]:
-        """The axes that a search chooses, each after those that its `when` names; the others follow by `zip`."""
+    def free_axes(self) -> tuple[Axis, ...]:
+        """The axes that a search chooses, each after those that its `when` names; `zip` decides the others."""
         return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
 
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
-    """Axes after those that they depend on, else as they were; without those that depend on themselves."""
+    """Return axes after those that they depend on; axes on a cycle are dropped."""
     ordered: list[Axis] = []
     waiting = list(axes)
     while waiting:
         done = {axis.name for axis in ordered}
-        free = next((axis for axis in waiting if dependencies(axis) <= done), None)
-        if free is None:
+        ready = next((axis for axis in waiting if dependencies(axis) <= done), None)
+        if ready is None:
             break
-        ordered.append(free)
-        waiting.remove(free)
+        ordered.append(ready)
+        waiting.remove(ready)
     return ordered
 
 
 def dependencies(axis: Axis) -> frozenset[str]:
-    """The axes on which one depends."""
+    """Return the names of the axes that this one's `when` and `zip` name."""
     named = axis.when.names if axis.when is not None else frozenset()
     return named | frozenset([axis.zipped] if axis.zipped is not None else [])
 
 
 def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
-    """Whether an axis has a value beside those of a point, which has all that it depends on."""
+    """Return whether an axis has a value at a point that has the axes it depends on."""
     if axis.zipped is not None and axis.zipped not in point:
         return False
     return axis.when is None or holds(axis.when, point)
 
 
 def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
-    """The point of what was chosen: without what is inactive, and with what follows by `zip`, in the file's order."""
+    """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in the file's order."""
     point: Point = {}
     for axis in topological_order(sweep.axes):
         if not is_active(axis, point):

@@ -1,10 +1,13 @@
-"""Conditions over the axes and costs of a point: numbers, texts, names, arithmetic, comparisons, `and`, `or`, `not`.
+"""Conditions over axes and costs (`when`, `where`): a small subset of Python expressions, parsed by `ast`.
 
-A tokenizer and a recursive descent of our own: a condition computes and compares, and can do nothing else.
+Python's parser never sees what a user wrote: each number, text and name becomes an identifier of the same length, so
+that the columns of syntax nodes are those of the text, and the nodes outside a whitelist are refused.
 """
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,318 +16,31 @@ from typing import Literal, NamedTuple
 from composer.errors import RecipeError, did_you_mean
 from composer.recipe.node import Mark, Node, fault_at
 
-MAX_LENGTH = 1000
-MAX_DEPTH = 32
-UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None}
-ORDERS = ("<", "<=", ">", ">=")
-
-_TOKEN = re.compile(
-    r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?P<unit>[A-Za-z_][A-Za-z0-9_]*)?)"
-    r"|(?P<text>\"[^\"]*\"|'[^']*')"
-    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<sign><=|>=|==|!=|[-+*/<>()\[\],])"
-)
-
-
-class _Token(NamedTuple):
-    kind: str  # number, text, name, sign, end
-    text: str
-    at: int
-
-
-def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Condition:
-    """The condition that a text of a file holds. Raises RecipeError at the column of its first fault."""
-    if not isinstance(node.value, str):
-        message = "a condition is a text"
-        raise RecipeError([fault_at(node.mark, "type", path, message, "write, for example, `parameters < 20M`")])
-    try:
-        return _Parser(node.value, names).whole()
-    except _Wrong as wrong:
-        fault = fault_at(_mark(node, wrong.at, wrong.length), "condition", path, wrong.message, wrong.hint)
-        raise RecipeError([fault]) from None
-
-
-def _mark(node: Node, at: int, length: int) -> Mark:
-    """The place of a part of a text; the whole of it where it is folded or escaped."""
-    mark = node.mark
-    start = mark.column - 1 + node.quoted
-    if mark.text[start : start + len(node.value)] != node.value:
-        return mark
-    return mark._replace(column=start + at + 1, length=max(1, length))
-
-
-class _Wrong(Exception):
-    """A fault of a condition, at a character of its text."""
-
-    def __init__(self, at: int, length: int, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.at, self.length, self.message, self.hint = at, length, message, hint
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    end = 0
-    while True:
-        end += len(text[end:]) - len(text[end:].lstrip())
-        if end == len(text):
-            break
-        found = _TOKEN.match(text, end)
-        if found is None:
-            raise _Wrong(end, 1, f"`{text[end]}` means nothing in a condition", _sign_meant(text[end]))
-        yield _token(found)
-        end = found.end()
-    yield _Token("end", "", max(0, len(text.rstrip()) - 1))
-
-
-def _sign_meant(sign: str) -> str:
-    meanings = {
-        "=": "write `==`",
-        "!": "write `not`, or `!=`",
-        "&": "write `and`",
-        "|": "write `or`",
-        '"': 'close the text with another `"`',
-        "'": "close the text with another `'`",
-    }
-    return meanings.get(sign, "write, for example, `parameters < 20M and flops < 2G`")
-
-
-def _token(found: re.Match[str]) -> _Token:
-    kind = next(kind for kind in ("number", "text", "name", "sign") if found[kind] is not None)
-    unit = found["unit"] or ""
-    if unit not in UNITS:
-        message = f"`{unit}` is no unit of a number"
-        raise _Wrong(found.start("unit"), len(unit), message, "the units are K, M, G and T: thousands to billions")
-    return _Token(kind, found.group(), found.start())
-
-
-def _number(text: str) -> float:
-    unit = text[-1] if text[-1] in UNITS else ""
-    return float(text.removesuffix(unit) if unit else text) * UNITS[unit]
-
-
-class _Parser:
-    """Recursive descent, from `or` down to a single value."""
-
-    def __init__(self, text: str, names: Mapping[str, Operand]) -> None:
-        if len(text) > MAX_LENGTH:
-            raise _Wrong(0, 1, f"a condition has at most {MAX_LENGTH} characters", "write several, in a list")
-        self.text, self.names = text, names
-        self.tokens = list(_tokens(text))
-        self.index = 0
-        self.depth = 0
-
-    @property
-    def next(self) -> _Token:
-        return self.tokens[self.index]
-
-    def whole(self) -> Condition:
-        found = self.either()
-        if self.next.kind != "end":
-            self.refuse_rest()
-        _must(found, "truth", "a condition holds or does not", "compare it, for example with `<` or `==`")
-        return Condition(found.op, found.parts, found.value, found.at, found.length, found.kind, self.text.strip())
-
-    def refuse_rest(self) -> None:
-        token = self.next
-        if token.text in COMPARISONS:
-            raise _Wrong(token.at, len(token.text), "comparisons do not follow each other", "write `a < b and b < c`")
-        raise _Wrong(
-            token.at,
-            len(token.text),
-            f"`{token.text}` does not fit what stands before it",
-            "join conditions by `and` or `or`",
-        )
-
-    def take(self, *texts: str) -> _Token | None:
-        """The next token, if it is one of these words or signs."""
-        token = self.next
-        if token.kind not in ("name", "sign") or token.text not in texts:
-            return None
-        self.index += 1
-        return token
-
-    def either(self) -> Condition:
-        return self.joined("or", self.both)
-
-    def both(self) -> Condition:
-        return self.joined("and", self.negated)
-
-    def joined(self, word: str, inner: Callable[[], Condition]) -> Condition:
-        parts = [inner()]
-        while self.take(word):
-            parts.append(inner())
-        if len(parts) == 1:
-            return parts[0]
-        for part in parts:
-            _must(part, "truth", f"`{word}` joins conditions", "compare it, for example with `<` or `==`")
-        return self.made(word, parts, "truth")
-
-    def negated(self) -> Condition:
-        word = self.take("not")
-        if word is None:
-            return self.comparison()
-        with self.deeper(word):
-            part = self.negated()
-        _must(part, "truth", "`not` stands before a condition", "put brackets around it: `not (a == b)`")
-        return Condition("not", (part,), None, word.at, part.at + part.length - word.at, "truth")
-
-    def deeper(self, token: _Token) -> _Deeper:
-        if self.depth == MAX_DEPTH:
-            raise _Wrong(token.at, 1, f"more than {MAX_DEPTH} brackets lie inside each other", "write it shorter")
-        return _Deeper(self)
-
-    def comparison(self) -> Condition:
-        left = self.sum()
-        sign = self.take(*COMPARISONS)
-        if sign is not None:
-            right = self.sum()
-            self.check_comparison(sign, left, right)
-            return self.made(sign.text, [left, right], "truth")
-        negative = self.next.text == "not" and self.tokens[self.index + 1].text == "in"
-        if negative:
-            self.index += 1
-        if not self.take("in"):
-            return left
-        found = self.made("in", [left, *self.members(left)], "truth")
-        return Condition("not", (found,), None, found.at, found.length, "truth") if negative else found
-
-    def members(self, left: Condition) -> list[Condition]:
-        opened = self.next
-        if not self.take("["):
-            raise _Wrong(opened.at, len(opened.text) or 1, "after `in` stands a list", 'write `in ["a", "b"]`')
-        parts: list[Condition] = []
-        while not self.take("]"):
-            if parts and not self.take(","):
-                raise _Wrong(opened.at, 1, "this `[` is never closed", "part the values by commas, and close it")
-            parts.append(self.sum())
-            self.check_comparison(opened._replace(text="=="), left, parts[-1])
-        return parts
-
-    def sum(self) -> Condition:
-        return self.chain(("+", "-"), self.product)
-
-    def product(self) -> Condition:
-        return self.chain(("*", "/"), self.signed)
-
-    def chain(self, signs: Sequence[str], inner: Callable[[], Condition]) -> Condition:
-        first = inner()
-        parts, ops = [first], []
-        while sign := self.take(*signs):
-            ops.append(sign.text)
-            parts.append(inner())
-        for part in parts if ops else ():
-            _must(part, "number", f"`{ops[0]}` computes with numbers", "use numbers alone")
-        return self.made("".join(ops), parts, "number") if ops else first
-
-    def signed(self) -> Condition:
-        minus = self.take("-")
-        if minus is None:
-            return self.single()
-        with self.deeper(minus):
-            part = self.signed()
-        _must(part, "number", "`-` stands before a number", "use numbers alone")
-        return Condition("negative", (part,), None, minus.at, part.at + part.length - minus.at, "number")
-
-    def single(self) -> Condition:
-        token = self.next
-        if self.take("("):
-            with self.deeper(token):
-                inner = self.either()
-            if not self.take(")"):
-                raise _Wrong(token.at, 1, "this `(` is never closed", "close it")
-            return inner
-        if token.kind == "end" or token.kind == "sign" or token.text in ("and", "or", "in", "not"):
-            what = (
-                "a value is missing at the end" if token.kind == "end" else f"a value is missing before `{token.text}`"
-            )
-            raise _Wrong(token.at, len(token.text) or 1, what, "write a number, a text in quotes or a name")
-        self.index += 1
-        return self.leaf(token)
-
-    def leaf(self, token: _Token) -> Condition:
-        length = len(token.text)
-        if token.kind == "number":
-            return Condition("value", (), _number(token.text), token.at, length, "number")
-        if token.kind == "text":
-            return Condition("value", (), token.text[1:-1], token.at, length, "text")
-        if token.text in CONSTANTS:
-            kind: Kind = "none" if token.text == "none" else "truth"
-            return Condition("value", (), CONSTANTS[token.text], token.at, length, kind)
-        if token.text not in self.names:
-            texts = [name for name, each in self.names.items() if token.text in (each.values or ())]
-            hint = f'write "{token.text}", in quotes' if texts else f"the names are {', '.join(self.names)}"
-            message = f"there is no axis or cost `{token.text}`{'' if texts else did_you_mean(token.text, self.names)}"
-            raise _Wrong(token.at, length, message, hint)
-        return Condition("name", (), token.text, token.at, length, self.names[token.text].kind)
-
-    def made(self, op: str, parts: Sequence[Condition], kind: Kind) -> Condition:
-        at, end = parts[0].at, parts[-1].at + parts[-1].length
-        return Condition(op, tuple(parts), None, at, end - at, kind)
-
-    def check_comparison(self, sign: _Token, left: Condition, right: Condition) -> None:
-        if "none" in (left.kind, right.kind):
-            self.check_none(sign, left, right)
-            return
-        if left.kind != right.kind and "mixed" not in (left.kind, right.kind):
-            message = f"a {left.kind} is never {sign.text} a {right.kind}"
-            raise _Wrong(right.at, right.length, message, _requoted(left, right))
-        if sign.text in ORDERS and {left.kind, right.kind} != {"number"}:
-            raise _Wrong(sign.at, len(sign.text), f"`{sign.text}` compares numbers", "write `==`, `!=` or `in [...]`")
-        self.check_label(left, right)
-        self.check_label(right, left)
-
-    def check_none(self, sign: _Token, left: Condition, right: Condition) -> None:
-        if sign.text not in ("==", "!="):
-            raise _Wrong(sign.at, len(sign.text), "`none` is no number", "write `== none` or `!= none`")
-        for each in (left, right):
-            known = self.names.get(str(each.value)) if each.op == "name" else None
-            if known is not None and not known.may_be_inactive:
-                quoted = 'write "none", in quotes' if "none" in (known.values or ()) else "remove it"
-                raise _Wrong(each.at, each.length, f"`{each.value}` always has a value", quoted)
-
-    def check_label(self, name: Condition, other: Condition) -> None:
-        """Refuses a comparison with what an axis never is; a number may well be compared with one that it never is."""
-        values = self.names[str(name.value)].values if name.op == "name" else None
-        if values is None or other.op != "value" or other.kind != "text" or other.value in values:
-            return
-        labels = [str(value) for value in values]
-        message = f"`{name.value}` is never `{other.value}`{did_you_mean(str(other.value), labels)}"
-        raise _Wrong(other.at, other.length, message, f"it is one of {', '.join(labels)}")
-
-
-class _Deeper:
-    """Counts the brackets around what is read while it is entered."""
-
-    def __init__(self, parser: _Parser) -> None:
-        self.parser = parser
-
-    def __enter__(self) -> None:
-        self.parser.depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.parser.depth -= 1
-
-
-def _must(part: Condition, kind: Kind, why: str, hint: str) -> None:
-    if part.kind != kind:
-        raise _Wrong(part.at, part.length, f"{why}, and this is a {part.kind}", hint)
-
-
-def _requoted(left: Condition, right: Condition) -> str:
-    if {left.kind, right.kind} == {"text", "number"}:
-        return "write numbers without quotes, and texts in quotes"
-    return "compare what is of one kind"
-
-
 Value = str | int | float | bool | None
+Values = Mapping[str, Value]
+Evaluate = Callable[[Values], Value]
 Kind = Literal["number", "text", "truth", "none", "mixed"]
 """`mixed` is an axis whose values are of several kinds."""
 
-COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+MAX_LENGTH = 1000
+MAX_DEPTH = 32
+"""Brackets, `not` and negative signs that a condition may have, which bounds how deep they can nest."""
+UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None}
+ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+SIGNS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+INSTEAD = {"=": "write `==`", "!": "write `not`, or `!=`", "&": "write `and`", "|": "write `or`"}
+INSTEAD |= {quote: f"close the text with another `{quote}`" for quote in "\"'"}
+_TOKEN = re.compile(
+    r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?P<unit>[A-Za-z_][A-Za-z0-9_]*)?"
+    r"|(?P<text>\"[^\"]*\"|'[^']*')"
+    r"|(?P<sign>not\s+in\b|(?:and|or|not|in)\b|<=|>=|==|!=|[-+*/<>()\[\],])"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+)
 
 
 class Operand(NamedTuple):
-    """What can be named: its kind, and where they are few its values."""
+    """An axis or cost that a condition can name: its kind, its values if they are few, and whether it may have none."""
 
     kind: Kind
     values: tuple[Value, ...] | None = None
@@ -333,78 +49,285 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """One part of a condition; `at` is its first character in the text, `kind` what it gives, `names` what it reads."""
+    """A checked condition: its text, the names that it reads, and the function that evaluates it at a point."""
 
-    op: str
-    parts: tuple[Condition, ...]
-    value: Value
-    at: int
-    length: int
+    text: str
+    names: frozenset[str]
+    evaluate: Evaluate
+
+
+def holds(condition: Condition, values: Values) -> bool:
+    """Return whether a condition is true at a point. A name without a value there is `none`."""
+    return condition.evaluate(values) is True
+
+
+def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Condition:
+    """Parse and type-check the condition in a node of a sweep file.
+
+    Raises:
+        RecipeError: With the first fault, at its column.
+    """
+    if not isinstance(node.value, str):
+        message = "a condition is a text"
+        raise RecipeError([fault_at(node.mark, "type", path, message, "write, for example, `parameters < 20M`")])
+    try:
+        return _Parser(node.value, names).parse()
+    except _ConditionError as error:
+        mark = _mark_within(node, error.span)
+        raise RecipeError([fault_at(mark, "condition", path, error.message, error.hint)]) from None
+
+
+def _mark_within(node: Node, span: _Span) -> Mark:
+    column = node.mark.column - 1 + node.quoted
+    if node.mark.text[column : column + len(node.value)] != node.value:
+        return node.mark  # the text is folded or has escapes, so its columns are not those of the file
+    return node.mark._replace(column=column + span.start + 1, length=max(1, span.end - span.start))
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+
+
+class _ConditionError(Exception):
+    def __init__(self, span: _Span, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.span, self.message, self.hint = span, message, hint
+
+
+class _Token(NamedTuple):
+    kind: str  # number, text, name or sign
+    text: str
+    span: _Span
+
+
+class _Part(NamedTuple):
+    """A checked part of a condition. `name` is that of an axis or cost, `literal` a text in quotes."""
+
     kind: Kind
-    text: str = ""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names that it reads."""
-        own = frozenset([str(self.value)]) if self.op == "name" else frozenset()
-        return own.union(*(part.names for part in self.parts))
+    span: _Span
+    evaluate: Evaluate
+    name: str = ""
+    literal: str | None = None
 
 
-def holds(expression: Condition, values: Mapping[str, Value]) -> bool:
-    """Whether a condition holds where its names have these values; a name without one is `none`."""
-    return value_of(expression, values) is True
+class _Parser:
+    """Parses one text, and checks the kinds of all its parts: a condition that was read has a value at every point."""
+
+    def __init__(self, text: str, names: Mapping[str, Operand]) -> None:
+        if len(text) > MAX_LENGTH:
+            message = f"a condition has at most {MAX_LENGTH} characters"
+            raise _ConditionError(_Span(0, 1), message, "write several, in a list")
+        self.text, self.names = text, names
+        self.tokens: list[_Token] = []
+        self.operands: dict[int, _Part] = {}
+        nested = 0
+        for token in _tokens(text):
+            is_prefix = token.text in ("(", "[", "not") or (token.text == "-" and not self.is_after_value())
+            nested += is_prefix
+            if nested > MAX_DEPTH and is_prefix:
+                message = f"more than {MAX_DEPTH} brackets and negations"
+                raise _ConditionError(token.span, message, "write it shorter")
+            self.tokens.append(token)
+            if token.kind != "sign":
+                self.operands[token.span.start] = self.operand(token)
+
+    def is_after_value(self) -> bool:
+        return bool(self.tokens) and (self.tokens[-1].kind != "sign" or self.tokens[-1].text in (")", "]"))
+
+    def parse(self) -> Condition:
+        masked = [" "] * len(self.text)
+        for token in self.tokens:
+            is_sign = token.kind == "sign"
+            masked[slice(*token.span)] = re.sub(r"\s", " ", token.text) if is_sign else "x" * len(token.text)
+        source = "".join(masked).lstrip()  # leading blanks would be an indentation
+        self.shift = len(masked) - len(source)
+        try:
+            tree = ast.parse(source, mode="eval")
+        except SyntaxError as error:
+            raise self.explain(error) from None
+        root = self.build(tree.body)
+        _require([root], "truth", "a condition holds or does not", "compare it, for example with `<` or `==`")
+        names = frozenset(part.name for part in self.operands.values() if part.name)
+        return Condition(self.text.strip(), names, root.evaluate)
+
+    def explain(self, error: SyntaxError) -> _ConditionError:
+        """Return what is wrong where Python's parser gave up, in the terms of conditions."""
+        # of two values without a comma Python marks both; the second is what does not fit
+        is_pair = "comma" in error.msg
+        offset = error.end_offset if is_pair else error.offset
+        start = self.shift + offset - (2 if is_pair else 1) if offset else len(self.text)
+        index = next((index for index, token in enumerate(self.tokens) if token.span.end > start), len(self.tokens))
+        missing = "write a number, a text in quotes or a name"
+        if "never closed" in error.msg:
+            token = self.tokens[index]
+            return _ConditionError(token.span, f"this `{token.text}` is never closed", "close it")
+        if index >= len(self.tokens) - 1 and not self.is_after_value():
+            end = max(0, len(self.text.rstrip()) - 1)
+            return _ConditionError(_Span(end, end + 1), "a value is missing at the end", missing)
+        token = self.tokens[min(index, len(self.tokens) - 1)]
+        del self.tokens[index:]
+        if self.is_after_value():
+            message = f"`{token.text}` does not fit what stands before it"
+            return _ConditionError(token.span, message, "join conditions by `and` or `or`, and values by commas")
+        return _ConditionError(token.span, f"a value is missing before `{token.text}`", missing)
+
+    def operand(self, token: _Token) -> _Part:
+        if token.kind == "text":
+            text = token.text[1:-1]
+            return _Part("text", token.span, lambda _: text, literal=text)
+        if token.kind == "number":
+            unit = token.text[-1] if token.text[-1] in UNITS else ""
+            number = float(token.text.removesuffix(unit)) * UNITS[unit]
+            return _Part("number", token.span, lambda _: number)
+        if token.text in CONSTANTS:
+            constant = CONSTANTS[token.text]
+            return _Part("none" if constant is None else "truth", token.span, lambda _: constant)
+        if token.text in self.names:
+            name = token.text
+            return _Part(self.names[name].kind, token.span, lambda values: values.get(name), name)
+        message, hint = f"there is no axis or cost `{token.text}`", f"the names are {', '.join(self.names)}"
+        if any(token.text in (operand.values or ()) for operand in self.names.values()):
+            raise _ConditionError(token.span, message, f'write "{token.text}", in quotes')
+        raise _ConditionError(token.span, f"{message}{did_you_mean(token.text, self.names)}", hint)
+
+    def build(self, node: ast.expr) -> _Part:
+        """Return the part of a syntax node; raise for nodes outside the whitelist."""
+        span = _Span(self.shift + node.col_offset, self.shift + (node.end_col_offset or 0))
+        match node:
+            case ast.Name():
+                return self.operands[span.start]
+            case ast.BoolOp():
+                word, combine = ("and", all) if isinstance(node.op, ast.And) else ("or", any)
+                parts = [self.build(value) for value in node.values]
+                _require(parts, "truth", f"`{word}` joins conditions", "compare it, for example with `<` or `==`")
+                return _Part("truth", span, lambda values: combine(part.evaluate(values) is True for part in parts))
+            case ast.UnaryOp(op=ast.Not()):
+                part = self.build(node.operand)
+                _require([part], "truth", "`not` stands before a condition", "put brackets around it: `not (a == b)`")
+                return _Part("truth", span, lambda values: part.evaluate(values) is not True)
+            case ast.UnaryOp(op=ast.USub()):
+                part = self.build(node.operand)
+                _require([part], "number", "`-` stands before a number", "use numbers alone")
+                return _Part("number", span, lambda values: _compute("-", [0.0, part.evaluate(values)]))
+            case ast.BinOp() if type(node.op) in SIGNS:
+                return self.arithmetic(node, span)
+            case ast.Compare():
+                return self.comparison(node, span)
+        raise _ConditionError(span, "this is no part of a condition", "compare values, and join by `and` or `or`")
+
+    def arithmetic(self, node: ast.BinOp, span: _Span) -> _Part:
+        # a sum nests once for each of its terms, so it is unrolled: recursion would end long sums
+        family = (ast.Add, ast.Sub) if isinstance(node.op, ast.Add | ast.Sub) else (ast.Mult, ast.Div)
+        terms: list[ast.expr] = []
+        signs, rest = "", node.left
+        while True:
+            terms.insert(0, node.right)
+            signs = SIGNS[type(node.op)] + signs
+            rest = node.left
+            if not (isinstance(rest, ast.BinOp) and isinstance(rest.op, family)):
+                break
+            node = rest
+        parts = [self.build(term) for term in (rest, *terms)]
+        _require(parts, "number", f"`{signs[0]}` computes with numbers", "use numbers alone")
+        return _Part("number", span, lambda values: _compute(signs, [part.evaluate(values) for part in parts]))
+
+    def comparison(self, node: ast.Compare, span: _Span) -> _Part:
+        left, right, sign = self.build(node.left), node.comparators[0], self.sign_after(node.left)
+        if len(node.ops) > 1:
+            message = "comparisons do not follow each other"
+            raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
+        if isinstance(node.ops[0], ast.In | ast.NotIn) and not isinstance(right, ast.List):
+            raise _ConditionError(self.build(right).span, "after `in` stands a list", 'write `in ["a", "b"]`')
+        if not isinstance(right, ast.List):
+            other = self.build(right)
+            self.check_kinds(sign, left, other)
+            if "none" in (left.kind, other.kind):  # the one comparison that an axis without a value can pass
+                equal = sign.text == "=="
+                none = [part for part in (left, other) if part.kind != "none"]
+                return _Part("truth", span, lambda values: all(part.evaluate(values) is None for part in none) is equal)
+            text = sign.text
+            return _Part("truth", span, lambda values: _compare(text, left.evaluate(values), other.evaluate(values)))
+        members, wanted = [self.build(member) for member in right.elts], isinstance(node.ops[0], ast.In)
+        for member in members:
+            self.check_kinds(sign._replace(text="=="), left, member)
+
+        def contains(values: Values) -> bool:
+            value = left.evaluate(values)
+            return any(_compare("==", value, member.evaluate(values)) for member in members) is wanted
+
+        return _Part("truth", span, contains)
+
+    def sign_after(self, node: ast.expr) -> _Token:
+        """Return the comparison sign behind a node, whose place `ast` does not keep."""
+        end = self.shift + (node.end_col_offset or 0)
+        return next(token for token in self.tokens if token.span.start >= end and token.text not in (")", "]"))
+
+    def check_kinds(self, sign: _Token, left: _Part, right: _Part) -> None:
+        """Raise if two parts are of kinds that this sign cannot compare, or if an axis never has that value."""
+        kinds = {left.kind, right.kind}
+        if "none" in kinds and sign.text not in ("==", "!="):
+            raise _ConditionError(sign.span, "`none` is no number", "write `== none` or `!= none`")
+        if "none" not in kinds and len(kinds) > 1 and "mixed" not in kinds:
+            is_quoting = kinds == {"text", "number"}
+            hint = "write numbers without quotes, and texts in quotes" if is_quoting else "compare values of one kind"
+            raise _ConditionError(right.span, f"a {left.kind} is never {sign.text} a {right.kind}", hint)
+        if sign.text in ORDERS and kinds != {"number"}:
+            raise _ConditionError(sign.span, f"`{sign.text}` compares numbers", "write `==`, `!=` or `in [...]`")
+        for axis, other in ((left, right), (right, left)):
+            if not axis.name:
+                continue
+            _, values, may_be_inactive = self.names[axis.name]
+            if "none" in kinds and not may_be_inactive:
+                hint = 'write "none", in quotes' if "none" in (values or ()) else "remove it"
+                raise _ConditionError(axis.span, f"`{axis.name}` always has a value", hint)
+            if values is not None and other.literal is not None and other.literal not in values:
+                labels = [str(value) for value in values]
+                message = f"`{axis.name}` is never `{other.literal}`{did_you_mean(other.literal, labels)}"
+                raise _ConditionError(other.span, message, f"it is one of {', '.join(labels)}")
 
 
-def value_of(expression: Condition, values: Mapping[str, Value]) -> Value:
-    """What an expression gives where its names have these values."""
-    op, parts = expression.op, expression.parts
-    if op == "value":
-        return expression.value
-    if op == "name":
-        return values.get(str(expression.value))
-    if op == "and":
-        return all(value_of(part, values) is True for part in parts)
-    if op == "or":
-        return any(value_of(part, values) is True for part in parts)
-    if op == "not":
-        return value_of(parts[0], values) is not True
-    given = [value_of(part, values) for part in parts]
-    if op == "in":
-        return any(_compared("==", given[0], each) for each in given[1:])
-    if op in COMPARISONS:
-        return _asks_none(op, parts, given) if "none" in (parts[0].kind, parts[1].kind) else _compared(op, *given)
-    return _computed(op, given)
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while match := re.compile(r"\s*").match(text, position):
+        position = match.end()
+        if position == len(text):
+            return
+        token = _TOKEN.match(text, position)
+        if token is None:
+            hint = INSTEAD.get(text[position], "write, for example, `parameters < 20M and flops < 2G`")
+            span = _Span(position, position + 1)
+            raise _ConditionError(span, f"`{text[position]}` means nothing in a condition", hint)
+        if (unit := token["unit"] or "") not in UNITS:
+            hint = "the units are K, M, G and T: thousands, millions, billions and trillions"
+            raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is no unit of a number", hint)
+        kind = next(kind for kind in ("number", "text", "sign", "name") if token[kind] is not None)
+        yield _Token(kind, token.group(), _Span(*token.span()))
+        position = token.end()
 
 
-def _asks_none(op: str, parts: Sequence[Condition], given: Sequence[Value]) -> bool:
-    """Whether an axis has no value here."""
-    return (given[0] is None and given[1] is None) == (op == "==")
+def _require(parts: Sequence[_Part], kind: Kind, reason: str, hint: str) -> None:
+    for part in parts:
+        if part.kind != kind:
+            raise _ConditionError(part.span, f"{reason}, and this is a {part.kind}", hint)
 
 
-def _compared(op: str, left: Value, right: Value) -> bool:
-    """No comparison holds with what has no value."""
-    if left is None or right is None:
-        return False
-    if op in ("==", "!="):
-        return (left == right) == (op == "==")
-    if isinstance(left, str) or isinstance(right, str):
-        return False
-    return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op]
-
-
-def _computed(op: str, given: Sequence[Value]) -> float | None:
-    numbers = [float(each) for each in given if isinstance(each, (int, float))]
-    if len(numbers) < len(given):
+def _compute(signs: str, operands: Sequence[Value]) -> float | None:
+    """Apply arithmetic signs from left to right; None if an operand has no value, NaN where one divides by zero."""
+    numbers = [float(operand) for operand in operands if isinstance(operand, int | float)]
+    if len(numbers) < len(operands):
         return None
-    if op == "negative":
-        return -numbers[0]
     total = numbers[0]
-    for sign, number in zip(op, numbers[1:], strict=True):
-        total = _step(sign, total, number)
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        quotient = total / number if number else float("nan")
+        total = {"+": total + number, "-": total - number, "*": total * number, "/": quotient}[sign]
     return total
 
 
-def _step(sign: str, left: float, right: float) -> float:
-    if sign == "/":
-        return left / right if right else float("nan")
-    return {"+": left + right, "-": left - right, "*": left * right}[sign]
+def _compare(sign: str, left: Value, right: Value) -> bool:
+    """Compare two values. No comparison holds with an axis that has no value."""
+    if left is None or right is None:
+        return False
+    if sign in ("==", "!="):
+        return (left == right) == (sign == "==")
+    return not isinstance(left, str) and not isinstance(right, str) and ORDERS[sign](left, right)

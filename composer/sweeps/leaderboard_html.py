@@ -1,170 +1,239 @@
-"""The leaderboard as one page that opens offline."""
+"""The leaderboard as one HTML page that opens offline: a Jinja2 template with Plotly charts."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from composer.run_dir import utc_now
-from composer.sweeps.leaderboard import RANGES, AxisEffect, Entry, Leaderboard, informative_effects
-from composer.sweeps.leaderboard_charts import STYLE, TOLD, against, costs, curves, shares
-from composer.sweeps.tables import (
-    amount,
-    cells,
-    chance_of,
-    columns,
-    counts,
-    deviation,
-    failures,
-    named,
-    rule,
-    share_of,
-    title,
-)
-from composer.viz.html import Markup, html_document, join, tag
-from composer.viz.page import write_html
+import plotly.graph_objects as go
 
-NAME = "leaderboard.html"
+from composer.run_dir import utc_now
+from composer.sweeps.axes import Goal
+from composer.sweeps.leaderboard import MAX_GROUPS, AxisEffect, Entry, Leaderboard, informative_effects, minimised
+from composer.sweeps.leaderboard_text import (
+    cells,
+    columns,
+    count_text,
+    effect_title,
+    failure_lines,
+    format_mean,
+    format_metric,
+    format_spread,
+    is_share,
+    metric_title,
+    point_text,
+    ranking_note,
+)
+from composer.viz.charts import chart_text, figure_html
+from composer.viz.page import render, write_html
+
+FILE_NAME = "leaderboard.html"
+LOG_RATIO = 20.0
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+MAX_NAMED_CURVES = 8
+"""Curves that are shown at first; the legend has the others."""
+HEADINGS = {
+    "table": "Trials",
+    "costs": "Quality against cost",
+    "axes": "What each axis contributes",
+    "curves": "Curves",
+}
 
 
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
-    """Writes the page, FOLDER/leaderboard.html if `output` is None; the file. Raises RunError."""
-    file = Path(output) if output is not None else board.folder / NAME
+    """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
+    file = Path(output) if output is not None else board.folder / FILE_NAME
     return write_html(file, "leaderboard", leaderboard_page(board, file.parent))
 
 
-# ------------------------------------------------------------------------------------------- parts
-
-
 def leaderboard_page(board: Leaderboard, home: Path) -> str:
-    """The whole page. home: the folder it will lie in, from which its links lead."""
-    parts = {
-        "table": ("Trials", table(board, home)),
-        "costs": ("Quality against cost", quality(board)),
-        "axes": ("What each axis contributes", axes(board)),
-        "curves": ("Curves", drawn(board)),
-    }
-    there = {name: part for name, part in parts.items() if part[1]}
-    links = (tag("a", {"href": f"#{name}"}, said) for name, (said, _) in there.items())
-    head = tag("header", {}, tag("h1", {}, board.name), tag("p", {}, f"{counts(board)}."), tag("nav", {}, *links))
-    sections = (tag("section", {"id": name}, tag("h2", {}, said), inner) for name, (said, inner) in there.items())
-    foot = tag("footer", {}, f"Written {utc_now()[:16].replace('T', ' ')} UTC by seqcomposer leaderboard.")
-    return html_document(f"{board.name}: leaderboard", head, tag("main", {}, *sections), foot, style=STYLE)
-
-
-def table(board: Leaderboard, home: Path) -> Markup:
-    """Every trial, the best first; below it, why trials have failed."""
-    if not board.entries:
-        return Markup("")
-    heads = columns(board)
-    kinds = [None if column.is_text else "number" for column in heads]
-    head = tag("tr", {}, *(tag("th", {"class": kind}, each.head) for kind, each in zip(kinds, heads, strict=True)))
-    body = (row(board, entry, home, kinds) for entry in board.entries)
-    inner = tag("table", {"class": "trials"}, tag("thead", {}, head), tag("tbody", {}, *body))
-    notes = (tag("p", {"class": "note"}, failure) for failure in failures(board))
-    return join([tag("p", {"class": "soft"}, rule(board)), tag("div", {"class": "scroll"}, inner), *notes])
-
-
-def row(board: Leaderboard, entry: Entry, home: Path, kinds: Sequence[str | None]) -> Markup:
-    """One trial; its last cell leads to its files."""
-    *told, name = cells(board, entry)
-    shown = [tag("td", {"class": kind}, text) for kind, text in zip(kinds, told, strict=False)]
-    files = [part for kind, found in links(entry, home).items() for part in (f" {kind} ".rstrip(), *found)]
-    return tag(
-        "tr",
-        {"id": f"trial-{entry.trial.fingerprint}"},
-        *shown,
-        tag("td", {}, name, tag("span", {"class": "files"}, *files)),
+    """Return the page. `home` is the folder it will lie in, which its links start from."""
+    effects = informative_effects(board)
+    ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
+    charts = [(cost, entries) for cost, entries in ranked if entries]
+    curves = [entry for entry in board.entries if entry.curve]
+    present = {"table": board.entries, "costs": charts, "axes": effects, "curves": curves}
+    return render(
+        "leaderboard.html",
+        title=f"{board.name}: leaderboard",
+        name=board.name,
+        counts=count_text(board),
+        sections={name: heading for name, heading in HEADINGS.items() if present[name]},
+        ranking_note=ranking_note(board),
+        columns=columns(board),
+        trials=[_trial_row(board, entry, home) for entry in board.entries],
+        failures=failure_lines(board),
+        cost_charts=[
+            figure_html(cost_figure(board, cost, entries), _front_text(board, cost, entries))
+            for cost, entries in charts
+        ],
+        metric=metric_title(board.goals[0].metric),
+        max_groups=MAX_GROUPS,
+        variance_chart=figure_html(variance_figure(effects), "Share of the variance of each axis") if effects else "",
+        effects=[_effect(board, effect) for effect in effects],
+        curve_metric=board.curve_metric,
+        curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
+        time=utc_now()[:16].replace("T", " "),
     )
 
 
-def links(entry: Entry, home: Path) -> dict[str, list[str]]:
-    """A trial's recipe, each seed's run folder and report, and the log of what did not finish, as far as there."""
-    trial = entry.trial
-    seeds = seeds_of(trial.folder)
-    wanted = {"": {"recipe": trial.recipe}, "run": {str(seed): trial.run(seed) for seed in seeds}}
-    wanted["report"] = {str(seed): trial.run(seed) / "report.html" for seed in seeds}
-    wanted["log"] = {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {}
-    there = {kind: {said: path for said, path in each.items() if path.exists()} for kind, each in wanted.items()}
+# ------------------------------------------------------------------------------------------- the table
+
+
+def _trial_row(board: Leaderboard, entry: Entry, home: Path) -> dict[str, Any]:
+    *texts, fingerprint = cells(board, entry)
     return {
-        kind: [part for said, path in each.items() for part in (" ", tag("a", {"href": href(path, home)}, said))]
-        for kind, each in there.items()
-        if each
+        "fingerprint": fingerprint,
+        "cells": list(zip(columns(board), texts, strict=False)),
+        "files": _file_links(entry, home),
     }
 
 
-def seeds_of(folder: Path) -> list[int]:
-    """The seeds that have a run folder or a log."""
-    names = {path.stem.removeprefix("seed-") for path in folder.glob("seed-*")}
-    return sorted(int(name) for name in names if name.isdecimal())
+def _file_links(entry: Entry, home: Path) -> dict[str, dict[str, str]]:
+    """Return links to a trial's recipe, each seed's run folder and report, and the log of what did not finish."""
+    trial = entry.trial
+    names = {path.stem.removeprefix("seed-") for path in trial.folder.glob("seed-*")}
+    seeds = sorted(int(name) for name in names if name.isdecimal())
+    files = {
+        "": {"recipe": trial.recipe},
+        "run": {str(seed): trial.run(seed) for seed in seeds},
+        "report": {str(seed): trial.run(seed) / "report.html" for seed in seeds},
+        "log": {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {},
+    }
+    links = {
+        kind: {text: _href(path, home) for text, path in paths.items() if path.exists()}
+        for kind, paths in files.items()
+    }
+    return {kind: paths for kind, paths in links.items() if paths}
 
 
-def href(path: Path, home: Path) -> str:
-    """The way from a folder to a file, as a link says it."""
-    way = os.path.relpath(path, home).replace(os.sep, "/")
-    return f"./{quote(way)}{'/' if path.is_dir() else ''}"
+def _href(path: Path, home: Path) -> str:
+    relative = os.path.relpath(path, home).replace(os.sep, "/")
+    return f"./{quote(relative)}{'/' if path.is_dir() else ''}"
 
 
-def quality(board: Leaderboard) -> Markup:
-    """The first goal against every cost."""
-    found = [picture for goal in costs(board) if (picture := against(board, goal))]
-    if not found:
-        return Markup("")
-    about = (
-        "Each dot is a finished trial and leads to its row. A filled one is on the Pareto front: no other trial is "
-        "better in one of the two and as good in the other. Upright lines are one standard deviation over seeds; a "
-        "number beside a dot says how many trials share its place."
-    )
-    return join([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, *found)])
-
-
-def axes(board: Leaderboard) -> Markup:
-    """What each axis contributes."""
-    found = informative_effects(board)
-    if not found:
-        return Markup("")
-    metric = title(board.goals[0].metric)
-    about = (
-        f"The mean of {metric} over the finished trials that have a choice, whatever they have on the other axes, and "
-        "the standard deviation of these trials. The share is that of the variance between trials which lies between "
-        f"the axis's choices (eta squared); an axis of many numbers is cut into {RANGES} ranges. Chance alone gives an "
-        "axis without any effect (choices - 1) / (trials - 1) of it. Where a search tried some combinations more than "
-        "others, or pruned the bad ones, the means of an axis also hold what the others do."
-    )
-    tables = (contribution(board, each) for each in found)
-    return join([tag("p", {"class": "soft"}, about), tag("div", {"class": "charts"}, shares(found), *tables)])
-
-
-def contribution(board: Leaderboard, found: AxisEffect) -> Markup:
-    """One axis: its choices."""
+def _effect(board: Leaderboard, effect: AxisEffect) -> dict[str, Any]:
     metric = board.goals[0].metric
-    heads = ["choice", "trials", title(metric), "±"]
-    head = tag("tr", {}, *(tag("th", {"class": "number" if at else None}, text) for at, text in enumerate(heads)))
-    body = [
-        [
-            each.name,
-            str(each.trials),
-            amount(metric, each.mean),
-            "" if each.spread is None else deviation(metric, each.spread),
-        ]
-        for each in found.choices
+    groups = [
+        (
+            group.name,
+            str(group.trials),
+            format_metric(metric, group.mean),
+            "" if group.spread is None else format_spread(metric, group.spread),
+        )
+        for group in effect.groups
     ]
-    rows = (
-        tag("tr", {}, *(tag("td", {"class": "number" if at else None}, text) for at, text in enumerate(row)))
-        for row in body
+    variance, chance = f"{effect.variance:.0%}", f"{effect.chance:.0%}"
+    return {"title": effect_title(effect), "variance": variance, "chance": chance, "groups": groups}
+
+
+# ------------------------------------------------------------------------------------------- figures
+
+
+def cost_goals(board: Leaderboard) -> list[Goal]:
+    """Return what the first goal is drawn against: the further goals, then parameters and FLOPs."""
+    goals = {goal.metric: goal for goal in board.goals[1:]}
+    for cost in ("parameters", "flops"):
+        goals.setdefault(cost, Goal(cost, "min"))
+    return [goal for metric, goal in goals.items() if metric != board.goals[0].metric]
+
+
+def pareto_front(entries: Sequence[Entry], quality: Goal, cost: Goal) -> list[Entry]:
+    """Return the entries than which none is better in one goal and as good in the other, the cheapest first."""
+    front: list[Entry] = []
+    best, price = math.inf, math.inf
+    for entry in sorted(entries, key=lambda entry: (minimised(entry, cost), minimised(entry, quality))):
+        value, paid = minimised(entry, quality), minimised(entry, cost)
+        if value < best or (value == best and paid == price):
+            front.append(entry)
+            best, price = value, paid
+    return front
+
+
+def cost_figure(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> go.Figure:
+    """Return a scatter plot of the first goal against a cost, with error bars over seeds and the Pareto front."""
+    quality = board.goals[0]
+    front = pareto_front(entries, quality, cost)
+    rest = [entry for entry in entries if entry not in front]
+    figure = go.Figure()
+    if rest:
+        figure.add_trace(_scatter(board, cost, rest, name="other trials", mode="markers+text"))
+    line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
+    figure.add_trace(_scatter(board, cost, front, name="Pareto front", mode="lines+markers+text", line=line))
+    costs = [entry.measured[cost.metric].mean for entry in entries]
+    is_log = min(costs) > 0 and max(costs) > LOG_RATIO * min(costs)
+    figure.update_xaxes(title=metric_title(cost.metric), type="log" if is_log else "linear")
+    figure.update_yaxes(title=metric_title(quality.metric), tickformat=".0%" if is_share(quality.metric) else "")
+    figure.update_layout(legend={"orientation": "h"}, margin={"t": 10, "r": 10})
+    return figure
+
+
+def _scatter(board: Leaderboard, cost: Goal, entries: Sequence[Entry], **style: Any) -> go.Scatter:
+    points = gather_points(entries, board.goals[0], cost)
+    spreads = [here[0].measured[board.goals[0].metric].spread or 0.0 for here in points.values()]
+    links = [[f'<a href="#trial-{one.trial.fingerprint}">{one.rank}</a>' for one in here] for here in points.values()]
+    return go.Scatter(
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        error_y={"type": "data", "array": spreads, "visible": any(spreads)},
+        text=[", ".join(ranks) for ranks in links],
+        textposition="top right",
+        hovertext=["<br>".join(chart_text(_entry_text(board, cost, one)) for one in here) for here in points.values()],
+        hoverinfo="text",
+        **style,
     )
-    said = f"share of the variance: {share_of(found)}, by chance {chance_of(found)}"
-    caption = tag("figcaption", {}, tag("b", {}, named(found)), said)
-    inner = tag("table", {}, tag("thead", {}, head), tag("tbody", {}, *rows))
-    return tag("figure", {"class": "chart"}, caption, tag("div", {"class": "scroll"}, inner))
 
 
-def drawn(board: Leaderboard) -> Markup:
-    """The curves, and whose they are."""
-    picture = curves(board)
-    if not picture:
-        return Markup("")
-    about = f"{board.watched} of each trial's first seed; the first {TOLD} of the table have colours."
-    return join([tag("p", {"class": "soft"}, about), tag("div", {"class": "wide"}, picture)])
+def gather_points(entries: Sequence[Entry], quality: Goal, cost: Goal) -> dict[tuple[float, float], list[Entry]]:
+    """Return entries by their cost and quality, so that no dot hides another."""
+    points: dict[tuple[float, float], list[Entry]] = {}
+    for entry in entries:
+        point = (entry.measured[cost.metric].mean, entry.measured[quality.metric].mean)
+        points.setdefault(point, []).append(entry)
+    return points
+
+
+def _entry_text(board: Leaderboard, cost: Goal, entry: Entry) -> str:
+    metrics = (board.goals[0].metric, cost.metric)
+    scores = ", ".join(f"{metric_title(metric)} {format_mean(metric, entry.measured[metric])}" for metric in metrics)
+    return f"#{entry.rank} {point_text(entry, board.axes)}: {scores}"
+
+
+def _front_text(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> str:
+    """Return the Pareto front in words, for those who cannot see it."""
+    front = pareto_front(entries, board.goals[0], cost)
+    names = "; ".join(point_text(entry, board.axes) or entry.trial.fingerprint for entry in front)
+    metric = metric_title(board.goals[0].metric)
+    return f"{metric} against {metric_title(cost.metric)}, {len(entries)} trials. On the Pareto front: {names}."
+
+
+def variance_figure(effects: Sequence[AxisEffect]) -> go.Figure:
+    """Return bars of the share of the variance of each axis, beside the share that chance alone gives."""
+    names = [chart_text(effect_title(effect)) for effect in reversed(effects)]
+    figure = go.Figure()
+    for title, shares in (("by chance", [e.chance for e in effects]), ("share", [e.variance for e in effects])):
+        figure.add_trace(go.Bar(x=shares[::-1], y=names, name=title, orientation="h", hovertemplate="%{y}: %{x:.0%}"))
+    figure.update_xaxes(title="share of the variance", tickformat=".0%", range=[0, 1])
+    figure.update_layout(legend={"orientation": "h", "traceorder": "reversed"}, margin={"t": 10, "r": 10})
+    return figure
+
+
+def curve_figure(board: Leaderboard, entries: Sequence[Entry]) -> go.Figure:
+    """Return the learning curves of the trials' first seeds; those that are not among the best are hidden at first."""
+    figure = go.Figure()
+    for index, entry in enumerate(entries):
+        steps, values = zip(*entry.curve, strict=True)
+        rank = f"#{entry.rank}" if entry.rank is not None else entry.trial.status
+        name = chart_text(f"{rank} {point_text(entry, board.axes)}".strip())
+        visible = True if index < MAX_NAMED_CURVES else "legendonly"
+        figure.add_trace(go.Scatter(x=steps, y=values, name=name, mode="lines+markers", visible=visible))
+    every = [value for entry in entries for _, value in entry.curve]
+    is_log = min(every) > 0 and max(every) > LOG_RATIO * min(every)
+    figure.update_xaxes(title="step")
+    figure.update_yaxes(title=board.curve_metric, type="log" if is_log else "linear")
+    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.2}, margin={"t": 10, "r": 10})
+    return figure

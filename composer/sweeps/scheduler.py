@@ -1,8 +1,8 @@
-"""Runs a sweep: one process asks the study for points and tells it what came of them; each training is a process.
+"""Running a sweep: one process asks the study for points, starts trainings in a worker pool, and polls them.
 
-Every trial is a folder named by its fingerprint, and every seed in it an ordinary run that an ordinary `train` has
-made. The folders are what counts: the study can be made anew from them, a sweep that was stopped anywhere goes on, and
-whoever removes a trial's folder has it run again.
+Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder that an ordinary
+`train` has made. The directories are what counts: the study can be rebuilt from them, a sweep that was stopped anywhere
+is resumed, and a trial whose directory was removed runs again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from composer import run_dir
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
+from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
 from composer.sweeps.axes import Goal, Point, Search, Sweep
 from composer.sweeps.search_space import (
@@ -41,13 +41,16 @@ from composer.sweeps.trial_dir import (
     write_sweep_record,
     write_trial,
 )
-from composer.sweeps.workers import PATIENCE, LocalWorkerPool, TrialRunner, WorkerPool
+from composer.sweeps.trial_runner import PATIENCE, TrialRunner
+from composer.sweeps.workers import LocalWorkerPool, RayWorkerPool, WorkerPool
 from composer.training.progress import ProgressDisplay, format_duration
 
-PAUSE = 0.25
-"""Seconds between two looks at the trials."""
-ASKED_AT_MOST = 10
-"""Points that a search may draw for each trial that is wanted: the others are double, impossible or excluded."""
+POLL_SECONDS = 0.25
+MAX_SUGGESTIONS_PER_TRIAL = 10
+"""Suggestions of a search for each trial that is wanted; the others are duplicates, impossible or excluded."""
+PLAIN_SECONDS = 60.0
+"""Seconds between two lines of progress without a terminal, if nothing but the time left has changed."""
+LIVE_SECONDS = 1.0
 
 
 def run_sweep(
@@ -58,41 +61,61 @@ def run_sweep(
     address: str | None = None,
     quiet: bool = False,
 ) -> int:
-    """Runs a sweep in `folder`, or goes on with it; 0 where any trial has finished, else 1.
+    """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
-    `workers` trainings run at once, on this machine or, with `address`, on a Ray cluster. Raises RecipeError and
-    RunError, with nothing trained, where the sweep or the folder are not fit; KeyboardInterrupt or SystemExit after a
-    signal, when all trainings have written a checkpoint and ended.
+    Args:
+        sweep: The sweep.
+        folder: Its directory.
+        workers: Trainings that run at the same time.
+        data: The folder under which data files are looked up.
+        address: A Ray cluster to train on instead of this machine.
+        quiet: Print nothing.
+
+    Raises:
+        RecipeError, DataError, RunError: If the sweep, its data or the folder are not fit; nothing has been trained.
+        KeyboardInterrupt, SystemExit: After a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
     check_resumable(home, sweep)
     points = enumerate_points(sweep)
-    ready = [found for found in points if found.runs]
-    if points and not ready:
-        raise RunError.of(
-            "no point of this sweep can be trained", "`--dry-run` tells what is wrong with each", str(sweep.file)
-        )
-    check_data(sweep, ready, data)
+    trainable = [point for point in points if point.can_train]
+    if points and not trainable:
+        hint = "`--dry-run` tells what is wrong with each"
+        raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
+    recipe = sample_recipe(sweep, trainable)
+    # all other trials would fail over the same missing files, one by one
+    if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
+        raise DataError(faults)
     with lock_sweep(home):
         check_resumable(home, sweep)
-        return Scheduler(sweep, home, ready, make_worker_pool(workers, address), workers, data, quiet).run()
+        pool = LocalWorkerPool(workers) if address is None else RayWorkerPool(address, workers)
+        max_steps: int | None = None if recipe is None else recipe.training["max_steps"]
+        return Scheduler(sweep, home, trainable, pool, workers, data, quiet).run(max_steps)
 
 
-def check_data(sweep: Sweep, ready: list[PointCost], data: Path | None) -> None:
-    """Raises DataError where the first point's files are not fit: all others would fail over them one by one."""
-    point = ready[0].point if ready else random_points(any_one(sweep))[0]
+def sample_recipe(sweep: Sweep, points: list[PointCost]) -> Recipe | None:
+    """Return the recipe of the first point, or of a random one if none is known yet; None if it is impossible."""
+    one = replace(sweep, search=Search("random", 1, sweep.search.seed))
     try:
-        recipe = point_recipe(sweep, point)
+        return point_recipe(sweep, points[0].point if points else random_points(one)[0])
     except RecipeError:
-        return
-    if faults := check_files(recipe, recipe.folders(data)):
-        raise DataError(faults)
+        return None
 
 
 @contextmanager
 def lock_sweep(home: SweepDir) -> Iterator[None]:
-    """Holds the folder against other sweeps. Raises RunError where it is held, RunFailed where it cannot be written."""
-    with locked(home):
+    """Hold the directory against other sweeps.
+
+    Raises:
+        RunError: If another sweep holds it.
+        RunFailed: If the directory or the study cannot be written.
+    """
+    try:
+        lock = run_dir.locked(RunDir(home.path))
+    except RunError as error:
+        faults = [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
+        raise RunError(faults) from None
+    with lock:
         for trial in home.trials.glob("*"):
             remove_temporaries(trial)
         try:
@@ -105,297 +128,242 @@ def lock_sweep(home: SweepDir) -> Iterator[None]:
             raise RunFailed.of(message, "make room; the same command then goes on", str(home.study)) from error
 
 
-def locked(home: SweepDir) -> IO[str]:
-    """The folder's lock. Raises RunError where another sweep has it."""
-    try:
-        return run_dir.locked(RunDir(home.path))
-    except RunError as error:
-        raise RunError(
-            [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
-        ) from None
-
-
-def make_worker_pool(workers: int, address: str | None) -> WorkerPool:
-    """Who trains: processes of this machine, or of a Ray cluster."""
-    if address is None:
-        return LocalWorkerPool(workers)
-    from composer.sweeps.workers import RayWorkerPool
-
-    return RayWorkerPool(address, workers)
-
-
 class Scheduler:
-    """A sweep that runs. `ready` are the points that are known before it begins: none of a search that learns."""
+    """A running sweep. `points` are those known beforehand: none of a search that learns."""
 
     def __init__(
         self,
         sweep: Sweep,
         home: SweepDir,
-        ready: list[PointCost],
-        crew: WorkerPool,
+        points: list[PointCost],
+        pool: WorkerPool,
         workers: int,
         data: Path | None,
         quiet: bool,
     ) -> None:
-        self.sweep, self.home, self.crew, self.data = sweep, home, crew, data
-        self.ready: dict[str, PointCost] = {}
-        for found in ready:
-            self.ready.setdefault(found.fingerprint, found)
-        self.wanted = len(self.ready) if sweep.search.kind != "tpe" else sweep.search.trials or 0
+        self.sweep, self.home, self.pool, self.data = sweep, home, pool, data
+        self.points: dict[str, PointCost] = {}
+        for point in points:
+            self.points.setdefault(point.fingerprint, point)  # of equal ones the first
+        self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
         self.runners: list[TrialRunner | None] = [None] * workers
         self.trials = {trial.fingerprint: trial for trial in read_trials(home.path)}
-        self.display = SweepDisplay(sweep.rank[0], self.wanted, quiet)
-        self.left_over: list[Suggestion] = []
-        self.was_left = False
+        self.display = SweepDisplay(sweep.rank[0], self.num_trials, quiet)
+        self.unfinished: list[Suggestion] = []
+        self.skipped_last = False
 
-    def run(self) -> int:
-        """Runs until no trial is left; the exit status."""
+    def run(self, max_steps: int | None) -> int:
+        """Run until no trial is left, and return the exit status."""
         try:
-            self.open()
-            while self.fill():
-                self.look()
-                time.sleep(PAUSE)
+            self.open_study(max_steps)
+            while self.fill_slots():
+                self.poll()
+                time.sleep(POLL_SECONDS)
         except BaseException:
             self.stop()
             raise
         finally:
             self.display.close()
-            self.crew.close()
+            self.pool.close()
         if not self.trials:
-            self.display.say(f"no point was trained, of {self.study.count()} that were drawn: {self.study.why()}")
+            count, reason = self.study.num_suggested(), self.study.main_skip_reason()
+            self.display.print(f"no point was trained, of {count} that were drawn: {reason}")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
-    def open(self) -> None:
-        """The study, with all that is known and all that is to be done."""
+    def open_study(self, max_steps: int | None) -> None:
+        """Open the study, and bring it to the state of the trials' directories."""
         write_sweep_record(self.home, self.sweep)
-        self.study = Study(self.sweep, self.home.study, max_training_steps(self.sweep, list(self.ready.values())))
+        self.study = Study(self.sweep, self.home.study, max_steps)
         self.study.restore(self.trials.values())
-        self.reopen()
-        ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
-        begun = {name: trial.point for name, trial in self.trials.items()}
-        points = {**begun, **{name: found.point for name, found in self.ready.items()}}
-        self.study.enqueue((point, name) for name, point in points.items() if name not in ended)
-        self.left_over = self.study.unfinished()
-        self.display.begin(self.trials.values())
-        if ended:
-            told = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
-            self.display.say(f"{self.sweep.name}: {told} ended before")
-
-    def reopen(self) -> None:
-        """Takes up again what has finished with fewer seeds than the sweep has now."""
         for name, trial in self.trials.items():
-            if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):
+            if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
                 self.trials[name] = replace(trial, status="running", value=None)
                 write_trial(self.trials[name])
+        ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
+        points = {name: trial.point for name, trial in self.trials.items()}
+        points |= {point.fingerprint: point.point for point in self.points.values()}
+        self.study.enqueue((point, name) for name, point in points.items() if name not in ended)
+        self.unfinished = self.study.running_suggestions()
+        self.display.begin(self.trials.values())
+        if ended:
+            which = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
+            self.display.print(f"{self.sweep.name}: {which} ended before")
 
-    # --------------------------------------------------------------------------------------- trials
+    # --------------------------------------------------------------------------------------- starting trials
 
-    def fill(self) -> bool:
-        """Gives every free slot a trial, as long as there are any; whether something runs."""
-        for slot, runner in enumerate(self.runners):
-            while self.runners[slot] is None and runner is None and (asked := self.next()) is not None:
-                self.runners[slot] = self.runner(asked, slot)
+    def fill_slots(self) -> bool:
+        """Give every free slot a trial, as long as there are any, and return whether a trial runs."""
+        for slot in range(len(self.runners)):
+            while self.runners[slot] is None and (suggestion := self.next_suggestion()) is not None:
+                self.runners[slot] = self.start_trial(suggestion, slot)
         return any(self.runners)
 
-    def next(self) -> Suggestion | None:
-        """What was left when the sweep was stopped, then the queue, then what the search draws."""
-        if self.left_over:
-            return self.left_over.pop(0)
-        if self.study.waits():
+    def next_suggestion(self) -> Suggestion | None:
+        """Return what was running when the sweep was stopped, then the queue, then what the search suggests."""
+        if self.unfinished:
+            return self.unfinished.pop(0)
+        if self.study.has_queued():
             return self.study.ask()
-        if self.sweep.search.kind != "tpe" or len(self.trials) >= self.wanted:
+        if self.sweep.search.kind != "tpe" or len(self.trials) >= self.num_trials:
             return None
-        if self.study.count() >= ASKED_AT_MOST * self.wanted:
+        if self.study.num_suggested() >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
             return None
-        return self.study.ask(anywhere=self.was_left)
+        # a sampler that has learned nothing from a skipped point would suggest it again
+        return self.study.ask(at_random=self.skipped_last)
 
-    def runner(self, asked: Suggestion, slot: int) -> TrialRunner | None:
-        """Who trains a point; nobody where it cannot, may not or need not be trained."""
-        found = self.costed(asked.point)
-        known = self.trials.get(found.fingerprint)
-        why = self.why_not(found, known, asked)
-        self.was_left = bool(why)
-        if why:
-            self.study.leave(asked, why, worst=bool(found.faults) or found.excluded)
+    def start_trial(self, suggestion: Suggestion, slot: int) -> TrialRunner | None:
+        """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""
+        known_point = (point for point in self.points.values() if point.point == suggestion.point)
+        point = next(known_point, None) or cost_point(self.sweep, suggestion.point)
+        trial = self.trials.get(point.fingerprint)
+        reason = self.skip_reason(point, trial, suggestion)
+        self.skipped_last = bool(reason)
+        if reason:
+            self.study.skip(suggestion, reason, as_bad=bool(point.faults) or point.excluded)
             return None
-        if known is not None and known.status in ENDED:  # killed after it was written, before the study was told
-            self.study.tell(asked.number, known)
+        if trial is not None and trial.status in ENDED:  # killed after it was written, before the study was told
+            self.study.tell(suggestion.number, trial)
             return None
-        self.study.name(asked, found.fingerprint)
-        trial = self.begun(asked, found, known)
-        recipe = point_recipe(self.sweep, asked.point)
+        self.study.set_fingerprint(suggestion, point.fingerprint)
+        trial = self.write_started(suggestion, point, trial)
+        recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
-        together = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
-        return TrialRunner(self.study, self.crew, asked, trial, slot, together, data.absolute())
+        group = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
+        return TrialRunner(self.study, self.pool, suggestion, trial, slot, group, data.absolute())
 
-    def begun(self, asked: Suggestion, found: PointCost, known: Trial | None) -> Trial:
-        """The trial of a point, written down; one that was begun before keeps what was decided of it."""
+    def write_started(self, suggestion: Suggestion, point: PointCost, before: Trial | None) -> Trial:
+        """Write the trial of a suggestion. If it was started before, a decision to prune it is kept."""
         trial = Trial(
-            number=asked.number,
-            point=asked.point,
-            fingerprint=found.fingerprint,
-            parameters=found.parameters,
-            flops=found.flops,
-            state_bytes=found.state_bytes,
+            number=suggestion.number,
+            point=suggestion.point,
+            fingerprint=point.fingerprint,
+            parameters=point.parameters,
+            flops=point.flops,
+            state_bytes=point.state_bytes,
             status="running",
             value=None,
-            pruned_at=None if known is None else known.pruned_at,
+            pruned_at=None if before is None else before.pruned_at,
             error=None,
-            folder=self.home.trials / found.fingerprint,
+            folder=self.home.trials / point.fingerprint,
         )
         write_trial(trial)
-        self.trials[found.fingerprint] = trial
-        self.display.say(
-            f"trial {trial.number}: {describe_point(trial.point)}  ({trial.parameters:,} parameters, {trial.folder})"
-        )
+        self.trials[trial.fingerprint] = trial
+        facts = f"{trial.parameters:,} parameters, {trial.folder}"
+        self.display.print(f"trial {trial.number}: {describe_point(trial.point)}  ({facts})")
         return trial
 
-    def why_not(self, found: PointCost, known: Trial | None, asked: Suggestion) -> str:
-        """Why a point is not trained, or ""."""
-        if found.faults:
-            return found.faults[0].message
-        if found.excluded:
-            return f"excluded by `{found.condition}`"
-        if known is None or known.number == asked.number:
+    def skip_reason(self, point: PointCost, trial: Trial | None, suggestion: Suggestion) -> str:
+        """Return why a point is not trained, or ""."""
+        if point.faults:
+            return point.faults[0].message
+        if point.excluded:
+            return f"excluded by `{point.condition}`"
+        if trial is None or trial.number == suggestion.number:
             return ""
         running = {runner.trial.fingerprint for runner in self.runners if runner is not None}
-        return f"the same as trial {known.number}" if known.status in ENDED or known.fingerprint in running else ""
+        is_duplicate = trial.status in ENDED or trial.fingerprint in running
+        return f"the same as trial {trial.number}" if is_duplicate else ""
 
-    def costed(self, point: Point) -> PointCost:
-        """What a point will cost."""
-        return next((found for found in self.ready.values() if found.point == point), None) or cost_point(
-            self.sweep, point
-        )
+    # --------------------------------------------------------------------------------------- running trials
 
-    # --------------------------------------------------------------------------------------- what goes on
-
-    def look(self) -> None:
-        """Looks at every trial once, and says how far all are."""
+    def poll(self) -> None:
+        """Poll every trial once, and show the progress of the sweep."""
         for slot, runner in enumerate(self.runners):
             if runner is None:
                 continue
-            trial = runner.look()
+            trial = runner.poll()
             self.trials[trial.fingerprint] = trial
             if trial.status in ENDED:
                 self.runners[slot] = None
-                self.display.say(describe_end(trial, self.sweep.rank[0].metric))
+                self.display.print(describe_end(trial, self.sweep.rank[0].metric))
         self.display.show(self.trials.values())
 
     def stop(self) -> None:
-        """Tells all trainings to end, and waits until they have; a second signal ends them at once."""
+        """Stop all trainings and wait until they have ended; a second signal kills them."""
         running = [runner for runner in self.runners if runner is not None]
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE
         try:
             for runner in running:
                 runner.stop(signal.SIGTERM)
-            while not all(runner.has_stopped() for runner in running) and time.monotonic() < until:
-                time.sleep(PAUSE)
+            while not all(runner.has_stopped() for runner in running) and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
         finally:
             for runner in running:
                 if not runner.has_stopped():
                     runner.stop(signal.SIGKILL)
         if running:
-            self.display.say("stopped; the same command goes on")
+            self.display.print("stopped; the same command goes on")
 
 
-def any_one(sweep: Sweep) -> Sweep:
-    """The same space, of which one point is drawn by chance."""
-    return replace(sweep, search=Search("random", 1, sweep.search.seed))
-
-
-def max_training_steps(sweep: Sweep, ready: list[PointCost]) -> int | None:
-    """How many steps a training of this sweep has at most, if its first or any point says so."""
-    point = ready[0].point if ready else random_points(any_one(sweep))[0]
-    try:
-        most: int | None = point_recipe(sweep, point).training["max_steps"]
-    except RecipeError:
-        return None
-    return most
-
-
-def describe_end(trial: Trial, metric: str) -> str:
-    """How a trial ended, in words."""
-    told = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
-    if trial.status == "finished":
-        return f"{told}, {metric} {trial.value:.4g}"
-    if trial.status == "pruned":
-        return f"{told} at step {trial.pruned_at:,}"
-    lines = (trial.error or "").splitlines()
-    return "\n    ".join([told, *lines])
-
-
-PLAIN_SECONDS = 60.0
-"""Seconds between two plain lines that nothing but time has brought."""
-LIVE_SECONDS = 1.0
+# ------------------------------------------------------------------------------------------- progress
 
 
 class SweepDisplay:
-    """Shows a sweep of `total` trials, of which those in `known` had ended before."""
+    """Progress of a sweep of `total` trials: a live line on a terminal, plain lines elsewhere."""
 
     def __init__(self, goal: Goal, total: int, quiet: bool = False) -> None:
         self.display = ProgressDisplay(quiet)
         self.goal, self.total = goal, total
-        self.began, self.before = time.monotonic(), 0
-        self.shown, self.text = 0.0, ""
+        self.start, self.ended_before = time.monotonic(), 0
+        self.last_time, self.last_text = 0.0, ""
 
     def begin(self, trials: Iterable[Trial]) -> None:
-        """From here on the pace is measured."""
-        self.began = time.monotonic()
-        self.before = sum(each.status in ENDED for each in trials)
+        """Measure the pace from here on."""
+        self.start = time.monotonic()
+        self.ended_before = sum(trial.status in ENDED for trial in trials)
 
-    def say(self, text: str) -> None:
-        """Whole lines, above the live one."""
+    def print(self, text: str) -> None:
+        """Print whole lines, above the live one."""
         self.display.say(text)
 
     def show(self, trials: Iterable[Trial]) -> None:
-        """How far the sweep is; plain lines only where something has changed, or a while has passed."""
-        known, now = list(trials), time.monotonic()
-        text, leader = standing(known, self.total), leading(known, self.goal)
-        live = self.display.is_live
-        if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS) and text + leader == self.text:
+        """Show the progress; in plain lines only if something has changed, or a while has passed."""
+        trials, now = list(trials), time.monotonic()
+        statuses = Counter(trial.status for trial in trials)
+        text = f"{statuses['finished']} of {self.total} done, {statuses['running']} running, "
+        text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
+        best = best_trial(trials, self.goal)
+        # last of all, since a narrow terminal cuts the end
+        leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best.point)})"
+        is_live = self.display.is_live
+        interval = LIVE_SECONDS if is_live else PLAIN_SECONDS
+        if now - self.last_time < interval and text + leader == self.last_text:
             return
-        self.shown, self.text = now, text + leader
-        told = f"{text}; {self.left(known, now)}{leader}"
-        ended = sum(each.status in ENDED for each in known)
-        self.display.draw(told, ended / max(1, self.total)) if live else self.say(told)
+        self.last_time, self.last_text = now, text + leader
+        ended = sum(trial.status in ENDED for trial in trials)
+        done = ended - self.ended_before
+        seconds = (now - self.start) / done * max(0, self.total - ended) if done > 0 else None
+        line = f"{text}; {'?' if seconds is None else format_duration(seconds)} left{leader}"
+        if is_live:
+            self.display.draw(line, ended / max(1, self.total))
+        else:
+            self.print(line)
 
     def close(self) -> None:
-        """Takes the live line away."""
+        """Remove the live line."""
         self.display.close()
 
-    def left(self, trials: list[Trial], now: float) -> str:
-        """The time left, from the pace of the trials that have ended since the sweep began or went on."""
-        ended = sum(each.status in ENDED for each in trials)
-        if ended <= self.before:
-            return "? left"
-        return f"{format_duration((now - self.began) / (ended - self.before) * max(0, self.total - ended))} left"
 
-
-def standing(trials: list[Trial], total: int) -> str:
-    """How many trials there are of each kind."""
-    count = Counter(trial.status for trial in trials)
-    return (
-        f"{count['finished']} of {total} done, {count['running']} running, {count['pruned']} pruned, "
-        f"{count['failed']} failed"
-    )
-
-
-def leading(trials: list[Trial], goal: Goal) -> str:
-    """The best trial so far; last of all, since a narrow terminal cuts the end."""
-    found = best(trials, goal)
-    return "" if found is None else f"; best {goal.metric} {found.value:.4g} ({describe_point(found.point)})"
-
-
-def best(trials: Iterable[Trial], goal: Goal) -> Trial | None:
-    """The finished trial with the best value; of equals the first."""
+def best_trial(trials: Iterable[Trial], goal: Goal) -> Trial | None:
+    """Return the finished trial with the best value; of equals the first."""
     sign = 1 if goal.direction == "min" else -1
     ended = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
     return min(ended, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
 
 
 def describe_point(point: Point) -> str:
-    """A point as `train` takes it: `encoder=attention rate=0.001`."""
-    told = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in point.items()}
-    return " ".join(f"{name}={value}" for name, value in told.items()) or "the base alone"
+    """Return a point as `train` takes it: `encoder=attention rate=0.001`."""
+    values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in point.items()}
+    return " ".join(f"{name}={value}" for name, value in values.items()) or "the base alone"
+
+
+def describe_end(trial: Trial, metric: str) -> str:
+    """Return how a trial ended, in words."""
+    text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
+    if trial.status == "finished":
+        return f"{text}, {metric} {trial.value:.4g}"
+    if trial.status == "pruned":
+        return f"{text} at step {trial.pruned_at:,}"
+    return "\n    ".join([text, *(trial.error or "").splitlines()])

@@ -1,5 +1,7 @@
-"""Two runs side by side: what both write for the same test lines, sacreBLEU's paired bootstrap over these lines, and
-the sign test of which lines are wholly right, since BLEU says nothing of lines of less than four words."""
+"""Significance of the difference of two runs: paired bootstrap of BLEU (Koehn 2004) and sign test of exact matches.
+
+The sign test is there because BLEU says nothing of lines of fewer than four words.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from composer.recipe.metrics import paired_bootstrap
 from composer.sweeps.leaderboard import Entry, Leaderboard, is_finished
 
 RESAMPLES = 1000
-"""How often lines are drawn, as sacreBLEU does by default."""
+"""Bootstrap samples, as sacreBLEU takes by default."""
 FEW_LINES = 100
-"""Test lines below which a resampling says little."""
+"""Test lines below which a bootstrap says little."""
 SPLIT = "test"
 P_VALUE_MEANING = (
     "± is half of the interval of 95 %. p says how likely the choice of the test lines alone makes such a difference; "
@@ -29,8 +31,7 @@ P_VALUE_MEANING = (
 
 @dataclass(frozen=True)
 class RunScores:
-    """One run: its BLEU, and half the width of the interval in which 95 % of the resampled ones lie; how many lines are
-    wholly right, and how many of these the other has not."""
+    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that the other lacks."""
 
     run: str
     bleu: float
@@ -41,11 +42,11 @@ class RunScores:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs on the same lines.
+    """Two runs on the same test lines.
 
-    `p_value`: how likely a difference as large as this is by the choice of test lines alone, were the two equally good.
-    `right_p_value`: the same of the lines that are wholly right, by the exact sign test.
-    `same_lines`: how many lines both write alike. `signature`: how sacreBLEU computed it, with seed and resamples.
+    `p_value` is the probability of a difference in BLEU as large as this by the choice of test lines alone, if the two
+    are equally good; `right_p_value` that of the difference in exact matches, by the exact sign test. `same_lines` are
+    the lines that both decode alike. `signature` says how sacreBLEU computed it, with seed and number of samples.
     """
 
     one: RunScores
@@ -61,104 +62,107 @@ class Comparison:
 
 
 def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
-    """Translates the test part with both runs, each as its recipe decodes, and compares.
+    """Translate the test part with two runs, each as its recipe decodes, and compare.
 
-    Raises RunError where a run has not finished, has no test part or nothing to translate, or where the two have
-    different test lines; RecipeError and DataError.
+    Raises:
+        RunError: If a run has not finished or has nothing to translate, or if their test lines differ.
+        RecipeError, DataError: If a recipe or its data cannot be read.
     """
-    opened = [open_run(one), open_run(other)]
-    asked = [test_lines(run, data) for run in opened]
-    if asked[0][1] != asked[1][1]:
-        raise RunError.of(
-            f"these runs have different test lines ({len(asked[0][1]):,} and {len(asked[1][1]):,})",
-            "compare runs with the same test part; `--data DIR` says where both look their data up",
-            str(opened[1].folder.path),
-        )
-    written = [run.translate(lines) for run, (lines, _) in zip(opened, asked, strict=True)]
-    return compare_outputs([str(one), str(other)], written, asked[0][1])
+    runs = [open_run(one), open_run(other)]
+    (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
+    if references != other_references:
+        counts = f"{len(references):,} and {len(other_references):,}"
+        hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
+        raise RunError.of(f"these runs have different test lines ({counts})", hint, str(runs[1].folder.path))
+    outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
+    return compare_outputs([str(one), str(other)], outputs, references)
 
 
-def test_lines(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
-    """What a run reads of its test part, as `translate` takes it, and the references. Raises RunError."""
-    read = source_names(run.recipe)
-    if not read or SPLIT not in available_splits(run.recipe):
-        lack = "its model has no encoder" if not read else "its data has no test part"
+def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
+    """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
+    names = source_names(run.recipe)
+    if not names or SPLIT not in available_splits(run.recipe):
+        lack = "its model has no encoder" if not names else "its data has no test part"
         raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.folder.path))
-    found = load_data(run.recipe, run.folders(data), run.tokenizers, [SPLIT])
-    texts = found.pairs[SPLIT].sides
-    lines = ["\t".join(row) for row in zip(*(list(texts[side]) for side in read), strict=True)]
-    encoded = found.split(SPLIT)
+    dataset = load_data(run.recipe, run.folders(data), run.tokenizers, [SPLIT])
+    texts = dataset.pairs[SPLIT].sides
+    lines = ["\t".join(row) for row in zip(*(list(texts[name]) for name in names), strict=True)]
+    encoded = dataset.split(SPLIT)
     if not encoded:
         raise RunError.of("this run cannot be compared: its test part is empty", "give it lines", str(run.folder.path))
     return lines, list(encoded.lines)
 
 
-def compare_outputs(names: Sequence[str], written: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
-    """What two runs have written for the same references, by BLEU and by the lines that are wholly right."""
-    found, signature = paired_bootstrap(written, references, RESAMPLES)
-    right = [right_lines(lines, references) for lines in written]
-    alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    sides = [RunScores(names[at], found[at].bleu, found[at].interval, len(right[at]), alone[at]) for at in (0, 1)]
-    # where no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
-    p_value = 1.0 if sides[0].bleu == sides[1].bleu else found[1].p_value
-    same = sum(a == b for a, b in zip(*written, strict=True))
-    return Comparison(sides[0], sides[1], len(references), same, p_value, sign_test(*alone), signature)
-
-
-def right_lines(written: Sequence[str], references: Sequence[str]) -> set[int]:
-    """Which lines are as their references are, but for blanks at their ends."""
-    return {at for at, (one, other) in enumerate(zip(written, references, strict=True)) if one.strip() == other.strip()}
+def compare_outputs(names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
+    """Return the comparison of two runs' outputs for the same references."""
+    scores, signature = paired_bootstrap(outputs, references, RESAMPLES)
+    exact = [
+        {index for index, line in enumerate(references) if texts[index].strip() == line.strip()} for texts in outputs
+    ]
+    alone = [len(exact[0] - exact[1]), len(exact[1] - exact[0])]
+    one, other = (
+        RunScores(names[index], scores[index].bleu, scores[index].interval, len(exact[index]), alone[index])
+        for index in (0, 1)
+    )
+    # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
+    p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
+    same = sum(a == b for a, b in zip(*outputs, strict=True))
+    return Comparison(one, other, len(references), same, p_value, sign_test(*alone), signature)
 
 
 def sign_test(one: int, other: int) -> float:
-    """How likely a fair coin falls as unevenly as this or more so, to either side (McNemar's exact test)."""
+    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's exact test)."""
     tosses = one + other
     rarer = sum(math.comb(tosses, count) for count in range(min(one, other) + 1))
     return min(1.0, 2 * rarer / 2**tosses)
 
 
-def comparison_text(found: Comparison) -> str:
-    """A comparison in words."""
-    one, other = found.one, found.other
-    sides = [f"{each.bleu:6.2f} ± {each.interval:.2f}  {each.right:,} right  {each.run}" for each in (one, other)]
+def comparison_text(comparison: Comparison) -> str:
+    """Return a comparison in words."""
+    one, other = comparison.one, comparison.other
+    scores = [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
     alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
     short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
-    few = f" Of {found.lines:,} lines a resampling says little." if found.lines < FEW_LINES else ""
-    less = other.bleu - one.bleu
-    return "\n".join(
-        [
-            f"BLEU on {SPLIT}, {found.lines:,} lines, {found.same_lines:,} of them written alike",
-            *sides,
-            f"{less:+6.2f}: p = {found.p_value:.3f} (paired bootstrap, {RESAMPLES:,} times).{few}{short}",
-            f"{other.right - one.right:+6,} lines right: p = {found.right_p_value:.2g} ({alone}).",
-            P_VALUE_MEANING,
-            found.signature,
-        ]
-    )
+    few = f" Of {comparison.lines:,} lines a bootstrap says little." if comparison.lines < FEW_LINES else ""
+    p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
+    lines = [
+        f"BLEU on {SPLIT}, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded alike",
+        *scores,
+        f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}",
+        f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).",
+        P_VALUE_MEANING,
+        comparison.signature,
+    ]
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------- which runs
 
 
 def find_run(board: Leaderboard, word: str) -> Path:
-    """The run folder that a word names: a folder; a rank; or how a trial's fingerprint begins. Of a trial, its first
-    finished seed. Raises RunError."""
+    """Return the run folder that a word names: a folder, a rank, or the beginning of a trial's fingerprint.
+
+    Of a trial it is the first finished seed.
+
+    Raises:
+        RunError: If the word names no run or several.
+    """
     if (Path(word) / "run.json").exists():
         return Path(word)
-    found = [entry for entry in board.entries if is_match(entry, word)]
-    if len(found) != 1:
-        many = f"{len(found)} trials are called" if found else "no run folder and no trial is called"
-        fix = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
-        raise RunError.of(f"{many} `{word}`", fix, str(board.folder))
-    (trial,) = (entry.trial for entry in found)
-    done = [seed for seed, record in sorted(trial.seeds.items()) if is_finished(record)]
-    if not done:
+    entries = [entry for entry in board.entries if is_match(entry, word)]
+    if len(entries) != 1:
+        problem = f"{len(entries)} trials are called" if entries else "no run folder and no trial is called"
+        hint = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
+        raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
+    trial = entries[0].trial
+    finished = [seed for seed, record in sorted(trial.seeds.items()) if is_finished(record)]
+    if not finished:
         raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
-    return trial.run(done[0])
+    return trial.run(finished[0])
 
 
 def is_match(entry: Entry, word: str) -> bool:
-    """Whether a word names a trial: short numbers are ranks, all else begins a fingerprint."""
+    """Return whether a word names a trial: short numbers are ranks, all else begins a fingerprint."""
     rank = word.removeprefix("#")
     if rank.isdecimal() and len(rank) <= 4:
         return entry.rank == int(rank)

@@ -1,7 +1,7 @@
-"""The study: which point comes next, and whether a trial goes on. The one door to Optuna.
+"""The Optuna study of a sweep: which point is suggested next, and whether a trial is pruned. The one door to Optuna.
 
-Only the process that runs the sweep opens it. Trainings know nothing of it: what they write is read and told here, so
-that pruning is decided once for a trial, however many processes train it.
+Only the process that runs the sweep opens it. Trainings do not know it: their metrics are read and reported here, so
+that a trial is pruned by one decision, however many processes train it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
@@ -28,24 +23,22 @@ from optuna.trial import FrozenTrial, TrialState
 
 from composer.errors import RunError, RunFailed
 from composer.sweeps.axes import Axis, Point, Pruner, Sweep, Value, complete, is_active
-
-if TYPE_CHECKING:
-    from composer.sweeps.trial_dir import Trial
+from composer.sweeps.trial_dir import Trial
 
 TIMEOUT = 30.0
-"""Seconds that a study waits for whoever reads its file."""
+"""Seconds to wait for another process that has locked the study's file."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 StorageError = StorageInternalError
-"""What the study's file raises where the disk is full, or somebody has locked it."""
-FULL = ("disk I/O error", "disk is full")
-"""What SQLite says where no more can be written."""
-STRIDE = 1_000_003
-"""Between the seeds of two trials, so that no two sweeps of neighbouring seeds draw the same."""
+"""Raised when the study's file cannot be written: the disk is full, or another process has locked it."""
+DISK_FULL = ("disk I/O error", "disk is full")
+"""SQLite's messages when nothing more can be written."""
+SEED_STRIDE = 1_000_003
+"""Distance between the seeds of two trials, so that sweeps of neighbouring seeds draw different points."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A point that the study asks for; `trial` is Optuna's, known outside by its number alone."""
+    """A point that the study suggests. `trial` is Optuna's; others know it by its number alone."""
 
     number: int
     point: Point
@@ -53,12 +46,18 @@ class Suggestion:
 
 
 class Study:
-    """Optuna's study of a sweep in a SQLite file. `longest` is how many steps a training has at most, if that is known.
+    """Optuna's study of a sweep, stored in a SQLite file.
 
-    Raises RunError where the file cannot be read.
+    Args:
+        sweep: The sweep; its first goal is optimised.
+        file: The SQLite file.
+        max_steps: Steps of the longest training, if known; hyperband builds its brackets on it.
+
+    Raises:
+        RunError: If the file cannot be read.
     """
 
-    def __init__(self, sweep: Sweep, file: Path, longest: int | None = None) -> None:
+    def __init__(self, sweep: Sweep, file: Path, max_steps: int | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep = sweep
         goal = StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
@@ -68,149 +67,148 @@ class Study:
                 storage=storage,
                 study_name=sweep.fingerprint[:12],
                 direction=goal,
-                pruner=make_pruner(sweep.prune, longest),
+                pruner=make_pruner(sweep.pruner, max_steps),
                 load_if_exists=True,
             )
         except Exception as error:  # SQLAlchemy's many kinds
-            if any(word in str(error) for word in FULL):
+            if any(text in str(error) for text in DISK_FULL):
                 message = "the study cannot be written: the disk is full, or does not answer"
                 raise RunFailed.of(message, "make room; the same command then goes on", str(file)) from None
-            fix = "remove the file: what the trials came to is in their folders, and is told to a new study"
-            raise RunError.of(
-                f"the study cannot be opened: {getattr(error, 'orig', None) or error}", fix, str(file)
-            ) from None
+            hint = "remove the file: the trials' own folders hold their results, and a new study is made from them"
+            message = f"the study cannot be opened: {getattr(error, 'orig', None) or error}"
+            raise RunError.of(message, hint, str(file)) from None
 
-    def known(self) -> dict[str, FrozenTrial]:
-        """The latest trial of each fingerprint that the study has been told of."""
+    def latest_trials(self) -> dict[str, FrozenTrial]:
+        """Return Optuna's latest trial of each fingerprint."""
         return {
-            each.user_attrs["fingerprint"]: each
-            for each in self.study.get_trials(deepcopy=False)
-            if "fingerprint" in each.user_attrs
+            trial.user_attrs["fingerprint"]: trial
+            for trial in self.study.get_trials(deepcopy=False)
+            if "fingerprint" in trial.user_attrs
         }
 
-    def count(self) -> int:
-        """How many points have been asked for, whatever came of them."""
+    def num_suggested(self) -> int:
+        """Return how many points have been suggested, including those that were skipped."""
         return len(self.study.get_trials(deepcopy=False))
 
-    def why(self) -> str:
-        """Why most of the points that were left were not trained."""
-        told = Counter(each.user_attrs.get("left", "unknown") for each in self.study.get_trials(deepcopy=False))
-        return told.most_common(1)[0][0] if told else "there was none"
+    def main_skip_reason(self) -> str:
+        """Return why most of the skipped points were not trained."""
+        trials = self.study.get_trials(deepcopy=False)
+        reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in trials)
+        return reasons.most_common(1)[0][0] if reasons else "there was none"
 
     def enqueue(self, points: Iterable[tuple[Point, str]]) -> None:
-        """Puts points, each with its fingerprint, at the end of the queue; what already stands in it stays there."""
-        waiting = {fingerprint for fingerprint, each in self.known().items() if not each.state.is_finished()}
+        """Append points, each with its fingerprint, to the queue, unless they are in it already."""
+        waiting = {name for name, trial in self.latest_trials().items() if not trial.state.is_finished()}
         for point, fingerprint in points:
             if fingerprint not in waiting:
                 attributes = {"point": point, "fingerprint": fingerprint}
-                self.study.enqueue_trial(self.free(point), user_attrs=attributes)
+                self.study.enqueue_trial(self.free_values(point), user_attrs=attributes)
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Tells a study that was lost, or never heard, what is known of trials that have ended."""
-        known = self.known()
+        """Add ended trials that the study lacks: its file was lost, or the process was killed before it was told."""
+        known = self.latest_trials()
         for trial in trials:
-            if trial.status in STATES and trial.fingerprint not in known:
-                values = self.free(trial.point)
-                spread = {axis.name: value_distribution(axis) for axis in self.sweep.asked if axis.name in values}
-                self.study.add_trial(
-                    optuna.trial.create_trial(
-                        state=STATES[trial.status],
-                        value=trial.value if trial.status == "finished" else None,
-                        params=values,
-                        distributions=spread,
-                        user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
-                    )
-                )
+            if trial.status not in STATES or trial.fingerprint in known:
+                continue
+            values = self.free_values(trial.point)
+            restored = optuna.trial.create_trial(
+                state=STATES[trial.status],
+                value=trial.value if trial.status == "finished" else None,
+                params=values,
+                distributions={a.name: value_distribution(a) for a in self.sweep.free_axes if a.name in values},
+                user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
+            )
+            self.study.add_trial(restored)
 
-    def free(self, point: Point) -> dict[str, Any]:
-        """The part of a point that Optuna draws: axes that are tied to another follow from it."""
-        return {axis.name: point[axis.name] for axis in self.sweep.asked if axis.name in point}
+    def free_values(self, point: Point) -> dict[str, Any]:
+        """Return the values of a point that Optuna chooses; zipped axes follow from them."""
+        return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
-    def unfinished(self) -> list[Suggestion]:
-        """Those that were asked for when the sweep was stopped, and of which nothing was told."""
+    def running_suggestions(self) -> list[Suggestion]:
+        """Return the suggestions without a result: those that were running when the sweep was stopped."""
         running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return [self.asked(optuna.trial.Trial(self.study, each._trial_id)) for each in running]
+        return [self._suggestion(optuna.trial.Trial(self.study, trial._trial_id)) for trial in running]
 
-    def waits(self) -> bool:
-        """Whether a point stands in the queue."""
+    def has_queued(self) -> bool:
+        """Return whether a point waits in the queue."""
         return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
-    def ask(self, anywhere: bool = False) -> Suggestion:
-        """The next point: of the queue, or the sampler's; `anywhere` is drawn without regard to what is known."""
-        self.study.sampler = make_sampler(self.sweep, self.count(), anywhere)
-        return self.asked(self.study.ask())
+    def ask(self, at_random: bool = False) -> Suggestion:
+        """Return the next suggestion: the queue's first, or the sampler's, which ignores all results if `at_random`."""
+        self.study.sampler = make_sampler(self.sweep, self.num_suggested(), at_random)
+        return self._suggestion(self.study.ask())
 
-    def asked(self, trial: optuna.trial.Trial) -> Suggestion:
-        """A trial with its point, all of whose values the study knows from here on."""
-        drawn = draw_point(self.sweep, trial)
-        return Suggestion(trial.number, trial.user_attrs.get("point", drawn), trial)
+    def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
+        # draws even where the point is known, since the study has the values of a trial only once they are suggested
+        point = draw_point(self.sweep, trial)
+        return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
-    def name(self, asked: Suggestion, fingerprint: str) -> None:
-        """Keeps which trial a point is."""
-        asked.trial.set_user_attr("fingerprint", fingerprint)
+    def set_fingerprint(self, suggestion: Suggestion, fingerprint: str) -> None:
+        """Record the fingerprint of a suggestion's point."""
+        suggestion.trial.set_user_attr("fingerprint", fingerprint)
 
-    def report(self, asked: Suggestion, scores: Mapping[int, float]) -> int | None:
-        """Tells scores by step; the step at which the trial shall end, if it shall."""
-        told = self.study._storage.get_trial(asked.trial._trial_id).intermediate_values
-        for step in sorted(set(scores) - set(told)):
-            asked.trial.report(scores[step], step)
-            if asked.trial.should_prune():
+    def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
+        """Report scores by step, and return the step at which the trial is to be pruned, if it is."""
+        known = self.study._storage.get_trial(suggestion.trial._trial_id).intermediate_values
+        for step in sorted(set(scores) - set(known)):
+            suggestion.trial.report(scores[step], step)
+            if suggestion.trial.should_prune():
                 return step
         return None
 
     def tell(self, number: int, trial: Trial) -> None:
-        """Tells what a trial came to; it may have been told before."""
+        """Tell the result of a trial; telling it twice changes nothing."""
         value = trial.value if trial.status == "finished" else None
         self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
 
-    def leave(self, asked: Suggestion, why: str, worst: bool) -> None:
-        """A point that is not trained; `worst` teaches the search to look elsewhere."""
-        asked.trial.set_user_attr("left", why)
-        self.study.tell(asked.number, state=TrialState.PRUNED if worst else TrialState.FAIL, skip_if_finished=True)
+    def skip(self, suggestion: Suggestion, reason: str, as_bad: bool) -> None:
+        """End a suggestion that is not trained; `as_bad` teaches the sampler to look elsewhere."""
+        suggestion.trial.set_user_attr("skipped", reason)
+        state = TrialState.PRUNED if as_bad else TrialState.FAIL
+        self.study.tell(suggestion.number, state=state, skip_if_finished=True)
 
 
-def make_sampler(sweep: Sweep, number: int, anywhere: bool) -> BaseSampler:
-    """The sampler of one trial. Its seed is the trial's own: a sweep that was stopped draws as it would have."""
-    seed = (sweep.search.seed * STRIDE + number) % 2**32
-    if sweep.search.kind != "tpe" or anywhere:
+def make_sampler(sweep: Sweep, number: int, at_random: bool) -> BaseSampler:
+    """Return the sampler of one trial. Its seed is the trial's own, so that a resumed sweep draws the same points."""
+    seed = (sweep.search.seed * SEED_STRIDE + number) % 2**32
+    if sweep.search.kind != "tpe" or at_random:
         return RandomSampler(seed=seed)
     return TPESampler(seed=seed, constant_liar=True)
 
 
-def make_pruner(prune: Pruner | None, longest: int | None) -> BasePruner:
-    """Optuna's pruner. Where the longest training is not known, hyperband waits for the first that ends."""
-    if prune is None:
+def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
+    """Return Optuna's pruner. If the longest training is not known, hyperband waits for the first that ends."""
+    if pruner is None:
         return NopPruner()
-    if prune.kind == "median":
-        return MedianPruner(n_startup_trials=prune.trials, n_warmup_steps=prune.min_steps)
-    most = "auto" if longest is None or longest < prune.min_steps else longest
-    return HyperbandPruner(min_resource=prune.min_steps, max_resource=most, reduction_factor=prune.reduction)
+    if pruner.kind == "median":
+        return MedianPruner(n_startup_trials=pruner.trials, n_warmup_steps=pruner.min_steps)
+    longest = "auto" if max_steps is None or max_steps < pruner.min_steps else max_steps
+    return HyperbandPruner(min_resource=pruner.min_steps, max_resource=longest, reduction_factor=pruner.reduction)
 
 
 def draw_point(sweep: Sweep, trial: optuna.trial.Trial) -> Point:
-    """The point of a trial: a value for each axis that is active, those first on which others depend."""
-    chosen: dict[str, Any] = {}
-    for axis in sweep.asked:
-        if is_active(axis, complete(sweep, chosen)):
-            chosen[axis.name] = suggest_value(axis, trial)
-    return complete(sweep, chosen)
+    """Return a point with a suggested value for each active axis, first those on which others depend."""
+    values: dict[str, Any] = {}
+    for axis in sweep.free_axes:
+        if is_active(axis, complete(sweep, values)):
+            values[axis.name] = suggest_value(axis, trial)
+    return complete(sweep, values)
 
 
 def suggest_value(axis: Axis, trial: optuna.trial.Trial) -> Value:
-    """An axis's value in a trial: the one that it has already, or one that is drawn."""
+    """Return an axis's value in a trial: the one that it has already, or a drawn one."""
     if axis.labels is not None:
         return axis.labels[axis.labels.index(trial.suggest_categorical(axis.name, axis.labels))]
     low, high = axis.low or 0, axis.high or 0
-    if axis.whole:
+    if axis.integer:
         return trial.suggest_int(axis.name, int(low), int(high), log=axis.log)
     return trial.suggest_float(axis.name, low, high, log=axis.log)
 
 
 def value_distribution(axis: Axis) -> BaseDistribution:
-    """Where an axis's values are drawn from."""
+    """Return the distribution that an axis's values are drawn from."""
     if axis.labels is not None:
         return CategoricalDistribution(axis.labels)
     low, high = axis.low or 0, axis.high or 0
-    return (
-        IntDistribution(int(low), int(high), log=axis.log) if axis.whole else FloatDistribution(low, high, log=axis.log)
-    )
+    kind = IntDistribution(int(low), int(high), log=axis.log) if axis.integer else None
+    return kind or FloatDistribution(low, high, log=axis.log)

@@ -1,7 +1,7 @@
-"""Blocks and stacks of a recipe by path, by kind or by name, and others in their place.
+"""The recipe of a point: selectors for blocks and stacks, their replacement, and the order in which axes are applied.
 
 A selector is a path, `model.decoder` or `model.encoder[1].repeat.stack[0]`, and after it any number of `..WORD`: every
-block of the kind WORD below or, where no block below is of that kind, every block that is called so by `as: WORD`.
+block of the kind WORD below or, if no block below is of that kind, every block named so by `as: WORD`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from composer.sweeps.axes import Axis, Sweep, Value
 
 Steps = tuple[str | int, ...]
 Rules = Mapping[str, Any]
-
+"""The JSON Schema of recipes, which says what settings of a block are stacks."""
 IDENTITY = "identity"
 
 
@@ -35,7 +35,7 @@ class Selector(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A block or a stack at a path of the recipe as it is written."""
+    """A block or a stack, with its path in the recipe as written."""
 
     path: Steps
     node: Node
@@ -43,41 +43,40 @@ class Match(NamedTuple):
 
 
 def parse_selector(text: str) -> Selector | None:
-    """What a text selects; None where it is no selector."""
+    """Return the selector that a text is, or None if it is none."""
     head, *words = text.split("..")
     parts, end = parse_path(head)
     path = tuple(part.name for part in parts)
-    named = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
-    if end < len(head) or path[:1] != ("model",) or not named:
-        return None
-    return Selector(path, tuple(words))
+    are_words = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
+    return Selector(path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
 
-# ------------------------------------------------------------------------------------------- finding
+# ------------------------------------------------------------------------------------------- selecting
 
 
-def select(root: Node, wanted: Selector, rules: Rules) -> list[Match]:
-    """Everything that a selector selects, in the order of the recipe."""
-    if not wanted.words:
-        return [each for each in walk_model(root, rules) if _is_at(each, wanted.path, rules)]
-    within = [wanted.path]
-    found: list[Match] = []
-    for word in wanted.words:
-        below = [each for each in walk_model(root, rules) if any(_is_below(each.path, path, rules) for path in within)]
-        blocks = [each for each in below if not each.is_stack]
-        found = [each for each in blocks if block_name(each.node) == word]
-        found = found or [each for each in blocks if alias_of(each.node) == word]
-        within = [each.path for each in found]
-    return found
+def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
+    """Return everything that a selector selects, in the order of the recipe."""
+    everything = list(walk_model(root, rules))
+    if not selector.words:
+        return [match for match in everything if _is_at(match, selector.path, rules)]
+    outer = [selector.path]
+    matches: list[Match] = []
+    for word in selector.words:
+        below = [match for match in everything if any(_is_below(match.path, path, rules) for path in outer)]
+        blocks = [match for match in below if not match.is_stack]
+        matches = [match for match in blocks if block_name(match.node) == word]
+        matches = matches or [match for match in blocks if alias_of(match.node) == word]
+        outer = [match.path for match in matches]
+    return matches
 
 
-def _is_at(each: Match, path: Steps, rules: Rules) -> bool:
-    """Whether a path leads to it; a block's may end with its word, a stack's leave out its setting's name or not."""
-    is_block_word = len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
-    if each.is_stack:
-        return not is_block_word and _canonical_path(each.path, rules) == _canonical_path(path, rules)
-    whole = path[:-1] if is_block_word and path[-1] == block_name(each.node) else path
-    return isinstance(whole[-1], int) and _canonical_path(whole, rules) == _canonical_path(each.path, rules)
+def _is_at(match: Match, path: Steps, rules: Rules) -> bool:
+    """Return whether a path leads to a match. A block's path may end with its name."""
+    ends_with_name = len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
+    if match.is_stack:
+        return not ends_with_name and _canonical_path(match.path, rules) == _canonical_path(path, rules)
+    path = path[:-1] if ends_with_name and path[-1] == block_name(match.node) else path
+    return isinstance(path[-1], int) and _canonical_path(path, rules) == _canonical_path(match.path, rules)
 
 
 def _is_below(inner: Steps, outer: Steps, rules: Rules) -> bool:
@@ -86,40 +85,39 @@ def _is_below(inner: Steps, outer: Steps, rules: Rules) -> bool:
 
 
 def _canonical_path(path: Steps, rules: Rules) -> Steps:
-    """A path without the names of first settings, which may be left out: `residual.stack[0]` is `residual[0]`."""
-    kept: list[str | int] = []
+    """Return a path without the names of first settings, which are optional: `residual.stack[0]` is `residual[0]`."""
+    steps: list[str | int] = []
     for index, step in enumerate(path):
-        before = path[index - 1] if index else None
-        first = rules["$defs"].get(f"block.{before}", {}).get("x-first")
-        is_setting = index > 1 and isinstance(path[index - 2], int) and step == first
-        kept.extend([] if is_setting else [step])
-    return tuple(kept)
+        block = path[index - 1] if index else None
+        first = rules["$defs"].get(f"block.{block}", {}).get("x-first")
+        if not (index > 1 and isinstance(path[index - 2], int) and step == first):
+            steps.append(step)
+    return tuple(steps)
 
 
 def walk_model(root: Node, rules: Rules) -> Iterator[Match]:
-    """Every stack and every block of a model, the outer before the inner."""
+    """Yield every stack and every block of a model, the outer before the inner."""
     model = root.value.get("model")
     sections = model.value if model is not None and isinstance(model.value, dict) else {}
     for key in ("encoder", "decoder"):
         if key in sections:
-            yield from _stack(sections[key], ("model", key), rules)
+            yield from _walk_stack(sections[key], ("model", key), rules)
     for key in ("encoders", "stacks"):
         named = sections[key].value if key in sections else None
         for name, node in named.items() if isinstance(named, dict) else ():
-            yield from _stack(node, ("model", key, name), rules)
+            yield from _walk_stack(node, ("model", key, name), rules)
 
 
-def _stack(node: Node, path: Steps, rules: Rules) -> Iterator[Match]:
+def _walk_stack(node: Node, path: Steps, rules: Rules) -> Iterator[Match]:
     if not isinstance(node.value, list):
         return
     yield Match(path, node, is_stack=True)
     for index, item in enumerate(node.value):
         yield Match((*path, index), item, is_stack=False)
-        yield from _stacks_of_block(item, (*path, index), rules)
+        yield from _walk_block(item, (*path, index), rules)
 
 
-def _stacks_of_block(item: Node, path: Steps, rules: Rules) -> Iterator[Match]:
-    """The stacks of one block."""
+def _walk_block(item: Node, path: Steps, rules: Rules) -> Iterator[Match]:
     word = block_name(item)
     entry = rules["$defs"].get(f"block.{word}")
     if entry is None or not isinstance(item.value, dict):
@@ -127,33 +125,32 @@ def _stacks_of_block(item: Node, path: Steps, rules: Rules) -> Iterator[Match]:
     settings = item.value[word]
     if isinstance(settings.value, dict):
         for key, node in settings.value.items():
-            yield from _stacks_of_setting(node, (*path, word, key), entry["properties"].get(key, {}), rules)
+            yield from _walk_setting(node, (*path, word, key), entry["properties"].get(key, {}), rules)
     elif entry.get("x-first"):
-        yield from _stacks_of_setting(settings, (*path, word), entry["properties"][entry["x-first"]], rules)
+        yield from _walk_setting(settings, (*path, word), entry["properties"][entry["x-first"]], rules)
 
 
-def _stacks_of_setting(node: Node, path: Steps, schema: Rules, rules: Rules) -> Iterator[Match]:
-    """The stacks in one setting: itself, or its branches."""
-    items = schema.get("items", {})
-    if is_stack(schema):
-        yield from _stack(node, path, rules)
-    elif is_stack(items):
-        inner = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
-        for key, each in inner if isinstance(node.value, (dict, list)) else ():
-            yield from _stack(each, (*path, key), rules)
+def _walk_setting(node: Node, path: Steps, setting: Rules, rules: Rules) -> Iterator[Match]:
+    """Yield what is in one setting: a stack, a list or a mapping of stacks, or nothing."""
+    if is_stack(setting):
+        yield from _walk_stack(node, path, rules)
+    elif is_stack(setting.get("items", {})) and isinstance(node.value, dict | list):
+        stacks = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
+        for key, stack in stacks:
+            yield from _walk_stack(stack, (*path, key), rules)
 
 
 def block_name(item: Node) -> str:
-    """A block's word; "" where it is no block."""
+    """Return the name of a block, or "" for what is no block."""
     if isinstance(item.value, dict):
         return next(iter(item.value), "")
     return item.value if isinstance(item.value, str) else ""
 
 
 def alias_of(item: Node) -> str:
-    """What a block is called by `as`; "" where it is not."""
-    named = _alias_node(item)
-    return named.value if named is not None and isinstance(named.value, str) else ""
+    """Return the name that `as` gives a block, or ""."""
+    alias = _alias_node(item)
+    return alias.value if alias is not None and isinstance(alias.value, str) else ""
 
 
 def _alias_node(item: Node) -> Node | None:
@@ -164,8 +161,15 @@ def _alias_node(item: Node) -> Node | None:
 # ------------------------------------------------------------------------------------------- replacing
 
 
+class Replacement(NamedTuple):
+    """What stands in place of all matches: a block, a list of blocks, or `identity`, which removes them."""
+
+    matches: Sequence[Match]
+    node: Node
+
+
 def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> Steps | None:
-    """Where two replacements meet: the path of the inner one."""
+    """Return the inner path where two replacements meet, or None."""
     for first in one:
         for second in other:
             shared = min(len(first.path), len(second.path))
@@ -174,75 +178,60 @@ def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> Steps | None:
     return None
 
 
-class Replacement(NamedTuple):
-    """What is put in place of everything that was found: a block, a list of them, or `identity`, nothing."""
-
-    found: Sequence[Match]
-    put: Node
-
-
-def replace_blocks(root: Node, changes: Sequence[Replacement], rules: Rules) -> Node:
-    """The recipe with all changes at once: every path is one of the recipe as it was before."""
-    put, gone = {}, set()
-    for change in changes:
-        for each in change.found:
-            if change.put.value == IDENTITY and not each.is_stack:
-                gone.add(_outermost_residual(root, each))
+def replace_blocks(root: Node, replacements: Sequence[Replacement], rules: Rules) -> Node:
+    """Return the recipe with all replacements made at once: each path is one of the recipe as it was before."""
+    inserted, removed = {}, set()
+    for replacement in replacements:
+        for match in replacement.matches:
+            if replacement.node.value == IDENTITY and not match.is_stack:
+                removed.add(_outermost_residual(root, match.path))
             else:
-                put[each.path] = change.put
-    return _Rewriter(put, gone, rules).walk(root, ())
+                inserted[match.path] = replacement.node
+    return _Rewriter(inserted, removed, rules).walk(root, ())
 
 
-def _outermost_residual(root: Node, each: Match) -> Steps:
-    """What goes with a block that goes: every `residual` around it, for x + f(x) without f is x."""
-    path = each.path
-    while (outer := _enclosing_block(path)) is not None and block_name(_at(root, outer)) == "residual":
+def _outermost_residual(root: Node, path: Steps) -> Steps:
+    """Return the path of what is removed with a block: every `residual` around it, since x + f(x) without f is x."""
+    while True:
+        indices = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
+        blocks = [index for index in indices if isinstance(path[index + 1], str)]
+        outer = path[: blocks[-1] + 1] if blocks else None  # the block in whose stack this one is
+        node = root
+        for step in outer or ():
+            node = node.value[step]
+        if outer is None or block_name(node) != "residual":
+            return path
         path = outer
-    return path
-
-
-def _enclosing_block(path: Steps) -> Steps | None:
-    """The path of the block in whose stack a block stands."""
-    ends = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
-    blocks = [index for index in ends if isinstance(path[index + 1], str)]
-    return path[: blocks[-1] + 1] if blocks else None
-
-
-def _at(root: Node, path: Steps) -> Node:
-    for step in path:
-        root = root.value[step]
-    return root
 
 
 class _Rewriter(NamedTuple):
-    """Copies a tree, with other blocks in some places."""
+    """Copies a tree, with other blocks at some paths."""
 
-    put: Mapping[Steps, Node]
-    gone: set[Steps]
+    inserted: Mapping[Steps, Node]
+    removed: set[Steps]
     rules: Rules
 
     def walk(self, node: Node, path: Steps) -> Node:
-        if path in self.put:  # a stack; blocks are replaced in their lists
-            return as_stack(self.put[path])
+        if path in self.inserted:  # a stack; blocks are replaced in their lists
+            return _as_stack(self.inserted[path])
         if isinstance(node.value, dict):
-            return replace(node, value={key: self.walk(each, (*path, key)) for key, each in node.value.items()})
+            return replace(node, value={key: self.walk(child, (*path, key)) for key, child in node.value.items()})
         if isinstance(node.value, list):
-            items = [self.item(each, (*path, index)) for index, each in enumerate(node.value)]
-            return replace(node, value=[each for inner in items for each in inner])
+            items = [self.item(child, (*path, index)) for index, child in enumerate(node.value)]
+            return replace(node, value=[child for inner in items for child in inner])
         return node
 
     def item(self, node: Node, path: Steps) -> list[Node]:
-        if path in self.gone:
+        if path in self.removed:
             return []
-        is_block = path in self.put and not isinstance(node.value, list)
-        if not is_block:
+        if path not in self.inserted or isinstance(node.value, list):
             return [self.walk(node, path)]
-        blocks = as_stack(self.put[path]).value
-        named = _alias_node(node)
-        return blocks if named is None or not blocks else [*blocks[:-1], self.called(blocks[-1], named)]
+        blocks: list[Node] = _as_stack(self.inserted[path]).value
+        alias = _alias_node(node)
+        return blocks if alias is None or not blocks else [*blocks[:-1], self.with_alias(blocks[-1], alias)]
 
-    def called(self, block: Node, name: Node) -> Node:
-        """A block that others read by the name of the one whose place it takes, unless it brings its own."""
+    def with_alias(self, block: Node, alias: Node) -> Node:
+        """Return a replacement with the `as:` name of the block it replaces, unless it has one of its own."""
         word = block_name(block)
         if not word or _alias_node(block) is not None:
             return block
@@ -253,109 +242,103 @@ class _Rewriter(NamedTuple):
                 return block
             inner = {} if settings.value is None else {first: replace(settings, key=settings.place)}
             settings = replace(settings, value=inner)
-        return replace(block, value={word: replace(settings, value={**settings.value, "as": name})}, text="")
+        return replace(block, value={word: replace(settings, value={**settings.value, "as": alias})}, text="")
 
 
-def as_stack(put: Node) -> Node:
-    """A block as a stack of one, a stack as it is."""
-    if isinstance(put.value, list):
-        return put
-    return replace(put, value=[replace(put, key=None)])
+def _as_stack(node: Node) -> Node:
+    return node if isinstance(node.value, list) else replace(node, value=[replace(node, key=None)])
 
 
-def format_match(found: Match) -> str:
-    """A place as a reader writes it."""
-    return format_path(found.path)
+# ------------------------------------------------------------------------------------------- applying a point
 
-
-_Values = Sequence[tuple[Axis, Value]]
+AxisValues = Sequence[tuple[Axis, Value]]
 
 
 def apply_point(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = ()) -> Node:
-    """The resolved mapping of a point, `key=value` settings laid over it. Raises RecipeError."""
+    """Return the resolved mapping of a point's recipe, with the sweep's overrides and `more` on top.
+
+    The order is: recipes that extend the base, `set`, all replacements at once, the axes that set values, overrides,
+    and variables last; so replacements may use the base's variables, which an axis may set.
+
+    Raises:
+        RecipeError: If an axis replaces nothing, two replace the same, or a path does not exist.
+    """
     rules = schema.load()
     first: FirstSetting = lambda place: first_setting(rules, place)  # noqa: E731
-    chosen = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
-    root = apply_settings(sweep.root, apply_extensions(sweep.base_root, chosen), first)
-    root = replace_blocks(root, _replacements(root, chosen, rules), rules)
-    for axis, value in chosen:
+    values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
+    root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), first)
+    root = replace_blocks(root, _replacements(root, values, rules), rules)
+    for axis, value in values:
         if axis.kind == "set" and axis.target is not None:
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", first)
     return substitute(apply_overrides(root, [*sweep.overrides, *more], first))
 
 
-def apply_extensions(base: Node, chosen: _Values) -> Node:
-    """The base with the recipes laid over it that the point's axes name."""
-    for axis, value in chosen:
+def apply_extensions(base: Node, values: AxisValues) -> Node:
+    """Return the base, extended by the recipes that axes name."""
+    for axis, value in values:
         if axis.kind == "extend":
             base = merge(base, axis.choice(value))
     return base
 
 
 def apply_settings(sweep: Node, root: Node, first: FirstSetting) -> Node:
-    """The base with what is `set` at every point."""
-    written = sweep.value.get("set")
-    for key, value in written.value.items() if written is not None and written.value else ():
+    """Return a recipe with what the sweep's `set` changes at every point."""
+    settings = sweep.value.get("set")
+    for key, value in settings.value.items() if settings is not None and settings.value else ():
         target = Node(key, value.place, quoted=value.place.text[value.place.column - 1 :][:1] in ('"', "'"))
         root = _set_value(root, target, value, f"set.{key}", first)
     return root
 
 
 def _set_value(root: Node, target: Node, value: Node, path: str, first: FirstSetting) -> Node:
-    """One value at the path that `target` says."""
     mark = target.mark._replace(column=target.mark.column + target.quoted, length=max(1, len(target.value)))
     try:
         return apply_override(root, target.value, mark, value, first)
     except RecipeError as error:
-        raise RecipeError(
-            [each if each.path else fault_at(mark, each.code, path, each.message, each.hint) for each in error.faults]
-        ) from None
+        at_target = [fault_at(mark, fault.code, path, fault.message, fault.hint) for fault in error.faults]
+        faults = [old if old.path else new for old, new in zip(error.faults, at_target, strict=True)]
+        raise RecipeError(faults) from None
 
 
-def _replacements(root: Node, chosen: _Values, rules: dict[str, Any]) -> list[Replacement]:
-    """What the axes of a point replace. Raises RecipeError where one replaces nothing, or two replace the same."""
-    replacing = [(axis, value) for axis, value in chosen if axis.kind == "replace"]
-    found = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
+def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[Replacement]:
+    replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
+    matches = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
-        if not found[axis.name]:
+        if not matches[axis.name]:
             raise RecipeError([no_match_fault(root, axis, rules)])
         for other, _ in replacing[:index]:
-            both = find_overlap(found[axis.name], found[other.name])
+            both = find_overlap(matches[axis.name], matches[other.name])
             if both is not None:
-                raise RecipeError([_overlap_fault(axis, other, both)])
-    return [Replacement(found[axis.name], axis.choice(value)) for axis, value in replacing]
+                assert axis.target is not None
+                message = f"`{axis.name}` and `{other.name}` both replace `{format_path(both)}`"
+                hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
+                path = f"axes.{axis.name}.replace"
+                raise RecipeError([fault_at(axis.target.mark, "overlap", path, message, hint)])
+    return [Replacement(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 
-def find_matches(root: Node, axis: Axis, rules: dict[str, Any]) -> list[Match]:
-    """What an axis replaces in a recipe."""
+def find_matches(root: Node, axis: Axis, rules: Rules) -> list[Match]:
+    """Return what a `replace` axis selects in a recipe."""
     assert axis.target is not None
-    wanted = parse_selector(axis.target.value)
-    return [] if wanted is None else select(root, wanted, rules)
+    selector = parse_selector(axis.target.value)
+    return [] if selector is None else select(root, selector, rules)
 
 
-def no_match_fault(root: Node, axis: Axis, rules: dict[str, Any]) -> Fault:
-    """The fault of an axis that replaces nothing."""
+def no_match_fault(root: Node, axis: Axis, rules: Rules) -> Fault:
+    """Return the fault of an axis that replaces nothing, with what it could select."""
     assert axis.target is not None
-    here = list(walk_model(root, rules))
-    *_, word = axis.target.value.split("..")
-    if word == axis.target.value:
-        paths = [format_match(each) for each in here]
-        close, hint = (
-            did_you_mean(word, paths),
-            "the stacks are " + ", ".join(format_match(each) for each in here if each.is_stack),
-        )
+    text = axis.target.value
+    everything = list(walk_model(root, rules))
+    *_, word = text.split("..")
+    if word == text:
+        suggestion = did_you_mean(word, [format_path(match.path) for match in everything])
+        hint = "the stacks are " + ", ".join(format_path(match.path) for match in everything if match.is_stack)
     else:
-        names = sorted({block_name(each.node) for each in here if not each.is_stack})
-        called = sorted({alias_of(each.node) for each in here if not each.is_stack} - {""})
-        close, hint = did_you_mean(word, [*names, *called]), f"the model has the blocks {', '.join(names)}"
-        hint += f"; called by `as`: {', '.join(called)}" if called else ""
-    message = f"`{axis.target.value}` matches nothing in the base{close}"
+        blocks = [match.node for match in everything if not match.is_stack]
+        names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
+        suggestion = did_you_mean(word, [*names, *aliases])
+        hint = f"the model has the blocks {', '.join(names)}"
+        hint += f"; named by `as`: {', '.join(aliases)}" if aliases else ""
+    message = f"`{text}` matches nothing in the base{suggestion}"
     return fault_at(axis.target.mark, "selector", f"axes.{axis.name}.replace", message, hint)
-
-
-def _overlap_fault(axis: Axis, other: Axis, both: tuple[str | int, ...]) -> Fault:
-    assert axis.target is not None
-    where = format_match(Match(both, axis.target, is_stack=False))
-    message = f"`{axis.name}` and `{other.name}` both replace `{where}`"
-    hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
-    return fault_at(axis.target.mark, "overlap", f"axes.{axis.name}.replace", message, hint)

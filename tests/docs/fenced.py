@@ -32,8 +32,8 @@ from typer.main import get_command
 
 import composer
 from composer.cli import main
+from composer.sweeps.dry_run import list_points
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.tables import list_points
 
 ROOT = Path(__file__).parents[2]
 CUT = (

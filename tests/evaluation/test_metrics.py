@@ -15,7 +15,7 @@ from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, 
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps.consistency import rank_metrics as rankable_metrics
-from composer.sweeps.tables import leaderboard_text
+from composer.sweeps.leaderboard_text import leaderboard_text
 from composer.training.progress import format_scores
 from composer.training.train import train
 from composer.viz.report import report

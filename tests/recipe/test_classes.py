@@ -87,8 +87,8 @@ def test_the_committed_classes_are_the_generated_ones() -> None:
 
 
 def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [python_classes.classes_path(), schema.schema_path(), sweeps.schema_file()]
-    doors = ((python_classes, "classes_path"), (schema, "schema_path"), (sweeps, "schema_file"))
+    known = [python_classes.classes_path(), schema.schema_path(), sweeps.schema_path()]
+    doors = ((python_classes, "classes_path"), (schema, "schema_path"), (sweeps, "schema_path"))
     for (module, name), file in zip(doors, known, strict=True):
         monkeypatch.setattr(module, name, lambda file=file: tmp_path / file.name)
     inspection.schema(write=True)

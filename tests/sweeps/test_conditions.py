@@ -92,7 +92,10 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
         ("tied and parameters", 10, "`and` joins conditions"),
         ("parameters + encoder > 1", 14, "`+` computes with numbers"),
         ("encoder in 3", 12, "after `in` stands a list"),
-        ('encoder in ["attention" "x"]', 12, "never closed"),
+        ('encoder in ["attention" "x"]', 25, '`"x"` does not fit'),
+        ('encoder in ["attention"', 12, "never closed"),
+        ("tied)", 5, "`)` does not fit"),
+        ("parameters + not tied", 14, "a value is missing before `not`"),
         ("tied tied", 6, "`tied` does not fit"),
         ("__import__('os')", 1, "there is no axis or cost `__import__`"),
         ('encoder == "a', 12, "means nothing"),
@@ -121,6 +124,48 @@ def test_what_is_long_or_deep_is_refused(text: str) -> None:
     assert len(text) > MAX_LENGTH or text.count("(") + text.count("not") + text.count("-") > MAX_DEPTH
     with pytest.raises(RecipeError):
         parse_condition(node(text), "where", NAMES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parameters.real < 1",
+        "parameters.__class__ == 1",
+        "print(parameters) < 1",
+        "parameters[0] < 1",
+        "9 ** 9 ** 9 > 1",
+        "parameters // 2 > 1",
+        "(tied := 1) == 1",
+        "(lambda: 1) == 1",
+        "[x for x in [1]] == 1",
+        "{1: 2} == 1",
+        'f"{parameters}" == "a"',
+        "(1, 2) == 1",
+        "tied if tied else tied",
+        "await tied",
+        "*tied",
+        "~1 == 1",
+        "tied is true",
+        "True",
+        "tied; tied",
+        "tied # tied",
+        "\u0661 == 1",
+        "parameters in parameters",
+        "[" * 300 + "1",
+    ],
+)
+def test_other_python_is_refused(text: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_condition(node(text), "where", NAMES)
+    assert len(caught.value.faults) == 1
+
+
+def test_texts_and_numbers_are_those_of_the_file() -> None:
+    """Neither escapes nor digits are read as Python would read them; Python's own words may be names."""
+    names = {"if": Operand("number"), "a": Operand("text", ("\\n", "b"))}
+    assert parse_condition(node("if == 010"), "where", names).evaluate({"if": 10}) is True
+    assert parse_condition(node(r'a == "\n"'), "where", names).evaluate({"a": "\\n"}) is True
+    assert parse_condition(node("if < 1e999"), "where", names).names == {"if"}
 
 
 def test_a_long_sum_is_no_deep_one() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from rich.cells import cell_len
 
-from composer.formatting import significant
+from composer.formatting import align_columns, si, significant
 from composer.sweeps.axes import Goal
-from composer.sweeps.leaderboard import RANGES, Measurement, are_alike, axis_effects, eta_squared, leaderboard_json
-from composer.sweeps.leaderboard_charts import costs, front, gathered, places
-from composer.sweeps.tables import aligned, brief, cells, columns, leaderboard_text, room, rule
+from composer.sweeps.leaderboard import MAX_GROUPS, Measurement, are_alike, axis_effects, eta_squared
+from composer.sweeps.leaderboard_html import cost_goals, gather_points, pareto_front
+from composer.sweeps.leaderboard_text import cells, columns, leaderboard_json, leaderboard_text, ranking_note
 from tests.sweeps.boards import begun, numbers, ran, read_board, trial
 
 
@@ -84,7 +85,7 @@ def test_the_mark_stands_beside_what_seeds_may_have_made(tmp_path: Path) -> None
     assert [entry.is_alike for entry in found.entries] == [False, True, False]
     lines = leaderboard_text(found).splitlines()
     assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
-    assert "larger of their two standard deviations" in rule(found)
+    assert "larger of their two standard deviations" in ranking_note(found)
 
 
 def test_one_seed_is_said_to_tell_nothing_of_the_spread(tmp_path: Path) -> None:
@@ -133,9 +134,9 @@ def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
     """In a full grid of x_ab = m + a + b the shares are var(a) and var(b) over their sum, 4 : 1 for effects 2 : 1."""
     grid(begun(tmp_path / "s"), {"p": -2.0, "q": 2.0}, {"low": -1.0, "high": 1.0})
     encoder, rate = axis_effects(read_board(tmp_path / "s"))
-    assert {each.name: (each.mean, each.trials) for each in encoder.choices} == {"p": (8.0, 2), "q": (12.0, 2)}
-    assert encoder.share == pytest.approx(0.8)
-    assert rate.share == pytest.approx(0.2)
+    assert {each.name: (each.mean, each.trials) for each in encoder.groups} == {"p": (8.0, 2), "q": (12.0, 2)}
+    assert encoder.variance == pytest.approx(0.8)
+    assert rate.variance == pytest.approx(0.2)
     assert [line.split() for line in leaderboard_text(read_board(tmp_path / "s")).splitlines() if "80%" in line] == [
         ["encoder", "80%", "33%", "p", "2", "8.00", "±", "1.41"]
     ]
@@ -146,9 +147,9 @@ def test_a_share_of_nothing_is_not_told(tmp_path: Path) -> None:
     trial(folder, 0, [1.0], point={"encoder": "a", "rate": 1})
     trial(folder, 1, [2.0], point={"encoder": "b", "rate": 1})
     encoder, rate = axis_effects(read_board(folder))
-    assert encoder.share is None  # each choice once: the share would be 1 whatever the axis does
-    assert rate.share is None  # one choice
-    assert [choice.name for choice in rate.choices] == ["1"]
+    assert encoder.variance is None  # each choice once: the share would be 1 whatever the axis does
+    assert rate.variance is None  # one choice
+    assert [choice.name for choice in rate.groups] == ["1"]
 
 
 def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
     trial(folder, 0, [1.0], point={"encoder": "a", "rate": 5})
     trial(folder, 1, [2.0], point={"encoder": "a"})
     trial(folder, 2, [9.0], point={"encoder": "a", "rate": 6}, status="pruned")
-    found = {each.axis: [choice.trials for choice in each.choices] for each in axis_effects(read_board(folder))}
+    found = {each.axis: [choice.trials for choice in each.groups] for each in axis_effects(read_board(folder))}
     assert found == {"encoder": [2], "rate": [1]}
 
 
@@ -167,10 +168,10 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     for number, rate in enumerate(rates):
         trial(folder, number, [rate], point={"rate": rate})
     (found,) = axis_effects(read_board(folder))
-    assert [choice.trials for choice in found.choices] == [20 // RANGES] * RANGES
-    assert [choice.mean for choice in found.choices] == sorted(choice.mean for choice in found.choices)
-    assert found.choices[-1].mean == pytest.approx(fmean([1.0, 0.1, 0.01, 0.001, 0.0001]))
-    assert found.choices[-1].name == "0.0001 to 1"
+    assert [choice.trials for choice in found.groups] == [20 // MAX_GROUPS] * MAX_GROUPS
+    assert [choice.mean for choice in found.groups] == sorted(choice.mean for choice in found.groups)
+    assert found.groups[-1].mean == pytest.approx(fmean([1.0, 0.1, 0.01, 0.001, 0.0001]))
+    assert found.groups[-1].name == "0.0001 to 1"
 
 
 def test_chance_gives_a_share_too(tmp_path: Path) -> None:
@@ -196,8 +197,8 @@ def test_axes_that_go_together_are_told_once(tmp_path: Path) -> None:
         trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
     found = read_board(folder)
     assert (found.axes, found.same) == (["encoder", "width"], {"again": "encoder"})
-    assert [(each.axis, each.beside) for each in axis_effects(found)] == [("encoder", ["again", "width"])]
-    assert "again is the same as encoder" in rule(found)
+    assert [(each.axis, each.zipped) for each in axis_effects(found)] == [("encoder", ["again", "width"])]
+    assert "again is the same as encoder" in ranking_note(found)
     plain = leaderboard_json(found)
     assert plain["axes"] == ["encoder", "width", "again"]
     assert [each["axes"] for each in plain["contributions"]] == [["encoder", "again", "width"]]
@@ -222,17 +223,17 @@ def test_the_front_is_what_nothing_dominates(tmp_path: Path) -> None:
         for name, one in pairs.items()
         if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in pairs.values())
     }
-    got = front(found.ranked, found.goals[0], found.goals[1])
-    assert got == free
-    assert 1 < len(got) < 60
-    assert {each.entry.trial.fingerprint for each in places(found, found.goals[1]) if each.is_front} == free
+    front = pareto_front(found.ranked, found.goals[0], found.goals[1])
+    assert {entry.trial.fingerprint for entry in front} == free
+    assert 1 < len(front) < 60
+    assert [entry.trial.parameters for entry in front] == sorted(entry.trial.parameters for entry in front)
 
 
 def test_the_pictures_are_of_the_further_goals_and_of_what_a_model_costs(tmp_path: Path) -> None:
     one = read_board(begun(tmp_path / "a", rank=[{"val/bleu": "max"}, {"minutes": "min"}]))
-    assert costs(one) == [Goal("minutes", "min"), Goal("parameters", "min"), Goal("flops", "min")]
+    assert cost_goals(one) == [Goal("minutes", "min"), Goal("parameters", "min"), Goal("flops", "min")]
     two = read_board(begun(tmp_path / "b", rank=[{"parameters": "min"}]))
-    assert costs(two) == [Goal("flops", "min")]
+    assert cost_goals(two) == [Goal("flops", "min")]
 
 
 def test_trials_in_one_place_are_one_dot(tmp_path: Path) -> None:
@@ -240,8 +241,12 @@ def test_trials_in_one_place_are_one_dot(tmp_path: Path) -> None:
     for number, (value, parameters) in enumerate([(1.0, 5), (1.0, 5), (1.0, 9), (0.0, 9)]):
         trial(folder, number, [value], parameters=parameters)
     found = read_board(folder)
-    spots = gathered(places(found, found.goals[1]), lambda cost: 10 * cost, lambda quality: 100 * quality)
-    assert sorted(sorted(each.entry.trial.number for each in spot) for spot in spots) == [[0, 1], [2], [3]]
+    points = gather_points(found.ranked, found.goals[0], found.goals[1])
+    assert {point: [entry.trial.number for entry in here] for point, here in points.items()} == {
+        (5.0, 1.0): [0, 1],
+        (9.0, 1.0): [2],
+        (9.0, 0.0): [3],
+    }
 
 
 # ------------------------------------------------------------------------------------------- words
@@ -254,9 +259,9 @@ def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, w
     trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
     found = read_board(folder)
     wide, narrow = leaderboard_text(found).splitlines(), leaderboard_text(found, width).splitlines()
-    assert max(map(room, wide)) > 120
+    assert max(map(cell_len, wide)) > 120
     kept = [line for line in narrow if str(tmp_path) not in line]
-    assert max(map(room, kept)) <= width
+    assert max(map(cell_len, kept)) <= width
     heads = [each.head for each in columns(found)]
     note = " ".join(narrow).partition("No room here for ")[2].partition(": a wider")[0].split(", ")
     assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
@@ -294,13 +299,13 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
 
 
 def test_columns_stand_below_each_other() -> None:
-    lines = aligned([["名", "n"], ["a", "1,000"], ["e\u0301", "5"]], [True, False])
-    assert lines == ["名      n", "─────────", "a   1,000", "e\u0301       5"]
-    assert {room(line) for line in lines} == {9}
+    lines = align_columns([["名", "n"], ["a", "1,000"], ["e\u0301", "5"]], [True, False])
+    assert lines == ["名      n", "a   1,000", "e\u0301       5"]
+    assert {cell_len(line) for line in lines} == {9}
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (999, "999"), (999.6, "1k"), (1000, "1k"), (1.234e9, "1.23G"), (999_900, "1M")]
 )
 def test_large_numbers_have_three_digits(value: float, text: str) -> None:
-    assert brief(value) == text
+    assert si(value) == text

@@ -9,12 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.leaderboard_charts import TOLD
-from composer.sweeps.leaderboard_html import write_leaderboard
+from composer.sweeps.leaderboard_html import MAX_NAMED_CURVES, write_leaderboard
 from tests.sweeps.boards import begun, ran, read_board, trial
-from tests.viz.pages import having, headings, read
-
-SVG = ("path", "circle", "a")
+from tests.viz.pages import figures, headings, read
 
 
 def page(folder: Path, output: Path | None = None) -> ElementTree.Element:
@@ -68,8 +65,9 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
     assert all(each.startswith(("#", "./")) for each in links(found))
     (policy,) = (each.get("content", "") for each in found.iter("meta") if each.get("http-equiv"))
     assert policy.startswith("default-src 'none'")
-    written = "".join("".join(each.itertext()) for each in found.iter("style"))
-    assert not any(word in written for word in ("url(", "@import", "http"))
+    styles = "".join("".join(each.itertext()) for each in found.iter("style"))
+    assert not any(word in styles for word in ("url(", "@import", "http"))
+    assert len(figures(found)) == 4  # minutes are no goal: parameters, FLOPs, shares and curves
 
 
 def test_what_others_wrote_is_text(tmp_path: Path) -> None:
@@ -78,32 +76,53 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     trial(folder, 0, [1.0], point={"<b>x</b>": evil})
     trial(folder, 1, status="failed", error=evil, point={"<b>x</b>": "a"})
     found = page(folder)
-    assert len(list(found.iter("script"))) == 1
+    assert [each.get("class") for each in found.iter("script")] == ["plotly", None]
     heads = ["".join(each.itertext()) for each in found.iter("th")]
     assert "<b>x</b>" in heads
     assert '<script>alert("1")' in "".join(found.itertext())
     assert "\x1b" not in "".join(found.itertext())
+    hovers = [text for figure in figures(found) for trace in figure["data"] for text in trace.get("hovertext", ())]
+    assert any("&lt;script&gt;" in text for text in hovers)  # Plotly reads some HTML itself
+    assert not any("<script" in text or "\x1b" in text for text in hovers)
 
 
-def test_dots_and_the_front(tmp_path: Path) -> None:
+def test_dots_lead_to_rows_and_the_front_is_a_line(tmp_path: Path) -> None:
     """By parameters 0 (10, 21) and 1 (20, 30.5) are the front; 2 (30, 25.5) is worse than 1 in both."""
-    found = page(small(tmp_path / "s"))
-    (picture,) = (figure for figure in having(found, "chart") if "parameters" in "".join(figure.itertext())[:40])
-    dots = {a.get("href"): a for a in picture.iter("a")}
-    ahead = {way for way, a in dots.items() if having(a, "front")}
-    assert set(dots) == {f"#trial-{n:012x}" for n in (0, 1, 2)}
-    assert ahead == {f"#trial-{n:012x}" for n in (0, 1)}
+    by_parameters = figures(page(small(tmp_path / "s")))[0]
+    traces = {trace["name"]: trace for trace in by_parameters["data"]}
+    front, others = traces["Pareto front"], traces["other trials"]
+    assert (front["x"], front["y"]) == ([10.0, 20.0], [21.0, 30.5])
+    assert (others["x"], others["y"]) == ([30.0], [25.5])
+    ranks = dict(zip((0, 1, 2), (3, 1, 2), strict=True))
+    assert front["text"] == [f'<a href="#trial-{number:012x}">{ranks[number]}</a>' for number in (0, 1)]
+    assert others["text"] == [f'<a href="#trial-{2:012x}">2</a>']
+    assert front["error_y"]["array"] == pytest.approx([2**0.5, 0.5**0.5])
+
+
+def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number, parameters in enumerate([10, 1000]):
+        trial(folder, number, [float(number)], parameters=parameters, flops=7)
+    by_parameters, by_flops, _ = figures(page(folder))
+    assert by_parameters["layout"]["xaxis"]["type"] == "log"
+    assert by_flops["layout"]["xaxis"]["type"] == "linear"
 
 
 def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
-    for number in range(TOLD + 3):
+    for number in range(MAX_NAMED_CURVES + 3):
         trial(folder, number, [float(number)])
-    found = page(folder)
-    (section,) = (each for each in found.iter("section") if each.get("id") == "curves")
-    assert len(having(section, "curve")) == TOLD + 3
-    assert len(having(section, "key")) == TOLD
-    assert "and 3 more" in "".join(section.itertext())
+    curves = figures(page(folder))[-1]["data"]
+    assert [trace["visible"] for trace in curves] == [True] * MAX_NAMED_CURVES + ["legendonly"] * 3
+    assert [trace["name"].split()[0] for trace in curves] == [f"#{rank}" for rank in range(1, len(curves) + 1)]
+    assert (curves[0]["x"], curves[0]["y"]) == ([10.0, 20.0], [1.0, float(len(curves) - 1)])
+
+
+def test_shares_of_the_variance_stand_beside_chance(tmp_path: Path) -> None:
+    chance, share = figures(page(small(tmp_path / "s")))[2]["data"]
+    assert (chance["name"], share["name"]) == ("by chance", "share")
+    assert chance["y"] == share["y"] == ["encoder"]
+    assert chance["x"] == [0.5]  # two values in three trials
 
 
 def test_few_trials_make_a_page_too(tmp_path: Path) -> None:

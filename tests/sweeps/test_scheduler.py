@@ -210,7 +210,7 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path) -> 
     rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
     assert run(written(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
     assert sorted(starts(home)) == [(0.1, 1), (0.2, 1)]
-    left = {each.user_attrs.get("left") for each in opened(home).get_trials()}
+    left = {each.user_attrs.get("skipped") for each in opened(home).get_trials()}
     assert "excluded by `rate != 0.3`" in left
     assert any("the same as trial" in str(each) for each in left)
     assert len(opened(home).get_trials()) == 40  # ten for each trial that was wanted, and no more

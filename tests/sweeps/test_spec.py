@@ -18,10 +18,10 @@ from composer.recipe.schema import to_json as schema_text
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
 from composer.sweeps.axes import Goal, Pruner, Search, complete
-from composer.sweeps.consistency import rank_metrics
+from composer.sweeps.consistency import load_schema, rank_metrics
+from composer.sweeps.dry_run import dry_run_json, dry_run_text, list_points, structures
 from composer.sweeps.search_space import cost_point, enumerate_points, grid_points, point_recipe, random_points
 from composer.sweeps.spec import is_sweep, read_sweep
-from composer.sweeps.tables import list_points, structures
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
 # ------------------------------------------------------------------------------------------- what it means
@@ -45,9 +45,9 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     read = sweep(tmp_path, axes, rest)
     assert (read.name, read.seeds, read.base) == ("all", (1, 2, 3), tmp_path / "base.yaml")
     assert read.search == Search("tpe", 40, 3)
-    assert read.prune == Pruner("hyperband", 500, 3)
+    assert read.pruner == Pruner("hyperband", 500, 3)
     assert read.rank == (Goal("val/bleu", "max"), Goal("parameters", "min"))
-    assert [axis.name for axis in read.asked] == ["encoder", "rate", "width", "steps"]
+    assert [axis.name for axis in read.free_axes] == ["encoder", "rate", "width", "steps"]
     recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9}, seed=5)
     assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
     assert (recipe.training["max_minutes"], recipe.training["max_steps"], recipe.training["seed"]) == (8.0, 9, 5)
@@ -60,9 +60,9 @@ rank: [{val/bleu: max}, {parameters: min}]"""
 
 def test_defaults(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
-    assert (read.name, read.seeds, read.search.kind, read.prune) == ("tried", (7,), "grid", None)
+    assert (read.name, read.seeds, read.search.kind, read.pruner) == ("tried", (7,), "grid", None)
     assert read.rank == (Goal("val/loss", "min"),)
-    assert sweep(tmp_path, ENCODER, "prune: median").prune == Pruner("median", 500, 3, 5)
+    assert sweep(tmp_path, ENCODER, "prune: median").pruner == Pruner("median", 500, 3, 5)
     assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == Search("random", 9, 1)
     assert sweep(tmp_path, ENCODER, "seeds: [1, 5]").seeds == (1, 5)
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
@@ -202,7 +202,7 @@ def test_costs_are_the_plans(tmp_path: Path) -> None:
     for each in enumerate_points(read):
         plan = point_recipe(read, each.point).plan()
         assert (each.parameters, each.flops, each.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
-        assert each.runs
+        assert each.can_train
 
 
 def test_where_excludes(tmp_path: Path) -> None:
@@ -229,11 +229,11 @@ def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         point_recipe(found.sweep, impossible.point).plan()
     assert impossible.faults == caught.value.faults
-    told = found.text()
+    told = dry_run_text(found)
     assert impossible.faults[0].message in told
     assert "impossible, points 3, 4:" in told
     assert "1 point to train; 1 double, 2 impossible" in told
-    data = json.loads(json.dumps(found.as_json()))
+    data = json.loads(json.dumps(dry_run_json(found)))
     assert [point["status"] for point in data["points"]] == ["trained", "double", "impossible", "impossible"]
     assert data["points"][2]["errors"][0]["line"] > 0
 
@@ -245,7 +245,7 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
     read = sweep(tmp_path, axes, "search: {tpe: 5}")
     assert enumerate_points(read) == []
     assert [point["width"] for point in structures(read)] == [8, 12] * 3
-    told = list_points(read).text()
+    told = dry_run_text(list_points(read))
     assert "tpe chooses 5 points among 6 structures" in told
     assert "0.0001 to 0.01" in told
 
@@ -255,19 +255,19 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
 
 def test_the_schema_is_what_the_code_generates() -> None:
     stale = "run `python -m composer.sweeps.spec_schema`"
-    assert spec_schema.schema_file().read_text(encoding="utf-8") == schema_text(spec_schema.generate_schema()), stale
+    assert spec_schema.schema_path().read_text(encoding="utf-8") == schema_text(spec_schema.generate_schema()), stale
 
 
 def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
-    judge = Draft202012Validator(spec_schema.load_schema())
-    Draft202012Validator.check_schema(spec_schema.load_schema())
+    judge = Draft202012Validator(load_schema())
+    Draft202012Validator.check_schema(load_schema())
     for path in sorted(Path(__file__).parents[2].glob("recipes/sweeps/*.yaml")):
         judge.validate(to_data(read(path, str(path))))
     assert not judge.is_valid(to_data(read(write(tmp_path, ENCODER, "axis: 3"), "s.yaml")))
 
 
 def test_every_key_of_the_schema_says_what_it_means() -> None:
-    found = spec_schema.load_schema()
+    found = load_schema()
     for keys in (
         found["properties"],
         *(each["properties"] for each in found["$defs"].values() if "x-choice" not in each),

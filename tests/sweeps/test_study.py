@@ -87,12 +87,12 @@ def test_grids_and_random_points_come_in_order_and_as_they_were_told(tmp_path: P
         for _ in range(2):  # whoever is killed in between does it again
             study.enqueue((point, str(number)) for number, point in enumerate(wanted))
         found = []
-        while study.waits():
+        while study.has_queued():
             found.append(study.ask())
             study.tell(found[-1].number, ended(found[-1], 1.0))
         assert [asked.point for asked in found] == wanted
         assert [asked.number for asked in found] == list(range(len(wanted)))
-        assert [each.params for each in study.study.trials] == [study.free(point) for point in wanted]
+        assert [each.params for each in study.study.trials] == [study.free_values(point) for point in wanted]
 
 
 def test_what_was_running_is_left_with_its_point(tmp_path: Path) -> None:
@@ -101,7 +101,10 @@ def test_what_was_running_is_left_with_its_point(tmp_path: Path) -> None:
     asked = [before.ask() for _ in range(3)]
     before.tell(asked[1].number, ended(asked[1], 1.0))
     after = Study(sweep, tmp_path / "study.db")
-    assert [(each.number, each.point) for each in after.unfinished()] == [(0, asked[0].point), (2, asked[2].point)]
+    assert [(each.number, each.point) for each in after.running_suggestions()] == [
+        (0, asked[0].point),
+        (2, asked[2].point),
+    ]
 
 
 def test_states_are_told_and_told_once(tmp_path: Path) -> None:
@@ -111,8 +114,8 @@ def test_states_are_told_and_told_once(tmp_path: Path) -> None:
         asked = study.ask()
         for _ in range(2):
             study.tell(asked.number, ended(asked, 1.0, status))
-    study.leave(study.ask(), "excluded", worst=True)
-    study.leave(study.ask(), "double", worst=False)
+    study.skip(study.ask(), "excluded", as_bad=True)
+    study.skip(study.ask(), "double", as_bad=False)
     assert [each.state.name for each in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL", "PRUNED", "FAIL"]
 
 
@@ -171,8 +174,8 @@ def test_a_lost_study_is_told_what_the_folders_say(tmp_path: Path) -> None:
     for _ in range(2):
         study.restore(trials)
     assert [each.state.name for each in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
-    assert [each.params for each in study.study.trials] == [study.free(each.point) for each in asked[:3]]
-    assert set(study.known()) == {each.fingerprint for each in trials[:3]}
+    assert [each.params for each in study.study.trials] == [study.free_values(each.point) for each in asked[:3]]
+    assert set(study.latest_trials()) == {each.fingerprint for each in trials[:3]}
 
 
 def test_a_file_that_is_no_study(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from composer.errors import format_path
 from composer.recipe import schema
 from composer.recipe.node import Node, to_data
 from composer.recipe.yaml_reader import parse
@@ -13,7 +14,6 @@ from composer.sweeps.substitution import (
     Match,
     Replacement,
     find_overlap,
-    format_match,
     parse_selector,
     replace_blocks,
     select,
@@ -42,7 +42,7 @@ def model(text: str = RECIPE) -> Node:
 def found(text: str, root: Node | None = None) -> list[str]:
     wanted = parse_selector(text)
     assert wanted is not None
-    return [format_match(each) for each in select(root or model(), wanted, schema.load())]
+    return [format_path(each.path) for each in select(root or model(), wanted, schema.load())]
 
 
 def put(root: Node, *pairs: tuple[str, Any]) -> Any:

@@ -1,0 +1,293 @@
+"""The leaderboard as a terminal table and as JSON: its numbers, columns and notes in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len
+
+from composer.formatting import align_columns, si, significant, strip_control_characters
+from composer.recipe.metrics import metric_of
+from composer.sweeps.axes import COSTS
+from composer.sweeps.leaderboard import (
+    AxisEffect,
+    Entry,
+    Leaderboard,
+    Measurement,
+    axis_effects,
+    informative_effects,
+)
+
+ALIKE = "≈"
+NO_VALUE = "-"
+"""Stands for an axis that is not active."""
+MAX_ERROR_LENGTH = 100
+VARIANCE_NOTE = "variance: the share of it between an axis's values; by chance: the share of an axis without effect."
+DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
+"""Columns that a narrow terminal does without, the first of them first; after them the further goals."""
+TITLES = {"flops": "FLOPs", "state_bytes": "state bytes"}
+
+
+def metric_title(metric: str) -> str:
+    """Return the name of a metric or cost at the head of a column."""
+    return TITLES.get(metric, metric)
+
+
+def format_metric(metric: str, value: float) -> str:
+    """Return a metric's value as its entry in METRICS formats it; a cost as a whole number or with an SI prefix."""
+    if metric in COSTS:
+        return si(value) if metric == "flops" else f"{value:,.0f}"
+    known = metric_of(metric)
+    return known.format(value) if known else f"{value:.2f}"
+
+
+def format_mean(metric: str, measurement: Measurement | None) -> str:
+    """Return a mean and, of several seeds, its standard deviation."""
+    if measurement is None:
+        return ""
+    mean = format_metric(metric, measurement.mean)
+    return mean if measurement.spread is None else f"{mean} ± {format_spread(metric, measurement.spread)}"
+
+
+def format_spread(metric: str, spread: float) -> str:
+    """Return a standard deviation, of which no more than two digits are ever known."""
+    known = metric_of(metric)
+    return significant(spread, 2) if known and known.highest is None else format_metric(metric, spread)
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric runs from 0 to 1."""
+    known = metric_of(metric)
+    return known is not None and known.highest == 1
+
+
+def format_difference(metric: str, entry: Entry, best: Entry | None) -> str:
+    """Return how far an entry's mean is from the best's, of shares in percentage points: "%" would be relative."""
+    if best is None or entry is best or entry.rank is None:
+        return ""
+    difference = entry.measured[metric].mean - best.measured[metric].mean
+    if difference and is_share(metric):
+        return f"{100 * difference:+.1f} points"
+    return f"{'-' if difference < 0 else '+'}{format_spread(metric, abs(difference))}" if difference else "equal"
+
+
+def axis_value(point: Mapping[str, object], axis: str) -> str:
+    """Return the value of an axis at a point in words."""
+    value = point.get(axis, NO_VALUE)
+    return f"{value:.4g}" if isinstance(value, float) else strip_control_characters(str(value))
+
+
+def point_text(entry: Entry, axes: Sequence[str]) -> str:
+    """Return a trial's point in one line."""
+    point = entry.trial.point
+    return ", ".join(f"{strip_control_characters(axis)} {axis_value(point, axis)}" for axis in axes if axis in point)
+
+
+def status_text(entry: Entry) -> str:
+    """Return the status of a trial in words."""
+    trial = entry.trial
+    if trial.status == "pruned" and trial.pruned_at is not None:
+        return f"pruned at step {trial.pruned_at:,}"
+    if trial.status == "finished" and entry.rank is None:
+        return "finished, without a number to rank it by"
+    return trial.status
+
+
+def failure_lines(board: Leaderboard) -> list[str]:
+    """Return each trial that failed, with the first line of its error."""
+    lines = []
+    for entry in board.entries:
+        if entry.trial.status == "failed":
+            error = (entry.trial.error or "").strip().splitlines() or ["no error was recorded"]
+            reason = strip_control_characters(error[0])
+            if len(reason) > MAX_ERROR_LENGTH:
+                reason = f"{reason[: MAX_ERROR_LENGTH - 3]}..."
+            lines.append(f"{entry.trial.fingerprint} failed ({point_text(entry, board.axes)}): {reason}")
+    return lines
+
+
+def count_text(board: Leaderboard) -> str:
+    """Return how many trials there are of each status."""
+    statuses = [entry.trial.status for entry in board.entries]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    return f"{len(statuses)} trial{'' if len(statuses) == 1 else 's'}: {counts}" if statuses else "no trials yet"
+
+
+def ranking_note(board: Leaderboard) -> str:
+    """Return how trials are ranked and what the marks mean, or that a single seed says nothing of the spread."""
+    goal, *others = board.goals
+    spreads = [entry.measured[goal.metric].spread for entry in board.ranked]
+    ties = ", ".join(metric_title(other.metric) for other in others)
+    note = f"Ranked by {metric_title(goal.metric)} ({'most' if goal.direction == 'max' else 'least'} first)"
+    note += f"; equal ones by {ties}." if ties else "."
+    for axis, other in board.same.items():
+        note += f" {strip_control_characters(axis)} is the same as {strip_control_characters(other)}."
+    if goal.metric in COSTS or not spreads:
+        return note
+    if all(spread is None for spread in spreads):
+        return f"{note} One seed each: how much of a difference the seed alone would make is not known."
+    return (
+        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: the mean differs from the best's by no more "
+        "than the larger of their two standard deviations, so that the seeds alone may make the difference."
+    )
+
+
+# ------------------------------------------------------------------------------------------- the leaderboard
+
+
+class Column(NamedTuple):
+    """A column of the table: its head, and whether its cells are texts, which are aligned to the left."""
+
+    head: str
+    is_text: bool
+
+
+def shown_metrics(board: Leaderboard) -> list[str]:
+    """Return the metrics of the table: the goals, then costs."""
+    return [*dict.fromkeys([*(goal.metric for goal in board.goals), "parameters", "flops", "minutes"])]
+
+
+def columns(board: Leaderboard) -> list[Column]:
+    """Return the columns of the table."""
+    first, *others = shown_metrics(board)
+    axes = [Column(strip_control_characters(name), True) for name in board.axes]
+    difference = [] if first in COSTS else [Column("to the best", False)]
+    numbers = [Column(metric_title(name), False) for name in (*others, "tokens/s")]
+    ends = [Column("status", True), Column("trial", True)]
+    return [Column("rank", True), Column(metric_title(first), False), *axes, *difference, *numbers, *ends]
+
+
+def cells(board: Leaderboard, entry: Entry) -> list[str]:
+    """Return one entry's row of the table, as `columns` has it."""
+    first, *others = shown_metrics(board)
+    best = next(iter(board.ranked), None)
+    rank = "" if entry.rank is None else f"{entry.rank}{f' {ALIKE}' if entry.is_alike else ''}"
+    return [
+        rank,
+        format_mean(first, entry.measured.get(first)),
+        *(axis_value(entry.trial.point, axis) for axis in board.axes),
+        *([] if first in COSTS else [format_difference(first, entry, best)]),
+        *(format_mean(name, entry.measured.get(name)) for name in others),
+        "" if entry.tokens_per_second is None else f"{entry.tokens_per_second:,.0f}",
+        status_text(entry),
+        entry.trial.fingerprint,
+    ]
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal that is written to, or None if there is none."""
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if is_known else None
+
+
+def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
+    """Return the leaderboard for a terminal of so many cells; None for any width."""
+    head = f"{strip_control_characters(board.name)}: {count_text(board)}"
+    if not board.entries:
+        return "\n".join([head, "", ranking_note(board)])
+    notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
+    place = f"Each trial lies in {board.folder / 'trials'}, by its name."
+    return "\n".join([head, "", *_trial_lines(board, width), "", *notes, *_effect_lines(board, width), "", place])
+
+
+def _wrap(text: str, width: int | None) -> str:
+    return text if width is None else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _trial_lines(board: Leaderboard, width: int | None) -> list[str]:
+    """Return as much of the table of trials as fits, and which columns do not."""
+    heads = columns(board)
+    is_text = {column.head: column.is_text for column in heads}
+    rows = [[column.head for column in heads], *(cells(board, entry) for entry in board.entries)]
+    sides = [*zip(*rows, strict=True)]
+    dropped: list[str] = []
+    for name in (*DISPENSABLE, *map(metric_title, reversed(shown_metrics(board)[1:])), "to the best", "trial"):
+        if width is None or _table_width(sides) <= width:
+            break
+        dropped += [name] if any(side[0] == name for side in sides) else []
+        sides = [side for side in sides if side[0] != name]
+    gap = 2 if width is None or _table_width(sides) <= width else 1
+    lines = align_columns([*zip(*sides, strict=True)], [is_text[side[0]] for side in sides], gap)
+    note = f"No room here for {', '.join(dropped)}: a wider terminal, the page and --json have them."
+    return [*_underline(lines), *(["", _wrap(note, width)] if dropped else [])]
+
+
+def _table_width(sides: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(cell_len, side)) for side in sides) + 2 * (len(sides) - 1)
+
+
+def _underline(lines: Sequence[str]) -> list[str]:
+    return [lines[0], "─" * max(map(cell_len, lines)), *lines[1:]]
+
+
+def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
+    """Return the effects of the axes, each value in a line."""
+    metric = board.goals[0].metric
+    rows = [["axis", "variance", "by chance", "choice", "trials", metric_title(metric)]]
+    for effect in informative_effects(board):
+        first = [effect_title(effect), f"{effect.variance:.0%}", f"{effect.chance:.0%}"]
+        for group in effect.groups:
+            spread = "" if group.spread is None else f" ± {format_spread(metric, group.spread)}"
+            mean = f"{format_metric(metric, group.mean)}{spread}"
+            rows.append([*first, strip_control_characters(group.name), str(group.trials), mean])
+            first = ["", "", ""]
+    if len(rows) == 1:
+        return []
+    lines = align_columns(rows, [True, False, False, True, False, True])
+    return ["", *_underline(lines), _wrap(VARIANCE_NOTE, width)]
+
+
+def effect_title(effect: AxisEffect) -> str:
+    """Return the name of an axis, and of those that are zipped to it."""
+    return ", ".join(map(strip_control_characters, (effect.axis, *effect.zipped)))
+
+
+def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
+    """Return a leaderboard without its curves as plain data."""
+    return {
+        "name": board.name,
+        "rank": [{goal.metric: goal.direction} for goal in board.goals],
+        "axes": [*board.axes, *board.same],
+        "trials": [_entry_json(entry) for entry in board.entries],
+        "contributions": [
+            {
+                "axes": [effect.axis, *effect.zipped],
+                "share": effect.variance,
+                "chance": effect.chance,
+                "choices": [
+                    {"choice": group.name, "trials": group.trials, "mean": group.mean, "spread": group.spread}
+                    for group in effect.groups
+                ],
+            }
+            for effect in axis_effects(board)
+        ],
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    """Return one trial. Costs, which are the same for every seed, are numbers; other metrics are under `measured`."""
+    trial = entry.trial
+    measured = {
+        name: {"mean": one.mean, "spread": one.spread, "seeds": {str(seed): x for seed, x in one.values.items()}}
+        for name, one in entry.measured.items()
+        if name not in COSTS
+    }
+    return {
+        "rank": entry.rank,
+        "number": trial.number,
+        "fingerprint": trial.fingerprint,
+        "point": dict(trial.point),
+        "status": trial.status,
+        "pruned_at": trial.pruned_at,
+        "error": trial.error,
+        "alike": entry.is_alike,
+        **{name: round(entry.measured[name].mean) for name in COSTS},
+        "tokens_per_second": entry.tokens_per_second,
+        "measured": measured,
+        "folder": str(trial.folder),
+    }
