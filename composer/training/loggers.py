@@ -1,4 +1,4 @@
-"""Who is told what a training has come to: metrics.jsonl, W&B and the person who watches."""
+"""Loggers: metrics.jsonl, Weights & Biases (the one door to it), and both together with the terminal."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ SHOWN_SAMPLES = 3
 
 @dataclass
 class MetricsLogger:
-    """Tells all of them the same, in the same order."""
+    """Logger that writes the same to metrics.jsonl, W&B and the terminal, in the same order."""
 
     metrics: JsonLinesWriter
     wandb: WandbLogger
     display: ProgressDisplay
 
     def begin(self, spent: float) -> None:
-        """The first step is about to be made."""
+        """Start the clock: the first step is about to be made."""
         self.display.begin(spent)
 
     def row(self, row: Mapping[str, Any], spent: float) -> None:
-        """A row of training metrics."""
+        """Log a row of training metrics."""
         self.write(row)
         self.display.row(row, spent)
 
     def validating(self, step: int, spent: float) -> None:
-        """A validation begins, which takes a while."""
+        """Show that a validation begins, which takes a while."""
         self.display.validating(step, spent)
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """A row of validation scores, and translations beside their references."""
+        """Log a row of validation scores, and translations beside their references."""
         self.write(row)
         self.display.validated(row, samples[:SHOWN_SAMPLES])
         self.wandb.samples(int(row["step"]), samples)
 
     def note(self, text: str) -> None:
-        """A line for the person who watches."""
+        """Show a line to the person who watches."""
         self.display.say(text)
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -59,30 +59,32 @@ class MetricsLogger:
         self.wandb.write({name: value for name, value in row.items() if not isinstance(value, list)})
 
     def close(self, status: int) -> None:
-        """Ends everything; `status` is 0 where all went well."""
+        """Close all of them; `status` is 0 if all went well."""
         self.display.close()
         self.metrics.close()
         self.wandb.finish(status)
 
 
 BUDGET_TRACE = "pace"
+"""Key of the share of the budget spent after each step since the last row, so that a reproduction can follow it."""
 
 
 class JsonLinesWriter:
-    """Appends rows to metrics.jsonl; a run that goes on from step `after` forgets the rows that came later.
+    """Writer that appends rows to metrics.jsonl.
 
-    And those without an `epoch`: they are of its end, which is measured again.
+    A run that resumes from step `after` first drops later rows, and those without an `epoch`: they were measured at its
+    end, which will be measured again.
     """
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         if after is not None and path.exists():
-            kept = [row for row in read_metrics(path) if row["step"] <= after and "epoch" in row]
-            atomic_write(path, "".join(map(json_line, kept)).encode())
+            rows = [row for row in read_metrics(path) if row["step"] <= after and "epoch" in row]
+            atomic_write(path, "".join(map(json_line, rows)).encode())
         # without a buffer: what a full disk did not take must not come back when the file is closed
         self.file = path.open("ab", buffering=0)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Adds one row, which has a `step`. Raises OSError where the disk is full."""
+        """Append one row, which has a `step`. Raises OSError if the disk is full."""
         left = json_line(row).encode()
         while left:
             left = left[self.file.write(left) :]
@@ -92,17 +94,17 @@ class JsonLinesWriter:
 
 
 def read_budget_trace(path: Path) -> dict[int, float]:
-    """The share of the budget that was spent after each step, where a metrics.jsonl has it; it may not be there."""
-    found: dict[int, float] = {}
+    """Return the share of the budget spent after each step, where a metrics.jsonl has it; {} without the file."""
+    trace: dict[int, float] = {}
     for row in read_metrics(path):
         pace = row.get(BUDGET_TRACE)
-        if isinstance(pace, list) and all(isinstance(each, float) and 0.0 <= each <= 1.0 for each in pace):
-            found.update(enumerate(pace, start=row["step"] + 1 - len(pace)))
-    return found
+        if isinstance(pace, list) and all(isinstance(share, float) and 0.0 <= share <= 1.0 for share in pace):
+            trace.update(enumerate(pace, start=row["step"] + 1 - len(pace)))
+    return trace
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """A row as a line. NaN and infinities are not JSON: they become null."""
+    """Return a row as a line of JSON, with NaN and infinities, which JSON lacks, as null."""
     plain = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
     }
@@ -129,22 +131,22 @@ FINISH_TIMEOUT = 300.0
 
 
 def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> WandbMode:
-    """online, offline or disabled. `settings` is `logging.wandb`: False is without, None keeps the run at home."""
+    """Return online, offline or disabled. `settings` is `logging.wandb`: False disables, None is offline."""
     if settings is False:
         return DISABLED
-    asked = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
-    if asked is None and isinstance(settings, Mapping):
-        asked = settings.get("mode") or ONLINE
-    return OFFLINE if asked == ONLINE and not logged_in else asked or OFFLINE
+    mode = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
+    if mode is None and isinstance(settings, Mapping):
+        mode = settings.get("mode") or ONLINE
+    return OFFLINE if mode == ONLINE and not logged_in else mode or OFFLINE
 
 
 def current_wandb_mode(settings: Mapping[str, Any] | bool | None) -> WandbMode:
-    """The mode of a run on this machine."""
+    """Return the W&B mode of a run on this machine."""
     return wandb_mode(settings, os.environ, is_logged_in(os.environ))
 
 
 def is_logged_in(environment: Mapping[str, str]) -> bool:
-    """Whether the user has given W&B a key, in the environment or by `wandb login`. Asks nobody."""
+    """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
     if environment.get("WANDB_API_KEY"):
         return True
     host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname or ""
@@ -161,7 +163,7 @@ def _has_entry(place: Path, host: str) -> bool:
 
 
 def describe_mode(mode: WandbMode, folder: Path) -> str:
-    """One line: where the metrics of a run in `folder` go."""
+    """Say in one line where the metrics of a run in `folder` go."""
     places = {
         ONLINE: "to Weights & Biases, online",
         OFFLINE: f"to Weights & Biases' files in {folder / 'wandb'} (offline: nothing is sent)",
@@ -205,7 +207,7 @@ class WandbLogger:
                 self._keep(settings, folder, name, run_id)
 
     def _keep(self, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> None:
-        """Logs offline what cannot be sent now."""
+        """Log offline what cannot be sent now."""
         _forget_service()  # it holds the run's id
         with suppress(Exception):
             self.run, self.mode = _init(OFFLINE, settings, folder, name, run_id), OFFLINE
@@ -213,7 +215,7 @@ class WandbLogger:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """Whatever W&B meets in the middle of a run, a full disk or its own end, a training does not end for it."""
+        """Catch whatever W&B raises in the middle of a run: training goes on without it."""
         try:
             yield
         except Exception as error:
@@ -228,7 +230,7 @@ class WandbLogger:
         return self.run is not None
 
     def describe(self, recipe: Path, config: Mapping[str, Any]) -> None:
-        """The resolved recipe: as the run's config and as an artifact."""
+        """Log the resolved recipe, as the run's config and as an artifact."""
         if self.run is None:
             return
         import wandb
@@ -240,13 +242,13 @@ class WandbLogger:
             self.run.log_artifact(artifact)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """One row of metrics, which has a `step`."""
+        """Log one row of metrics, which has a `step`."""
         if self.run is not None:
             with self._harmless():
                 self.run.log(dict(row))
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
-        """Translations after `step` steps, as a table."""
+        """Log translations after `step` steps, as a table."""
         if self.run is None or not samples:
             return
         import wandb
@@ -256,7 +258,7 @@ class WandbLogger:
             self.run.log({"step": step, "samples": table})
 
     def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
-        """Alignments and film strips as pages; BLEU by source length as bars, accuracy as a line."""
+        """Log attention maps and film strips as HTML, BLEU by source length as bars, accuracy as a line."""
         if self.run is None:
             return
         import wandb
@@ -264,8 +266,8 @@ class WandbLogger:
         row: dict[str, Any] = {"step": step}
         if alignments:
             row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
-        bleu = [[each["words"], each["lines"], each["bleu"]] for each in by_length if "bleu" in each]
-        exact = [[each["tokens"], each["lines"], each["exact_match"]] for each in by_length if "exact_match" in each]
+        bleu = [[row["words"], row["lines"], row["bleu"]] for row in by_length if "bleu" in row]
+        exact = [[row["tokens"], row["lines"], row["exact_match"]] for row in by_length if "exact_match" in row]
         if exact:
             table = wandb.Table(columns=["words", "lines", "exact_match"], data=exact)
             title = "Exact match by words of the source"
@@ -276,7 +278,7 @@ class WandbLogger:
         self.run.log(row)
 
     def finish(self, status: int) -> None:
-        """Ends the run; `status` is 0 where all went well."""
+        """End the run; `status` is 0 if all went well."""
         if self.run is not None:
             with self._harmless():
                 self.run.finish(exit_code=status)
@@ -286,7 +288,7 @@ class WandbLogger:
 
 
 def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
-    """A run of W&B. Raises what W&B raises, also where it is not installed."""
+    """Start a W&B run. Raises what W&B raises, also if it is not installed."""
     import wandb
 
     run = wandb.init(
@@ -309,7 +311,7 @@ def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str,
 
 
 def _forget_service() -> None:
-    """Ends W&B's process beside this one, if it still is there: the next run gets a new one."""
+    """Stop W&B's background process, if there is one, so that the next run gets a new one."""
     import wandb
 
     with suppress(Exception):

@@ -1,4 +1,4 @@
-"""The same recipe with several seeds: one run after another, and a table in which no seed is left out.
+"""`train --seeds`: the same recipe with several seeds, one run after another, and a summary of all of them.
 
 Each seed's training is a command of its own, so that its folder is a run like any other, and nothing is left in this
 process of one that failed. Nothing here imports torch.
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SeedRequest:
-    """What `train` was asked: a recipe, what is laid over it, and where its data and its runs are."""
+    """Arguments of `train --seeds`: recipe, overrides, and where data and runs are."""
 
     recipe: Path
     overrides: Sequence[str]
@@ -44,13 +44,13 @@ class SeedRequest:
     start_from: Path | None
 
     def command(self, seed: int) -> list[str]:
-        """The command that trains one seed."""
-        told: list[str | Path] = ["train", self.recipe, *self.overrides, f"training.seed={seed}"]
-        told += ["--run", self.folder_of(seed)]
-        told += ["--data", self.data] if self.data is not None else []
-        told += ["--resume"] if self.resume else []
-        told += ["--from", self.start_from] if self.start_from is not None else []
-        return [sys.executable, "-m", "composer.cli.main", *map(str, told)]
+        """Return the command that trains one seed."""
+        arguments: list[str | Path] = ["train", self.recipe, *self.overrides, f"training.seed={seed}"]
+        arguments += ["--run", self.folder_of(seed)]
+        arguments += ["--data", self.data] if self.data is not None else []
+        arguments += ["--resume"] if self.resume else []
+        arguments += ["--from", self.start_from] if self.start_from is not None else []
+        return [sys.executable, "-m", "composer.cli.main", *map(str, arguments)]
 
     def folder_of(self, seed: int) -> Path:
         return self.folder / f"seed-{seed}"
@@ -58,7 +58,7 @@ class SeedRequest:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """What came of one seed. The scores of a run that did not finish are those of its last validation."""
+    """Result of one seed. The scores of a run that did not finish are those of its last validation."""
 
     seed: int
     folder: str
@@ -77,42 +77,42 @@ class SeedRuns:
     seeds: Sequence[SeedRun]
 
 
-def train_seeds(asked: SeedRequest, seeds: str, say: Say) -> tuple[SeedRuns, int]:
-    """Trains one seed after another; what came of all, and the exit status: 0 where any has finished.
+def train_seeds(request: SeedRequest, seeds: str, say: Say) -> tuple[SeedRuns, int]:
+    """Train one seed after another; return the results and the exit status, 0 if any seed has finished.
 
     Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder are not fit.
     """
     check_single_process()
-    recipe = load(asked.recipe, asked.overrides, asked.data)
+    recipe = load(request.recipe, request.overrides, request.data)
     wanted = parse_seeds(seeds, recipe.training["seed"])
     for seed in wanted:
-        load(asked.recipe, [*asked.overrides, f"training.seed={seed}"], asked.data)
-    check_seeds_dir(asked.folder, asked.resume)
-    found = SeedRuns(selection_metric(recipe), None, ())
+        load(request.recipe, [*request.overrides, f"training.seed={seed}"], request.data)
+    check_seeds_dir(request.folder, request.resume)
+    results = SeedRuns(selection_metric(recipe), None, ())
     for seed in wanted:
-        status = train_seed(asked, seed, say)
-        found = write_summary(asked.folder, found.metric)
+        status = train_seed(request, seed, say)
+        results = write_summary(request.folder, results.metric)
         if status in FINAL_STATUSES:
-            return found, status
-    return found, int(all(each.status != "finished" for each in found.seeds))
+            return results, status
+    return results, int(all(seed.status != "finished" for seed in results.seeds))
 
 
-def train_seed(asked: SeedRequest, seed: int, say: Say) -> int:
-    """Trains one seed, as far as it has not been; the exit status of its command."""
-    folder = RunDir(asked.folder_of(seed))
-    if asked.resume and run_status(folder) == "finished":
+def train_seed(request: SeedRequest, seed: int, say: Say) -> int:
+    """Train one seed, unless it has finished, and return the exit status of its command."""
+    folder = RunDir(request.folder_of(seed))
+    if request.resume and run_status(folder) == "finished":
         say(f"seed {seed}: finished already")
         return 0
     say(f"seed {seed}: {folder.path}")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
-    status = wait_forwarding_signals(subprocess.Popen(asked.command(seed), process_group=0))
+    status = wait_forwarding_signals(subprocess.Popen(request.command(seed), process_group=0))
     if run_status(folder) == "running":  # it was killed, and could not say so itself
         folder.update(status="failed")
     return status
 
 
 def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
-    """Waits for a training, and hands it the signals that come meanwhile; 130 or 143 where it has ended by one."""
+    """Wait for a training and forward signals to it; return its status, or 130 or 143 after a signal."""
     passed: signal.Signals | None = None
     while True:
         try:
@@ -129,22 +129,22 @@ def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
 
 
 def parse_seeds(text: str, first: int) -> list[int]:
-    """`3` are three seeds from `first` on; `1,2,5` are these. Raises RunError."""
+    """Return the seeds of `--seeds`: `3` are three from `first` on, `1,2,5` are these. Raises RunError."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    found = list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
-    if not 0 < len(found) <= MAX_SEEDS or len(set(found)) < len(found):
+    results = list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
+    if not 0 < len(results) <= MAX_SEEDS or len(set(results)) < len(results):
         raise RunError.of(
             f"`--seeds {text}` names no seeds",
             "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`",
         )
-    return found
+    return results
 
 
 def check_single_process() -> None:
-    """Raises RunError in one of several processes that a launcher has started."""
+    """Raise RunError in one of several processes that a launcher has started."""
     one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
     if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
         raise RunError.of(
@@ -154,7 +154,7 @@ def check_single_process() -> None:
 
 
 def check_seeds_dir(folder: Path, resume: bool) -> None:
-    """Raises RunError where seeds may not be trained into `folder`."""
+    """Raise RunError if seeds may not be trained into `folder`."""
     if not resume or folder.is_file():
         run_dir.check_writable(RunDir(folder), resume=False)
     if RunDir(folder).record.exists():
@@ -162,7 +162,7 @@ def check_seeds_dir(folder: Path, resume: bool) -> None:
 
 
 def run_status(folder: RunDir) -> str:
-    """What run.json says of a run; "" where there is none."""
+    """Return the status in run.json, or "" if there is none."""
     return str(folder.read().get("status", "")) if folder.record.exists() else ""
 
 
@@ -170,27 +170,27 @@ def run_status(folder: RunDir) -> str:
 
 
 def write_summary(folder: Path, metric: str) -> SeedRuns:
-    """What came of every seed in `folder`, written there as seeds.json; nothing is written where nothing has begun."""
-    found = seed_runs(folder, metric)
-    if not found.seeds:
-        return found
-    atomic_write(folder / "seeds.json", (json.dumps(asdict(found), indent=2) + "\n").encode())
-    return found
+    """Write the results of every seed in `folder` to its seeds.json, if any has begun, and return them."""
+    results = seed_runs(folder, metric)
+    if not results.seeds:
+        return results
+    atomic_write(folder / "seeds.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
+    return results
 
 
 def seed_runs(folder: Path, metric: str) -> SeedRuns:
-    """What came of every seed in `folder`."""
+    """Return the results of every seed in `folder`."""
     numbered = {path.name.removeprefix("seed-"): path for path in folder.glob("seed-*") if path.is_dir()}
     seeds = [seed_run(int(number), numbered[number]) for number in sorted(filter(str.isdecimal, numbered), key=int)]
-    ended = [each for each in seeds if each.status == "finished" and metric in each.scores]
+    ended = [run for run in seeds if run.status == "finished" and metric in run.scores]
     best = max(
-        ended, key=lambda each: (as_maximised(metric, each.scores), as_maximised("val/loss", each.scores)), default=None
+        ended, key=lambda run: (as_maximised(metric, run.scores), as_maximised("val/loss", run.scores)), default=None
     )
     return SeedRuns(metric, best.seed if best is not None else None, seeds)
 
 
 def seed_run(seed: int, folder: Path) -> SeedRun:
-    """What came of one seed."""
+    """Return the result of one seed."""
     run = RunDir(folder)
     record: dict[str, Any] = run.read() if run.record.exists() else {}
     rows = read_metrics(run.metrics)
@@ -208,6 +208,6 @@ def seed_run(seed: int, folder: Path) -> SeedRun:
 
 
 def selection_metric(recipe: Recipe) -> str:
-    """What the best seed is told by: what early stopping watches, else the validation loss."""
+    """Return the metric that selects the best seed: that of early stopping, else val/loss."""
     early = recipe.training["early_stopping"]
     return early["metric"] if early else "val/loss"

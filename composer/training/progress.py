@@ -28,7 +28,7 @@ MAX_SAMPLE_LENGTH = 160
 
 
 class UnfailingStream:
-    """A text file that takes no more, instead of raising, once its reader has left or its disk is full."""
+    """Text stream that ignores write errors: a closed pipe, a full disk."""
 
     def __init__(self, file: IO[str]) -> None:
         self.file = file
@@ -49,7 +49,7 @@ class UnfailingStream:
             self.discard()
 
     def discard(self) -> None:
-        """What is still in its buffer must go somewhere, or the interpreter fails over it at its end."""
+        """Redirect what is still buffered to the null device, or the interpreter fails over it at exit."""
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.file.fileno())
@@ -57,7 +57,7 @@ class UnfailingStream:
 
 
 class ProgressDisplay:
-    """Shows a training. On a terminal a bar, drawn when a row comes and never by a thread; `quiet` shows nothing."""
+    """Progress on a terminal, drawn when a row comes and never by a thread; plain lines elsewhere."""
 
     def __init__(self, quiet: bool = False) -> None:
         # a training does not end because nobody watches it any more
@@ -75,16 +75,16 @@ class ProgressDisplay:
         return self.console.is_terminal
 
     def say(self, text: str) -> None:
-        """One line, above the bar."""
+        """Print one line, above the bar."""
         self.console.print(escape(text), highlight=False, soft_wrap=True)
 
     def begin(self, spent: float) -> None:
-        """From here on the pace is measured; `spent` is the share of the budget that was spent before."""
+        """Measure the pace from here on; `spent` is the share of the budget that was spent before."""
         self.began = (time.monotonic(), spent)
         self.shown = 0.0
 
     def row(self, row: Mapping[str, float], spent: float) -> None:
-        """A row of training metrics, with the share of the budget that is spent."""
+        """Show a row of training metrics, and the share of the budget that is spent."""
         now = time.monotonic()
         live = self.is_live
         if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS):
@@ -101,24 +101,24 @@ class ProgressDisplay:
             self.say(f"{spent:4.0%}  {text}  {pace}  {left}")
 
     def validating(self, step: int, spent: float) -> None:
-        """A validation begins: on a terminal the bar says so, until it has ended."""
+        """Show that a validation has begun, on a terminal."""
         if self.is_live:
             self.draw(f"step {step:,}  validating ...", spent)
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """The scores of a validation, and a few translations where the last ones were shown a while ago."""
+        """Show the scores of a validation, and a few translations if the last ones were shown a while ago."""
         self.scores = format_scores({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
         before, self.loss = self.loss, row.get("val/loss", math.nan)
         change = self.loss - before
-        told = f"  (loss {change:+.3f})" if math.isfinite(change) else ""
-        self.say(f"validation at step {row['step']:,}: {format_scores(row)}{told}")
+        change_text = f"  (loss {change:+.3f})" if math.isfinite(change) else ""
+        self.say(f"validation at step {row['step']:,}: {format_scores(row)}{change_text}")
         now = time.monotonic()
         if now - self.sampled >= SAMPLE_SECONDS:
             self.sampled = now
             self.show(samples)
 
     def show(self, samples: Sequence[Sample]) -> None:
-        """A few translations, each below what it translates."""
+        """Show a few translations, each below its source."""
         for sample in samples:
             source, reference, translation = map(shorten, sample)
             self.say(f"    {source}\n      -> {translation}\n       = {reference}")
@@ -137,13 +137,13 @@ class ProgressDisplay:
         self.bar.refresh()
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
 
     def left(self, now: float, spent: float) -> str:
-        """The time left, from the pace so far."""
+        """Estimate the time left, from the pace so far."""
         began, spent_then = self.began
         if spent <= spent_then or now <= began:
             return "? left"
@@ -160,12 +160,12 @@ def format_scores(row: Mapping[str, float]) -> str:
 
 
 def shorten(text: str) -> str:
-    """A text that fits a line or two."""
+    """Cut a text to a line or two."""
     return text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..."
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time as h:mm:ss or m:ss."""
-    whole = int(seconds + 0.5)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    """Write a duration as h:mm:ss or m:ss."""
+    total = int(seconds + 0.5)
+    hours, minutes = divmod(total // 60, 60)
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"

@@ -20,7 +20,7 @@ def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
     [
         ([5.0, 4.0, 3.0, 2.0], "still falling"),
         ([5.0, 3.0, 2.0, 3.0, 4.0], "lowest after step 300 of 500"),
-        ([5.0, 3.0, 3.0, 2.99, 2.99], "come to rest"),
+        ([5.0, 3.0, 3.0, 2.99, 2.99], "had converged"),
         ([5.0, None, math.nan, 4.0, 3.0], "still falling"),
     ],
 )
@@ -36,13 +36,13 @@ def test_nothing_is_concluded_from_little(losses: list[float]) -> None:
 
 def test_who_has_hardly_seen_its_text_is_told_so_first() -> None:
     (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35)
-    assert line.startswith("it saw every pair 0.35 times")
-    assert "by heart" not in line
+    assert line.startswith("trained for 0.35 epochs")
+    assert "overfits" not in line
 
 
 def test_few_pairs_to_measure_with_are_told() -> None:
     assert training_hints([], {"train": 20, "val": 1, "test": 99}, 10.0) == [
-        "val has 1 pair and test has 99 pairs: so few that scores rise and fall by chance"
+        "val has 1 pair and test has 99 pairs: so few that scores vary by chance"
     ]
     assert training_hints([], {"train": 20, "val": 5, "test": 100}, 10.0)[0].startswith("val has 5 pairs: ")
 

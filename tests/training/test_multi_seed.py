@@ -187,9 +187,9 @@ def test_the_table(recipe: Path, tmp_path: Path, commands: list[list[str]], caps
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[0] == ["seed", "status", "steps", "minutes", "val/loss", "test/loss"]
     assert lines[2:5] == [
-        ["1", "failed", "6", "0.6", "7.00", "-"],
-        ["2", "finished", "9", "1.5", "0.5", "1.00"],
-        ["3", "finished", "9", "1.5", "0.25", "0.5"],
+        ["1", "failed", "6", "0.6", "7.000", "-"],
+        ["2", "finished", "9", "1.5", "0.5000", "1.000"],
+        ["3", "finished", "9", "1.5", "0.2500", "0.5000"],
     ]
     assert " ".join(lines[5]) == "The best by val/loss: seed 3."
 
