@@ -78,7 +78,7 @@ class ActiveMemory(Block):
         outputs = []
         context.record("before", d[:, None])
         for one, real in zip(x.unbind(1), context.mask.unbind(1), strict=True):  # (B, D), (B,)
-            p = self._written(p, one, count - 1, real)
+            p = self._write(p, one, count - 1, real)
             new = self._step(d, p, inner)
             context.record("image", new[:, None])
             outputs.append(self._row(new, count, mask))
@@ -89,8 +89,8 @@ class ActiveMemory(Block):
     def mask(self, mask: Tensor) -> Tensor:
         return mask[..., None].expand(-1, -1, self.out.columns)  # (B, T, W)
 
-    def _written(self, p: Tensor, symbol: Tensor, where: Tensor, real: Tensor) -> Tensor:
-        """The tape with a symbol (B, D) at the places (B,), none before the first. -> (B, S, W, D)"""
+    def _write(self, p: Tensor, symbol: Tensor, where: Tensor, real: Tensor) -> Tensor:
+        """Write a symbol (B, D) on the tape at the positions (B,), nothing before the first. -> (B, S, W, D)"""
         places, columns = (torch.arange(size, device=p.device) for size in p.shape[1:3])
         here = (places == where[:, None]) & real[:, None]  # (B, S)
         there = here[:, :, None] & (columns >= 0 if self.all else columns == 0)  # (B, S, W)
@@ -113,5 +113,5 @@ class ActiveMemory(Block):
 
 
 def _at(site: Site, stream: Stream) -> Site:
-    """The site at which the memory goes from step to step."""
+    """Return the site at which the memory goes from step to step."""
     return replace(site, stream=stream)

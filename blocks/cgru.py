@@ -93,13 +93,15 @@ class Cgru(Block):
         new = self._convolved(self.new, r * s, p)
         candidate = F.hardtanh(new) if self.hard else torch.tanh(new)
         self._cost(z, new, context)
-        kept = self._shifted(s) if self.diagonal else s
-        y = torch.lerp(candidate.to(s.dtype), kept, u.to(s.dtype))  # under autocast the state stays as precise as it is
+        previous = self._shifted(s) if self.diagonal else s
+        y = torch.lerp(
+            candidate.to(s.dtype), previous, u.to(s.dtype)
+        )  # under autocast the state stays as precise as it is
         context.record("image", y)
         return y, state
 
     def _convolved(self, convolution: nn.Conv2d, s: Tensor, p: tuple[Tensor, ...]) -> Tensor:
-        """s: (B, T, W, D), which is how a convolution likes its channels to lie: last. -> (B, T, W, .)"""
+        """Convolve s: (B, T, W, D), which is how a convolution likes its channels to lie: last in memory."""
         z = torch.cat((s, *p), -1).movedim(-1, 1) if p else s.movedim(-1, 1)  # (B, D, T, W)
         padded, padding = pad_same(z, self.kernel)
         return F.conv2d(padded, convolution.weight, convolution.bias, padding=padding).movedim(1, -1)
@@ -124,7 +126,9 @@ class Cgru(Block):
         return s * (torch.rand_like(s) < keep) / keep
 
     def _shifted(self, s: Tensor) -> Tensor:
-        """The first third of the features as it is; the next from the position before; the last from the one after."""
+        """Return the first third of the features as it is; the next from the position before; the last from the one
+        after.
+        """
         third = s.shape[-1] // 3
         here, left, right = s.split((s.shape[-1] - 2 * third, third, third), -1)
         return torch.cat((here, F.pad(left[:, :-1], (0, 0, 0, 0, 1, 0)), F.pad(right[:, 1:], (0, 0, 0, 0, 0, 1))), -1)

@@ -94,7 +94,7 @@ class Conv(Block):
 
 
 def _width(site: Site, width: int | None, depthwise: bool) -> int:
-    """The width that comes out. Raises BlockError where a depthwise convolution would have to change it."""
+    """Return the width that comes out. Raises BlockError where a depthwise convolution would have to change it."""
     if not depthwise:
         return site.width if width is None else width
     if width not in (None, site.stream.width):

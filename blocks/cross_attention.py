@@ -74,24 +74,26 @@ class CrossAttention(Block):
     ) -> None:
         super().__init__()
         stream = site.sequence("cross_attention")
-        asked = stream if query is None else resolve_streams(site, [query], "query")[0]
+        query_stream = stream if query is None else resolve_streams(site, [query], "query")[0]
         sources, width = resolve_sources(site, from_, keys, values), site.width
-        several, projects = sum(each.values for each in sources) > 1, score == "scaled_dot"
-        check_score(score, heads, max_length, asked.width, sources)
-        check_window(local, window, asked, 2 if several else 1)
+        several, projects = sum(source.values for source in sources) > 1, score == "scaled_dot"
+        check_score(score, heads, max_length, query_stream.width, sources)
+        check_window(local, window, query_stream, 2 if several else 1)
         features = width if projects or several else sources[-1].width
-        _check_heads(heads, score, merge, local, asked.width, width, features)
-        made = projection_widths(score, asked.width, width, heads, max_length, features if projects or several else 0)
+        _check_heads(heads, score, merge, local, query_stream.width, width, features)
+        made = projection_widths(
+            score, query_stream.width, width, heads, max_length, features if projects or several else 0
+        )
         self.named, self.sources, self.made = query, sources, made
-        self.query = optional_linear(asked.width, made.query, bias=score != "location")
+        self.query = optional_linear(query_stream.width, made.query, bias=score != "location")
         # A bias of keys alone would add the same to every score.
         self.project, *more = (
-            optional_linear(each.width, each.wide(made), bias=projects and each.values) for each in sources
+            optional_linear(source.width, source.wide(made), bias=projects and source.values) for source in sources
         )
         self.more = nn.ModuleList(more)
         self.merge = optional_linear(features, features if projects else 0, bias=True)
         self.score = build_score(score, heads, width, features, max_length)
-        self.local = build_window(local, window or 10, asked.width, width, heads)
+        self.local = build_window(local, window or 10, query_stream.width, width, heads)
         self.slices = features if score == "fine_grained" else 1 if merge == "average" else heads
         self.fused = self.score.product and self.slices == heads and local != "predicted"
         self.sqrt_length, self.dropout = sqrt_length, dropout
@@ -132,8 +134,8 @@ class CrossAttention(Block):
         context.record("weights", one.transpose(1, 2))  # (B, T, H, S)
 
 
-def _check_heads(heads: int, score: str, merge: str, local: str, asked: int, width: int, features: int) -> None:
-    """Raises BlockError where heads cannot have equal shares of what they compare, predict from, or read."""
-    compared = {"scaled_dot": width, "additive": width, "dot": asked}.get(score, heads)
+def _check_heads(heads: int, score: str, merge: str, local: str, query_width: int, width: int, features: int) -> None:
+    """Raise BlockError where heads cannot have equal shares of what they compare, predict from, or read."""
+    compared = {"scaled_dot": width, "additive": width, "dot": query_width}.get(score, heads)
     for shared in (compared, width if local == "predicted" else heads, features if merge == "concat" else heads):
         check_heads(heads, shared)

@@ -73,7 +73,7 @@ class DiscreteStacks(Block):
         return x.new_full((x.shape[0], *self.sizes), EMPTY_CELL, dtype=exact)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        actions, pushed = self._chosen(x, context.mask)
+        actions, pushed = self._actions(x, context.mask)
         shown: list[Tensor] = []
         for action, value in zip(actions.unbind(1), pushed.unbind(1), strict=True):
             state = apply_actions(state, action, value)
@@ -85,16 +85,16 @@ class DiscreteStacks(Block):
     def initial_output(self, x: Tensor, state: State) -> Tensor:
         return self._read(state[:, None], x)
 
-    def _chosen(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """How much of each action (B, T, stacks, 3), of no-op all where x is not real, and what is pushed."""
-        said = self.map(x).unflatten(-1, (self.sizes[0], self.actions + 1))  # (B, T, stacks, actions + 1)
-        said = said.to(torch.promote_types(said.dtype, torch.float32))
-        chosen = said[..., :-1].softmax(-1)
+    def _actions(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights of the actions (B, T, stacks, 3), all no-op in padding, and what is pushed."""
+        numbers = self.map(x).unflatten(-1, (self.sizes[0], self.actions + 1))  # (B, T, stacks, actions + 1)
+        numbers = numbers.to(torch.promote_types(numbers.dtype, torch.float32))
+        chosen = numbers[..., :-1].softmax(-1)
         if self.rounding == "evaluation" and not self.training:
             chosen = F.one_hot(chosen.argmax(-1), self.actions).to(chosen.dtype)
         chosen = F.pad(chosen, (0, 3 - self.actions))  # (B, T, stacks, 3)
         still = F.one_hot(torch.full_like(mask, 2, dtype=torch.long), 3).to(chosen.dtype)  # (B, T, 3)
-        return torch.where(mask[..., None, None], chosen, still[:, :, None]), torch.sigmoid(said[..., -1])
+        return torch.where(mask[..., None, None], chosen, still[:, :, None]), torch.sigmoid(numbers[..., -1])
 
     def _read(self, stacks: Tensor, like: Tensor) -> Tensor:
         """(B, T, stacks, .) -> (B, T, stacks depth)"""
@@ -102,7 +102,7 @@ class DiscreteStacks(Block):
 
 
 def apply_actions(stacks: Tensor, action: Tensor, value: Tensor) -> Tensor:
-    """One position. stacks: (B, S, N), action: (B, S, 3) of push, pop and no-op, value: (B, S) -> (B, S, N)"""
+    """Apply one position's actions. stacks: (B, S, N), action: (B, S, 3) of push, pop and no-op, value: (B, S)"""
     around = F.pad(torch.cat((value[..., None], stacks), -1), (0, 1), value=EMPTY_CELL)  # (B, S, N + 2)
     push, pop, stay = action.unsqueeze(-2).unbind(-1)  # (B, S, 1) each
     return push * around[..., :-2] + pop * around[..., 2:] + stay * stacks

@@ -109,13 +109,13 @@ class MemoryNetwork(Block):
         if self.question is None:
             return made, real
         maps = self.maps[: self.width] if self.asked is None else self.asked
-        asked = embed_sentences(
+        embedded = embed_sentences(
             as_sentence(context.memories[self.question]), maps, self.encoding, self.width
         )  # (B, 1, 1, d)
-        return made, real, asked[:, 0]
+        return made, real, embedded[:, 0]
 
     def _times(self, times: Tensor, real: Tensor) -> Tensor:
-        """The row of T for each sentence: (B, N, maps d)"""
+        """Return the row of T for each sentence: (B, N, maps d)"""
         age = sentence_ages(real)
         if self.training and self.noise:
             age = randomly_aged(age, real, self.noise)
@@ -136,12 +136,12 @@ class MemoryNetwork(Block):
         return u.expand(-1, x.shape[1], -1), state
 
     def _pair(self, made: Tensor, hop: int) -> tuple[Tensor, Tensor]:
-        """What a hop compares and what it reads: (B, N, d) each."""
+        """Return what a hop compares and what it reads: (B, N, d) each."""
         first = hop if self.between is None else 0
         return made[:, :, first], made[:, :, first + 1]
 
     def _look(self, scores: Tensor, real: Tensor) -> Tensor:
-        """How much of each sentence is read: (B, T, N)"""
+        """Return how much of each sentence is read: (B, T, N)"""
         real = real[:, None]  # (B, 1, N)
         weights = self._softmax(scores, real)
         if not self.linear_start:
@@ -149,7 +149,7 @@ class MemoryNetwork(Block):
         return torch.where(self.linear, scores.masked_fill(~real, 0.0), weights)
 
     def _softmax(self, scores: Tensor, real: Tensor) -> Tensor:
-        """Over the real sentences, and over empty ones where there are fewer than `slots`: (B, T, N)"""
+        """Normalise over the real sentences, and over empty ones where there are fewer than `slots`: (B, T, N)"""
         if not self.slots:
             return scores.masked_fill(~(real | ~real.any(-1, keepdim=True)), -math.inf).softmax(-1)
         empty = (self.slots - real.sum(-1, keepdim=True)).clamp(min=0).to(scores.dtype).log()  # (B, 1, 1)

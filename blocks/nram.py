@@ -76,7 +76,7 @@ class Nram(Block):
             )
         self.steps, self.registers, self.entropy = steps, registers, entropy
         widths = [registers, *[hidden] * layers]
-        inner = [each for pair in pairwise(widths) for each in (nn.Linear(*pair), nn.Tanh())]
+        inner = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.Tanh())]
         self.controller = nn.Sequential(*inner, nn.Linear(hidden, sum(choice_sizes(registers)) + 1))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -85,10 +85,10 @@ class Nram(Block):
         going = x.new_ones(x.shape[0])  # (B,)
         made, seen, halts = torch.zeros_like(machine.tape), [], []
         for step in range(self.steps):
-            said = self.controller(registers[..., 0])  # (B, numbers)
-            choices = read_choices(said[:, 1:], self.registers)
+            numbers = self.controller(registers[..., 0])  # (B, numbers)
+            choices = read_choices(numbers[:, 1:], self.registers)
             machine, registers = run_step(machine, registers, choices)
-            halt = going if step == self.steps - 1 else going * torch.sigmoid(said[:, 0])  # (B,)
+            halt = going if step == self.steps - 1 else going * torch.sigmoid(numbers[:, 0])  # (B,)
             going = going - halt
             made = made + halt[:, None, None] * (machine.tape + LOG_EPSILON).log()  # (B, M, M)
             self._reward(choices, context)

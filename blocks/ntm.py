@@ -89,12 +89,12 @@ class Ntm(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         memory, places, read = state
-        told = self._told(x, memory.dtype)
+        params = self._head_params(x, memory.dtype)
         with no_autocast(memory):
             memory, passed, reads = NTMLoop.apply(
-                memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask, *told
+                memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask, *params
             )
-        self._shown(passed, context)
+        self._record(passed, context)
         reads = reads.flatten(2)  # (B, T, R M)
         return reads.to(x.dtype), (memory.mT, passed[:, -1], reads[:, -1])
 
@@ -102,14 +102,14 @@ class Ntm(Block):
         read: Tensor = state[2]
         return read[:, None]
 
-    def _told(self, x: Tensor, dtype: torch.dtype) -> Tensors:
-        """What the heads are told at all positions, as `Steps` takes it."""
+    def _head_params(self, x: Tensor, dtype: torch.dtype) -> Tensors:
+        """Return the parameters of the heads at all positions, as `NTMLoop` takes them."""
         x = x.to(self.asks.weight.dtype)
-        asked = self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))  # (B, T, H, .)
+        addresses = self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))  # (B, T, H, .)
         erase, add = self.writes(x).to(dtype).unflatten(-1, (2, self.writing, -1)).unbind(2)  # (B, T, W, M)
-        return (*addressing.split_params(asked, self.slot_width, self.shift), torch.sigmoid(erase), torch.tanh(add))
+        return (*addressing.split_params(addresses, self.slot_width, self.shift), torch.sigmoid(erase), torch.tanh(add))
 
-    def _shown(self, passed: Tensor, context: Context) -> None:
+    def _record(self, passed: Tensor, context: Context) -> None:
         context.record("read_weights", passed[:, :, : self.reading])  # (B, T, R, N)
         context.record("write_weights", passed[:, :, self.reading :])  # (B, T, W, N)
 
@@ -121,94 +121,94 @@ class NTMLoop(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *told: Tensor) -> Tensors:
+    def forward(ctx: Any, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor) -> Tensors:
         memory, reading = memory.contiguous(), read.shape[1]
         real, reads, passed = real[..., None, None], [], []
-        kept: list[Tensor] = []
-        parts = (real, real.to(memory.dtype), *told)
-        for now, share, *one in zip(*(each.unbind(1) for each in parts), strict=True):
+        saved: list[Tensor] = []
+        parts = (real, real.to(memory.dtype), *params)
+        for now, share, *one in zip(*(values.unbind(1) for values in parts), strict=True):
             way = addressing.address(memory, places, AddressParams(*one[:4]))
             places = torch.where(now, way.places, places)  # (B, H, N)
             memory = write(memory, places[:, reading:] * share, one[4], one[5])  # (B, M, N)
             read = torch.where(now, torch.bmm(places[:, :reading], memory.mT), read)  # (B, R, M)
             reads.append(read)
             passed.append(places)
-            kept.extend(way if any(ctx.needs_input_grad) else ())
-        ctx.save_for_backward(parts[1], *told, *kept, memory, places)
+            saved.extend(way if any(ctx.needs_input_grad) else ())
+        ctx.save_for_backward(parts[1], *params, *saved, memory, places)
         return memory, torch.stack(passed, 1), torch.stack(reads, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, total: Tensor, passed: Tensor, reads: Tensor) -> tuple[Tensor | None, ...]:
-        told, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        params, saved = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
         ways = [
-            AddressTape(*each)
-            for each in zip(*(kept[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True)
+            AddressTape(*values)
+            for values in zip(*(saved[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True)
         ]
         total = total.clone(memory_format=torch.contiguous_format)  # (B, M, N), of one step after the other
-        places, read, after = torch.zeros_like(passed[:, 0]), torch.zeros_like(reads[:, 0]), kept[-2:]
-        parts = [each.unbind(1) for each in (passed, reads, *told)]
+        places, read, after = torch.zeros_like(passed[:, 0]), torch.zeros_like(reads[:, 0]), saved[-2:]
+        parts = [values.unbind(1) for values in (passed, reads, *params)]
         grads = []
         with no_autocast(total):
             for way, place, seen, *one in reversed([*zip(ways, *parts, strict=True)]):
                 (places, read), data = step_backward(total, places + place, read + seen, way, after, one)
                 grads.append(data)
                 after = way.memory, way.before
-        return total, places, read, None, *(torch.stack(each[::-1], 1) for each in zip(*grads, strict=True))
+        return total, places, read, None, *(torch.stack(values[::-1], 1) for values in zip(*grads, strict=True))
 
 
 def step_backward(
-    total: Tensor, places: Tensor, read: Tensor, way: AddressTape, after: Tensors, told: Sequence[Tensor]
+    total: Tensor, places: Tensor, read: Tensor, way: AddressTape, after: Tensors, params: Sequence[Tensor]
 ) -> tuple[Tensors, Tensors]:
-    """Of a step's gradients of the places and of what is read: those of what was before, and was told.
+    """Return the gradients of what was before a step and of its numbers, from those of the weightings and the reads.
 
     `after` are the memory and the places that it left. The memory's gradient goes to `total`, in place.
     """
-    (share, *asked, erase, add), reading = told, read.shape[1]
+    (share, *addresses, erase, add), reading = params, read.shape[1]
     reader, writer = after[1][:, :reading], after[1][:, reading:] * share
     seen = read * share  # (B, R, M)
     total.baddbmm_(seen.mT, reader)
     wrote, *data = write_backward(total, way.memory, writer, erase, add)
     places = places + torch.cat((torch.bmm(seen, after[0]), wrote.mul_(share)), 1)  # (B, H, N)
-    found = places * share
-    before, where = addressing.address_backward(total, found, AddressParams(*asked), way)
-    return (before.add_(places.sub_(found)), read - seen), (*where, *data)
+    grad_places = places * share
+    before, where = addressing.address_backward(total, grad_places, AddressParams(*addresses), way)
+    return (before.add_(places.sub_(grad_places)), read - seen), (*where, *data)
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Where autocast must not round: what a state of many steps is made of. There is no autocast on meta."""
+    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def write(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:
-    """A memory (B, M, N) after heads at `places` (B, W, N) have all erased, then all added (B, W, M) each."""
+    """Return a memory (B, M, N) after heads at `places` (B, W, N) have all erased, then all added (B, W, M) each."""
     *_, last = erase_sequence(memory, places.split(1, 1), erase.split(1, 1))
     return last.baddbmm_(add.mT, places)  # new, since at least one head has erased
 
 
 def erase_sequence(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
-    """The memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M) each"""
+    """Return the memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M) each"""
     left = [memory]
-    for place, each in zip(places, erase, strict=True):
-        left.append(torch.addcmul(left[-1], place, left[-1] * each.mT, value=-1.0))  # (B, M, N)
+    for place, rate in zip(places, erase, strict=True):
+        left.append(torch.addcmul(left[-1], place, left[-1] * rate.mT, value=-1.0))  # (B, M, N)
     return left
 
 
 def write_backward(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensors:
-    """Of the gradient `total` of what is written, in its place that of the memory; and those of the other three."""
+    """Replace the gradient `total` of what is written by that of the memory, and return those of the other three."""
     wrote, added = torch.bmm(add, total), torch.bmm(places, total.mT)  # (B, W, N), (B, W, M)
     heads, rates, rated = places.split(1, 1), erase.split(1, 1), []
     lefts = erase_sequence(memory, heads[:-1], rates[:-1])
-    for left, place, each, share in reversed([*zip(lefts, heads, rates, wrote.split(1, 1), strict=True)]):
+    for left, place, rate, share in reversed([*zip(lefts, heads, rates, wrote.split(1, 1), strict=True)]):
         product = total * left  # (B, M, N)
-        share.baddbmm_(each, product, alpha=-1.0)
-        rated.append(torch.baddbmm(each, place, product.mT, beta=0.0, alpha=-1.0))  # (B, 1, M)
-        total.addcmul_(place, torch.mul(total, each.mT, out=product), value=-1.0)
+        share.baddbmm_(rate, product, alpha=-1.0)
+        rated.append(torch.baddbmm(rate, place, product.mT, beta=0.0, alpha=-1.0))  # (B, 1, M)
+        total.addcmul_(place, torch.mul(total, rate.mT, out=product), value=-1.0)
     return wrote, torch.cat(rated[::-1], 1), added
 
 
 def _check_settings(slots: int, shift: int, memory: str, initial_state: str | dict[str, str]) -> None:
-    """Raises BlockError where settings do not go together."""
+    """Raise BlockError where settings do not go together."""
     needed = 2 * shift + 1
     if needed > slots:
         raise BlockError(

@@ -40,15 +40,16 @@ class Parallel(Block):
         merge: Literal["sum", "mean", "concat", "gate", "max", "attention"] = "sum",
     ) -> None:
         super().__init__()
-        written: list[tuple[str | int, Any]]
-        written = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
-        forks = [site.names.branch() for _ in written]
+        stacks_by_key: list[tuple[str | int, Any]]
+        stacks_by_key = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
+        forks = [site.names.branch() for _ in stacks_by_key]
         stacks = [
-            site.stack(("branches", key), stack, names=fork) for (key, stack), fork in zip(written, forks, strict=True)
+            site.stack(("branches", key), stack, names=fork)
+            for (key, stack), fork in zip(stacks_by_key, forks, strict=True)
         ]
-        self.labels = [key if isinstance(key, str) else None for key, _ in written]
+        self.labels = [key if isinstance(key, str) else None for key, _ in stacks_by_key]
         streams = [stack.out for stack in stacks]
-        _check_branches([key for key, _ in written], streams, merge)
+        _check_branches([key for key, _ in stacks_by_key], streams, merge)
         site.names.merge(forks)
         for label, stream in zip(self.labels, streams, strict=True):
             _name_branch(site, label, stream)
@@ -135,7 +136,7 @@ class BranchAttention(nn.Module):
 
 
 def _check_positions(site: Site, stream: Stream) -> None:
-    """Raises BlockError where the branches end with other positions than the stream that asks which to read."""
+    """Raise BlockError where the branches end with other positions than the stream that asks which to read."""
     if stream._replace(width=0) != site.stream._replace(width=0):
         raise BlockError(
             "merge",
@@ -146,22 +147,22 @@ def _check_positions(site: Site, stream: Stream) -> None:
 
 
 def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
-    """Raises BlockError where the branches' outputs cannot be merged."""
+    """Raise BlockError where the branches' outputs cannot be merged."""
     if not streams:
         raise BlockError("branches", "there is no branch", fix="write at least one stack")
-    first, said = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
-    for other, stream in zip(said[1:], streams[1:], strict=True):
+    first, labels = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
+    for other, stream in zip(labels[1:], streams[1:], strict=True):
         if (stream.grid, stream.columns) != (first.grid, first.columns):
             raise BlockError(
                 "branches",
-                f"the branches {said[0]} and {other} end with {first.described} and {stream.described}",
+                f"the branches {labels[0]} and {other} end with {first.described} and {stream.described}",
                 code="kind",
                 fix="end all alike: with a sequence, or with a grid of as many columns",
             )
         if stream.length_ratio != first.length_ratio:
             raise BlockError(
                 "branches",
-                f"the branches {said[0]} and {other} end with different positions",
+                f"the branches {labels[0]} and {other} end with different positions",
                 code="pace",
                 fix="change the length in all alike, or after the merge",
             )
@@ -169,14 +170,14 @@ def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge:
             widths = f"{first.width} and {stream.width} wide"
             raise BlockError(
                 "branches",
-                f"the branches {said[0]} and {other} end {widths}, and `merge: {merge}` needs one width",
+                f"the branches {labels[0]} and {other} end {widths}, and `merge: {merge}` needs one width",
                 code="width",
                 fix=f"end {other} with `- linear: {first.width}`, or write `merge: concat`",
             )
 
 
 def _name_branch(site: Site, label: str | None, stream: Stream) -> None:
-    """Lets later blocks read a named branch."""
+    """Let later blocks read a named branch."""
     if label is None:
         return
     try:

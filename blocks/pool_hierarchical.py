@@ -64,7 +64,7 @@ class PoolHierarchical(Block):
         return (y + self._end(x, left, closing))[:, None], state
 
     def _convolved(self, x: Tensor, size: int) -> Tensor:
-        """K^size over x (B, T, D), without anything beyond its ends: (B, T - size + 1, D)"""
+        """Convolve x (B, T, D) with K^size, without anything beyond its ends: (B, T - size + 1, D)"""
         kernel = self._kernel(self.kernels, size).t()[:, None]  # (D, 1, size)
         return F.conv1d(x.transpose(1, 2), kernel, groups=x.shape[2]).transpose(1, 2)
 
@@ -73,13 +73,17 @@ class PoolHierarchical(Block):
         return kernels[before : before + size]  # (size, D)
 
     def _closing(self) -> Tensor:
-        """L by the number of columns that are left, with zeros below: (largest + 1, largest, D); L^1 leaves all."""
-        kept = torch.ones_like(self.last_kernels[:1])
-        kernels = [kept[:0], kept, *(self._kernel(self.last_kernels, size) for size in range(2, self.largest + 1))]
+        """Return L by the number of columns left, zeros below: (largest + 1, largest, D); L^1 leaves all."""
+        identity = torch.ones_like(self.last_kernels[:1])
+        kernels = [
+            identity[:0],
+            identity,
+            *(self._kernel(self.last_kernels, size) for size in range(2, self.largest + 1)),
+        ]
         return torch.stack([F.pad(kernel, (0, 0, 0, self.largest - len(kernel))) for kernel in kernels])
 
     def _end(self, x: Tensor, left: Tensor, closing: Tensor) -> Tensor:
-        """What the first `left` (B,) columns of x (B, T, D) become, zeros where there is none: (B, D)"""
+        """Return what the first `left` (B,) columns of x (B, T, D) become, zeros where there is none: (B, D)"""
         x = F.pad(x[:, : self.largest], (0, 0, 0, max(0, self.largest - x.shape[1])))  # (B, largest, D)
         summed = activate(self.activation, (closing[left] * x).sum(1))  # (B, D)
         ended = torch.where(left[:, None] == 1, x[:, 0], summed)
@@ -90,7 +94,7 @@ class PoolHierarchical(Block):
 
 
 def convolution_schedule(length: int, largest: int) -> Iterator[tuple[int, int]]:
-    """For each convolution over rows of `length`: its kernel's size, and how many columns a row must have for it."""
+    """Yield for each convolution over rows of `length` its kernel's size, and how many columns a row needs for it."""
     for size in count(2):
         least = min(size, largest + 1)
         if length < least:

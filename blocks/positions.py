@@ -68,7 +68,7 @@ class Positions(Block):
 
 
 def _check_inside_repeat(site: Site) -> None:
-    """Raises BlockError where no repeat stands around the site. Of a named stack that is not known: its uses may."""
+    """Raise BlockError where no repeat stands around the site. Of a named stack that is not known: its uses may."""
     if site.path[:1] == ("model",) and "repeat" not in site.path and site.path[1] != "stacks":
         raise BlockError(
             "per_iteration",
@@ -78,7 +78,7 @@ def _check_inside_repeat(site: Site) -> None:
 
 
 def sinusoidal(where: Tensor, width: int) -> Tensor:
-    """The sinusoidal embedding of positions: (B, T) -> (B, T, width), float32."""
+    """Return the sinusoidal embedding of positions: (B, T) -> (B, T, width), float32."""
     half = (width + 1) // 2
     rates = torch.exp(torch.arange(half, device=where.device) * (-math.log(10_000.0) / max(half, 1)))
     angles = where[..., None] * rates  # (B, T, width/2)

@@ -108,9 +108,11 @@ def split_positions(outputs: NamedOutputs, masks: Sequence[Tensor]) -> list[dict
 
 
 def concat_positions(outputs: Sequence[Output]) -> Output:
-    """The output at all positions, from those at each; with the last state."""
+    """Return the output at all positions from those at each, with the last state."""
     return Output(
-        torch.cat([each.states for each in outputs], 1), torch.cat([each.mask for each in outputs], 1), outputs[-1].last
+        torch.cat([output.states for output in outputs], 1),
+        torch.cat([output.mask for output in outputs], 1),
+        outputs[-1].last,
     )
 
 
@@ -118,7 +120,7 @@ def concat_positions(outputs: Sequence[Output]) -> Output:
 
 
 def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
-    """What each `prev.x` is, by x: the fixed point of rehearsals, since x may be made of `prev.x`.
+    """Return the shape of each `prev.x`, by x: a fixed point of dry builds, since x may be made of `prev.x`.
 
     Raises BlockError where there is none. A `prev` of what nothing makes is a fault that the stack itself will tell.
     """
@@ -141,7 +143,7 @@ def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named
 
 
 def _check_sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None:
-    """Raises BlockError where what is read as one step before is a grid."""
+    """Raise BlockError where what is read as one step before is a grid."""
     for name in previous:
         if made[name].stream.grid:
             raise BlockError(
@@ -153,21 +155,21 @@ def _check_sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None
 
 
 def prev_names(reads: Iterable[str]) -> set[str]:
-    """The names of which the one before is read."""
+    """Return the names that are read as `prev`."""
     return {name.removeprefix(PREV) for name in reads if name.startswith(PREV)}
 
 
 def loop_range(stack: Stack, previous: Iterable[str]) -> tuple[int, int]:
-    """From the first block that reads a `prev` to after the last that is read as one; (0, 0) where there is none."""
+    """Return the range from the first block that reads a `prev` to the last read as one; (0, 0) without any."""
     reads = [index for index, names in enumerate(stack.reads) if any(name.startswith(PREV) for name in names)]
     makes = [index for index, names in enumerate(stack.gives) if names & set(previous)]
     return (min(reads), max(*reads, *makes) + 1) if reads and makes else (0, 0)
 
 
 def explain_loop(stack: Stack, previous: Iterable[str], inside: range) -> None:
-    """Notes at each block that runs position by position why it does."""
+    """Note at each block that runs position by position why it does."""
     for index in inside:
         reads = sorted(name for name in stack.reads[index] if name.startswith(PREV))
         makes = [f"{PREV}{name}" for name in previous if name in stack.gives[index]]
-        told = [f"reads {', '.join(reads)}"] * bool(reads) + [f"makes {', '.join(makes)}"] * bool(makes)
-        stack.inner()[index].loops = "; ".join(told) or "stands between those that do"
+        reasons = [f"reads {', '.join(reads)}"] * bool(reads) + [f"makes {', '.join(makes)}"] * bool(makes)
+        stack.inner()[index].loops = "; ".join(reasons) or "stands between those that do"

@@ -66,13 +66,13 @@ class Rnn(Block):
         self.directions = 2 if bidirectional else 1
         self.dropout = dropout
         self.out = stream._replace(width=projection or width)
-        each, projected = width // self.directions, projection and projection // self.directions
+        direction_width, projected = width // self.directions, projection and projection // self.directions
         arriving = [stream.width] + (layers - 1) * [self.out.width]
 
         def layer(arrives: int) -> RecurrentLayer:
             if norm == "gates":
-                return build_layer_norm_layer(cell, reset, arrives, each)
-            return build_layer(cell, reset, arrives, each, projected)
+                return build_layer_norm_layer(cell, reset, arrives, direction_width)
+            return build_layer(cell, reset, arrives, direction_width, projected)
 
         built = [layer(one) for one in arriving for _ in range(self.directions)]
         self.layers = nn.ModuleList(built)
@@ -110,7 +110,7 @@ class Rnn(Block):
 
 
 def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:
-    """Raises BlockError where settings do not go together."""
+    """Raise BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
         raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")
     if projection is not None and cell != "lstm":

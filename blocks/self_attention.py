@@ -71,13 +71,13 @@ class SelfAttention(Block):
     def start(self, x: Tensor, context: Context) -> State:
         if not self.causal:
             return ()
-        kept = 0 if self.window is None else self.window - 1
-        empty = x.new_zeros(x.shape[0], self.heads, kept, self.out.width // self.heads)
-        state = empty, empty, context.mask.new_zeros(x.shape[0], kept)
+        num_kept = 0 if self.window is None else self.window - 1
+        empty = x.new_zeros(x.shape[0], self.heads, num_kept, self.out.width // self.heads)
+        state = empty, empty, context.mask.new_zeros(x.shape[0], num_kept)
         return (*state, context.mask.new_zeros(x.shape[0], dtype=torch.long)) if self.rotary else state
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        query, keys, values = (split_heads(each, self.heads) for each in self.project(x).chunk(3, dim=-1))
+        query, keys, values = (split_heads(tensor, self.heads) for tensor in self.project(x).chunk(3, dim=-1))
         if not self.rotary:
             attended, after = self._read(query, keys, values, state, context)
             return self.merge(join_heads(attended)), after
@@ -100,10 +100,10 @@ class SelfAttention(Block):
         keys, values = torch.cat((state[0], keys), 2), torch.cat((state[1], values), 2)  # (B, H, N, D/H)
         seen = torch.cat((state[2], context.mask), 1)  # (B, N)
         attended = self._attend(query, keys, values, seen, context)
-        return attended, self._kept(keys, values, seen, context.mask)
+        return attended, self._state_after(keys, values, seen, context.mask)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
-        """What the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""
+        """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""
         dropout, length = self.dropout if self.training else 0.0, query.shape[2]
         mask = self._near(seen[:, None, None, :], length)  # (B, 1, T or 1, N)
         if self.relative is None:
@@ -111,7 +111,7 @@ class SelfAttention(Block):
         return self.relative(query, keys, values, mask, self._distance(seen, length), context, dropout)
 
     def _near(self, mask: Tensor, length: int) -> Tensor:
-        """The mask of all slots, less what each of the last `length` may not see: (B, 1, T, N)."""
+        """Return the mask of all slots, less what each of the last `length` queries may not see: (B, 1, T, N)."""
         if self.window is None and (length == 1 or not self.causal):
             return mask
         slots = torch.arange(mask.shape[-1], device=mask.device)
@@ -121,7 +121,7 @@ class SelfAttention(Block):
         return mask & (distance >= 0) if self.causal else mask
 
     def _distance(self, seen: Tensor, length: int) -> Tensor:
-        """How many real positions each slot is before each of the last `length`: (B or 1, T, N).
+        """Return how many real positions each slot is before each of the last `length`: (B or 1, T, N).
 
         Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
         """
@@ -131,21 +131,26 @@ class SelfAttention(Block):
             where = seen.cumsum(1)  # (B, N)
         return where[:, -length:, None] - where[:, None, :]
 
-    def _kept(self, keys: Tensor, values: Tensor, seen: Tensor, mask: Tensor) -> State:
-        """What later positions may still see: everything, or each row's last window - 1 real positions."""
+    def _state_after(self, keys: Tensor, values: Tensor, seen: Tensor, mask: Tensor) -> State:
+        """Return what later positions may still see: everything, or each row's last window - 1 real positions."""
         if self.window is None:
             return keys, values, seen
-        count, kept = mask.sum(1), self.window - 1
-        keys, values = (last_positions(each.transpose(1, 2), count, kept).transpose(1, 2) for each in (keys, values))
-        return keys, values, last_positions(seen, count, kept)
+        count, num_kept = mask.sum(1), self.window - 1
+        keys, values = (
+            last_positions(tensor.transpose(1, 2), count, num_kept).transpose(1, 2) for tensor in (keys, values)
+        )
+        return keys, values, last_positions(seen, count, num_kept)
 
 
 def _check_rotary(heads: int, width: int) -> None:
-    """Raises BlockError where a head has no pairs of features to turn."""
-    each = width // heads
-    if each % 2:
+    """Raise BlockError where a head has no pairs of features to turn."""
+    head_width = width // heads
+    if head_width % 2:
         fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
         fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
         raise BlockError(
-            "positions", f"rotary positions turn pairs of features, and a head is {each} wide", code="width", fix=fix
+            "positions",
+            f"rotary positions turn pairs of features, and a head is {head_width} wide",
+            code="width",
+            fix=fix,
         )

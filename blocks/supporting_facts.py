@@ -83,7 +83,7 @@ class SupportingFacts(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, question = state
         asks, answer = question[:, 0].unbind(1)  # (B, d)
-        at, penalty, found = real.sum(1), made.new_zeros(real.shape[0]), []
+        at, penalty, facts_read = real.sum(1), made.new_zeros(real.shape[0]), []
         for hop in range(self.hops):
             better = self._preferred(asks, made[:, :, 0], at)  # (B, N, N)
             fact = labelled_fact(context, hop) if context.facts is not None else tournament_winner(better, real)  # (B,)
@@ -93,14 +93,14 @@ class SupportingFacts(Block):
             chosen = nn.functional.one_hot(fact, real.shape[1]).to(made.dtype) * read[:, None]  # (B, N)
             _, more, answered = (chosen[:, None, None] @ made.transpose(1, 2))[:, :, 0].unbind(1)  # (B, d)
             asks, answer, at = asks + more, answer + answered, torch.where(read, fact, at)
-            found.append(chosen)
+            facts_read.append(chosen)
         if context.facts is not None:
             context.penalty("facts", penalty.mean())
-        context.record("hops", torch.stack(found, 1)[:, None].expand(-1, x.shape[1], -1, -1))
+        context.record("hops", torch.stack(facts_read, 1)[:, None].expand(-1, x.shape[1], -1, -1))
         return answer[:, None].expand(-1, x.shape[1], -1), state
 
     def _preferred(self, asks: Tensor, sentences: Tensor, at: Tensor) -> Tensor:
-        """s(x, i, j) for all pairs of sentences; x is as old as the sentence `at`. -> (B, N, N)"""
+        """Compute s(x, i, j) for all pairs of sentences; x is as old as the sentence `at`. -> (B, N, N)"""
         scores = (sentences @ asks[:, :, None])[..., 0]  # (B, N)
         older = (asks @ self.older.T)[:, :, None, None]  # (B, 3, 1, 1)
         place = torch.arange(sentences.shape[1], device=at.device)
@@ -111,14 +111,14 @@ class SupportingFacts(Block):
 
 
 def labelled_fact(context: Context, hop: int) -> Tensor:
-    """The fact of a hop that the data tell; -1 where there is none. (B,)"""
+    """Return the fact that the data give for a hop; -1 where there is none. (B,)"""
     facts = context.facts
     assert facts is not None
     return facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
 
 
 def tournament_winner(better: Tensor, real: Tensor) -> Tensor:
-    """Who is preferred to the last winner, sentence after sentence. better: (B, N, N) -> (B,)"""
+    """Return the sentence preferred to the last winner, sentence after sentence. better: (B, N, N) -> (B,)"""
     best = torch.zeros(better.shape[0], dtype=torch.long, device=better.device)
     rows = torch.arange(better.shape[0], device=better.device)
     for other in range(1, better.shape[1]):
@@ -127,7 +127,7 @@ def tournament_winner(better: Tensor, real: Tensor) -> Tensor:
 
 
 def margin_violation(better: Tensor, fact: Tensor, real: Tensor, margin: float) -> Tensor:
-    """What is lacking to the margin between a fact and each other sentence, both ways round, summed. -> (B,)"""
-    rows, each = torch.arange(better.shape[0], device=fact.device), torch.arange(better.shape[1], device=fact.device)
+    """Return what is missing to the margin between a fact and each other sentence, both ways, summed. -> (B,)"""
+    rows, index = torch.arange(better.shape[0], device=fact.device), torch.arange(better.shape[1], device=fact.device)
     lacking = (margin - better[rows, fact]).relu() + (margin + better[rows, :, fact]).relu()  # (B, N)
-    return (lacking * (real & (each != fact[:, None]))).sum(1)
+    return (lacking * (real & (index != fact[:, None]))).sum(1)

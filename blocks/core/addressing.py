@@ -44,12 +44,12 @@ class AddressTape(NamedTuple):
 
 
 def param_sizes(width: int, shift: int) -> list[int]:
-    """How many numbers a head needs to say where: k, beta, g, s, gamma."""
+    """Return how many numbers a head needs for its address: k, beta, g, s, gamma."""
     return [width, 1, 1, 2 * shift + 1, 1]
 
 
 def split_params(numbers: Tensor, width: int, shift: int) -> AddressParams:
-    """What heads ask for, of what their controller says: (..., H, sum of `sizes`)."""
+    """Split a controller's numbers into what its heads ask for: (..., H, sum of `param_sizes`)."""
     key, strength, gate, moved, sharpness = numbers.split(param_sizes(width, shift), -1)
     key = normalize(torch.tanh(key)) * F.softplus(strength)
     return AddressParams(
@@ -62,33 +62,35 @@ def normalize(x: Tensor) -> Tensor:
     return x * (x.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
 
 
-def address(memory: Tensor, before: Tensor, asked: AddressParams) -> AddressTape:
-    """The weightings of a step, equations 5 to 9. memory: (B, M, N), before: (B, H, N)"""
+def address(memory: Tensor, before: Tensor, params: AddressParams) -> AddressTape:
+    """Compute the weightings of a step, equations 5 to 9. memory: (B, M, N), before: (B, H, N)"""
     scale = (memory.square().sum(1, keepdim=True) + EPSILON).rsqrt()
-    alike = torch.bmm(asked.key, memory).mul_(scale)
+    alike = torch.bmm(params.key, memory).mul_(scale)
     content = alike.softmax(-1)
-    circle = pad_circular(torch.lerp(before, content, asked.gate), asked.shift)
-    moved = circular_conv(circle, asked.shift).add_(MIN_WEIGHT)
+    circle = pad_circular(torch.lerp(before, content, params.gate), params.shift)
+    moved = circular_conv(circle, params.shift).add_(MIN_WEIGHT)
     logarithm = moved.log()
-    places = (asked.sharpness * logarithm).softmax(-1)
+    places = (params.sharpness * logarithm).softmax(-1)
     return AddressTape(memory, before, scale, alike, content, circle, moved, logarithm, places)
 
 
 def address_backward(
-    total: Tensor, grad: Tensor, asked: AddressParams, way: AddressTape
+    total: Tensor, grad: Tensor, params: AddressParams, way: AddressTape
 ) -> tuple[Tensor, AddressParams]:
-    """Of the gradient of the places: that of the places before, and of what was asked; the memory's goes to `total`."""
+    """Return the gradients of the weightings before and of the parameters; the memory's is added to `total`."""
     power = softmax_backward(grad, way.places)  # (B, H, N)
     sharpness = (power * way.logarithm).sum(-1, keepdim=True)
-    moved = power.mul_(asked.sharpness).div_(way.moved)
-    shift = torch.cat([(moved * each).sum(-1, keepdim=True) for each in circular_windows(way.circle, asked.shift)], -1)
-    gated = shift_weights(moved, asked.shift.flip(-1))
+    moved = power.mul_(params.sharpness).div_(way.moved)
+    shift = torch.cat(
+        [(moved * window).sum(-1, keepdim=True) for window in circular_windows(way.circle, params.shift)], -1
+    )
+    gated = shift_weights(moved, params.shift.flip(-1))
     gate = (gated * (way.content - way.before)).sum(-1, keepdim=True)
-    content = gated * asked.gate
+    content = gated * params.gate
     alike = softmax_backward(content, way.content)
     length = (alike * way.alike).sum(1, keepdim=True) * way.scale.square()  # (B, 1, N), per unit of M(i)
     product = alike.mul_(way.scale)  # (B, H, N)
-    total.addcmul_(way.memory, length, value=-1.0).baddbmm_(asked.key.mT, product)  # (B, M, N)
+    total.addcmul_(way.memory, length, value=-1.0).baddbmm_(params.key.mT, product)  # (B, M, N)
     key = torch.bmm(product, way.memory.mT)  # (B, H, M)
     return gated.sub_(content), AddressParams(key, gate, shift[..., None, :], sharpness)
 
@@ -99,18 +101,18 @@ def shift_weights(weights: Tensor, shift: Tensor) -> Tensor:
 
 
 def pad_circular(weights: Tensor, shift: Tensor) -> Tensor:
-    """The slots, with those of the other end on either side: (B, H, N) -> (B, H, N + 2s)"""
+    """Pad the slots with those of the other end: (B, H, N) -> (B, H, N + 2s)"""
     most, slots = shift.shape[-1] // 2, weights.shape[-1]
     return torch.cat((weights[..., slots - most :], weights, weights[..., :most]), -1)
 
 
 def circular_conv(circle: Tensor, shift: Tensor) -> Tensor:
-    """The neighbours of each slot, weighted: (B, H, N + 2s), (B, H, 1, O) -> (B, H, N)"""
+    """Convolve over the slots: each one's neighbours, weighted. (B, H, N + 2s), (B, H, 1, O) -> (B, H, N)"""
     first, *others = zip(circular_windows(circle, shift), shift.unbind(-1), strict=True)
-    whole = torch.mul(*first)
+    total_weights = torch.mul(*first)
     for window, share in others:
-        whole = torch.addcmul(whole, window, share)
-    return whole
+        total_weights = torch.addcmul(total_weights, window, share)
+    return total_weights
 
 
 def circular_windows(circle: Tensor, shift: Tensor) -> Iterator[Tensor]:
@@ -125,6 +127,6 @@ def sharpen(weights: Tensor, sharpness: Tensor) -> Tensor:
 
 
 def softmax_backward(grad: Tensor, y: Tensor) -> Tensor:
-    """The gradient of z, where y is its softmax along the last axis."""
+    """Return the gradient of z, where y is its softmax along the last axis."""
     back: Tensor = torch.ops.aten._softmax_backward_data(grad, y, -1, y.dtype)
     return back

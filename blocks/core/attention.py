@@ -1,4 +1,4 @@
-"""The one door to attention: masked softmax over keys, by the fastest kernel there is."""
+"""Scaled dot-product attention (the only place that calls the fused kernel), rotary and relative positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from blocks.core.contract import BlockError, Context
 
 
 def check_heads(heads: int, width: int) -> None:
-    """Raises BlockError where `heads` do not divide `width`."""
+    """Raise BlockError where `heads` do not divide `width`."""
     if width % heads:
         fits = [n for n in range(1, width + 1) if width % n == 0]
         nearest = min(fits, key=lambda n: abs(n - heads))
@@ -87,7 +87,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def causal_mask(query: Tensor) -> Tensor:
-    """The mask of a position that sees itself and those before it: (T, T)"""
+    """Return the mask of a position that sees itself and those before it: (T, T)"""
     length = query.shape[-2]
     return torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
 
@@ -96,7 +96,7 @@ ROTARY_BASE = 10_000.0
 
 
 def apply_rotary(x: Tensor, where: Tensor) -> Tensor:
-    """Turns the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
+    """Rotate the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
 
     x: (B, H, T, d), where: the position t of each, (B or 1, T) -> (B, H, T, d)
     """
@@ -133,7 +133,7 @@ class RelativeAttention(nn.Module):
         context: Context,
         dropout: float,
     ) -> Tensor:
-        """As `attend`, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
+        """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
         scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)
         bias = torch.einsum("bhtd,btnd->bhtn", scaled, F.embedding(index, self.keys))

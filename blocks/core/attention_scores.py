@@ -1,4 +1,4 @@
-"""Scores of attention: how a query is compared with a key. Each is one small module, and a row in `maps`."""
+"""Attention scores (dot, general, additive, location, fine-grained) and local attention windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from blocks.core.named_inputs import MemorySource, ProjectionWidths
 def projection_widths(
     score: str, query: int, width: int, heads: int, max_length: int | None, values: int
 ) -> ProjectionWidths:
-    """The linear maps of a score, for a query `query` wide and a model `width` wide; `values` is that of the values."""
+    """Return the widths of a score's linear maps, for a query `query` wide and a model `width` wide."""
     return {
         "scaled_dot": ProjectionWidths(width, width, values),
         "dot": ProjectionWidths(0, 0, values),
@@ -49,7 +49,7 @@ class AttentionScore(nn.Module):
         return split_heads(keys, self.heads)
 
     def seen(self, mask: Tensor) -> Tensor:
-        """The positions that it can score, of the real ones: (B, S)"""
+        """Return which of the real positions it can score: (B, S)"""
         return mask
 
     def forward(self, query: Tensor, keys: State, length: int) -> Tensor:
@@ -117,7 +117,7 @@ class LocationScore(AttentionScore):
 
 
 def build_score(score: str, heads: int, width: int, features: int, max_length: int | None) -> AttentionScore:
-    """The score, for a model `width` wide and values `features` wide."""
+    """Build the score, for a model `width` wide and values `features` wide."""
     match score:
         case "scaled_dot":
             return DotScore(heads, (width // heads) ** -0.5)
@@ -132,8 +132,10 @@ def build_score(score: str, heads: int, width: int, features: int, max_length: i
     return FineGrainedScore(features, width)
 
 
-def check_score(score: str, heads: int, max_length: int | None, asked: int, sources: Sequence[MemorySource]) -> None:
-    """Raises BlockError where another setting, or a width, does not go with the score of a query `asked` wide."""
+def check_score(
+    score: str, heads: int, max_length: int | None, query_width: int, sources: Sequence[MemorySource]
+) -> None:
+    """Raise BlockError where another setting, or a width, does not go with the score of a query `asked` wide."""
     if score == "location":
         _check_location(max_length, sources)
     elif max_length is not None:
@@ -148,25 +150,25 @@ def check_score(score: str, heads: int, max_length: int | None, asked: int, sour
             "a fine-grained score has a weight for each feature, and no heads",
             fix="remove `heads`, or write `score: additive`",
         )
-    unlike = [each for each in sources if each.keys and each.width != asked]
+    unlike = [source for source in sources if source.keys and source.width != query_width]
     if score == "dot" and unlike:
         raise BlockError(
             "score",
-            f"`dot` compares equal widths, and the query is {asked} wide, `{unlike[0].memory}` {unlike[0].width}",
+            f"`dot` compares equal widths, and the query is {query_width} wide, `{unlike[0].memory}` {unlike[0].width}",
             code="width",
             fix="write `score: general`",
         )
 
 
 def _check_location(max_length: int | None, sources: Sequence[MemorySource]) -> None:
-    """Raises BlockError where a location score lacks its length, or has more to look at than positions."""
+    """Raise BlockError where a location score lacks its length, or has more to look at than positions."""
     if max_length is None:
         raise BlockError(
             "score",
             "`location` has a row for each position, and nothing says for how many",
             fix="write `max_length`, the positions of the longest source",
         )
-    if any(not (each.keys and each.values) for each in sources):
+    if any(not (source.keys and source.values) for source in sources):
         raise BlockError(
             "score",
             "`location` looks at positions alone, and here keys are named",
@@ -192,7 +194,7 @@ class GlobalAttention(nn.Module):
     """Sees everything. A window stands in the subclasses."""
 
     def start(self, mask: Tensor) -> State:
-        """The state before the first position. mask: (B, 1, 1, S)"""
+        """Return the state before the first position. mask: (B, 1, 1, S)"""
         return ()
 
     def forward(self, query: Tensor, mask: Tensor, real: Tensor, state: State) -> LocalMask:
@@ -238,19 +240,19 @@ class PredictedWindow(GlobalAttention):
 
 
 def center_offsets(centre: Tensor, mask: Tensor) -> Tensor:
-    """How far each position is from each centre: (B, H, T) -> (B, H, T, S)"""
+    """Return the distance of each position from each center: (B, H, T) -> (B, H, T, S)"""
     return torch.arange(mask.shape[-1], device=mask.device) - centre[..., None]
 
 
 def build_window(local: str, window: int, query: int, width: int, heads: int) -> GlobalAttention:
-    """Where a query `query` wide looks, with a hidden layer `width` wide where that is predicted."""
+    """Build what says where a query `query` wide looks, with a hidden layer `width` wide where that is predicted."""
     if local == "none":
         return GlobalAttention()
     return MonotonicWindow(window) if local == "monotonic" else PredictedWindow(window, query, width, heads)
 
 
-def check_window(local: str, window: int | None, asked: Stream, memories: int) -> None:
-    """Raises BlockError where there is no window, or nothing that it could move with, or over."""
+def check_window(local: str, window: int | None, query: Stream, memories: int) -> None:
+    """Raise BlockError where there is no window, or nothing that it could move with, or over."""
     if local == "none":
         if window is not None:
             raise BlockError(
@@ -259,7 +261,7 @@ def check_window(local: str, window: int | None, asked: Stream, memories: int) -
                 fix="write `local: monotonic` or `local: predicted`, or remove `window`",
             )
         return
-    if asked.length_ratio == 0:
+    if query.length_ratio == 0:
         raise BlockError(
             "local",
             "a local window needs a query for each position, and here is one for all",

@@ -153,35 +153,35 @@ class Site:
     shared_stacks: Callable[[Site, str, bool], Stack] | None = None
 
     def stack(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
-        """The stack written under `setting` of this block, built for this site (with `changes` to it)."""
+        """Build the stack written under `setting` of this block, for this site (with `changes` to it)."""
         if self.builder is None:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
         return self.builder(replace(self, path=(*self.path, *setting), **changes), blocks)
 
     def dry_build(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
-        """As `stack`, without memory and whatever is at fault: to learn widths from, and to throw away."""
+        """Build a stack on the meta device, its faults ignored, to learn widths from it and throw it away."""
         if self.dry_builder is None:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
         return self.dry_builder(replace(self, path=(*self.path, *setting), **changes), blocks)
 
     def named_stack(self, name: str, copy: bool) -> Stack:
-        """The stack called `name` under `stacks:`; its uses share parameters unless `copy`. Raises BlockError."""
+        """Build the stack called `name` under `stacks:`; its uses share parameters unless `copy`. Raises BlockError."""
         if self.shared_stacks is None:
             raise BlockError("stack", f"no stack is called `{name}`", code="name")
         return self.shared_stacks(self, name, copy)
 
     def read(self, name: str, setting: str) -> Stream:
-        """The stream called `name`: an earlier output here, `input`, or an encoder's output. Raises BlockError."""
+        """Return the stream called `name`: an earlier output here, `input`, or a memory's. Raises BlockError."""
         return self.named(name, setting).stream
 
     def named(self, name: str, setting: str) -> Named:
-        """What is known of `name`; raises BlockError where nothing readable is called so."""
+        """Return what is known of `name`. Raises BlockError where nothing readable is called so."""
         if name in self.memories:
             return self.memories[name]
         return self.names.read(name, setting, others=self.memories)
 
     def memory(self, name: str | None, setting: str = "from") -> str:
-        """The memory to read: `name`, or the only encoder's. Raises BlockError where there is none, or a choice."""
+        """Return the memory to read: `name`, or the only encoder's. Raises BlockError for none, or several."""
         if name is not None:
             return self._known_memory(name, setting)
         if not self.encoders:
@@ -192,7 +192,7 @@ class Site:
                 fix="give the model an encoder, or use `self_attention`",
             )
         if len(self.encoders) > 1:
-            listed = ", ".join(f"`{each}`" for each in self.encoders)
+            listed = ", ".join(f"`{encoder}`" for encoder in self.encoders)
             raise BlockError(
                 "",
                 f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one",
@@ -207,7 +207,7 @@ class Site:
         return name
 
     def sequence(self, block: str) -> Stream:
-        """The stream that arrives; raises BlockError where that is a grid, which `block` cannot take."""
+        """Return the stream that arrives. Raises BlockError where that is a grid, which `block` cannot take."""
         if self.stream.grid:
             raise BlockError(
                 "",
@@ -218,7 +218,7 @@ class Site:
         return self.stream
 
     def grid(self, block: str) -> Stream:
-        """The stream that arrives; raises BlockError where that is a sequence, which `block` cannot take."""
+        """Return the stream that arrives. Raises BlockError where that is a sequence, which `block` cannot take."""
         if not self.stream.grid:
             makes = "`active_memory`" if self.causal else "`- grid: 4`"
             raise BlockError(
@@ -227,7 +227,7 @@ class Site:
         return self.stream
 
     def require_full_context(self, setting: str, what: str, fix: str) -> None:
-        """Raises BlockError on a causal site: `what` names what looks ahead, `fix` says what to write instead."""
+        """Raise BlockError on a causal site: `what` names what looks ahead, `fix` says what to write instead."""
         if self.causal:
             raise BlockError(
                 setting, f"{self.causal} may not read the future, and {what} does", code="causality", fix=fix
@@ -280,7 +280,7 @@ class Context(NamedTuple):
     iterations: tuple[int, ...] = ()
 
     def read(self, name: str) -> Output:
-        """The output or memory called `name`; `Site.read` has made sure that there is one."""
+        """Return the output or memory called `name`; `Site.read` has made sure that there is one."""
         return self.memories[name] if name in self.memories else self.named_outputs[name]
 
     def with_outputs(self, outputs: Mapping[str, Output]) -> Context:
@@ -288,12 +288,12 @@ class Context(NamedTuple):
         return self._replace(named_outputs={**self.named_outputs, **outputs})
 
     def record(self, name: str, value: Tensor) -> None:
-        """Hands a picture's data out, (B, T, ...); costs nothing when nobody asked."""
+        """Record a tensor for pictures, (B, T, ...); this costs nothing when nobody asked for records."""
         if self.records is not None:
             self.records.setdefault(Record(self.path, self.iterations, name), []).append(value.detach())
 
     def penalty(self, name: str, value: Tensor) -> None:
-        """Adds a scalar to the training loss, of several with one name their mean; nothing outside training.
+        """Add a scalar to the training loss; of several with one name their mean. It does nothing outside training.
 
         It is a mean over rows, or a cost of the weights alone: then a batch that is dealt out to several devices costs
         what it costs on one.
@@ -326,7 +326,7 @@ class Block(nn.Module):
     reads_stream: bool = True  # whether anything depends on the stream that arrives
 
     def start(self, x: Tensor, context: Context) -> State:
-        """The state before the first position. x: any (B, 1, .), for batch, dtype and device."""
+        """Return the state before the first position. x: any (B, 1, .), for batch, dtype and device."""
         return ()
 
     def forward(self, x: Tensor, state: State, context: Context) -> Result:
@@ -337,7 +337,7 @@ class Block(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def set_progress(self, progress: float) -> None:
-        """Told between two training steps how much of the training is done, 0 to 1: the place to change a buffer."""
+        """Change buffers by the share of the training that is done, 0 to 1; called between two training steps."""
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         """Return what `prev` reads at the first position, by name; only a block that holds stacks redefines it.
@@ -347,9 +347,9 @@ class Block(nn.Module):
         return {}
 
     def mask(self, mask: Tensor) -> Tensor:
-        """The mask of the output; only a block that changes the length or the kind of the stream redefines it."""
+        """Return the output's mask; only a block that changes the length or the kind of the stream redefines it."""
         return mask
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
-        """What `prev` reads at the first position: zeros, or what the block starts from. -> (B, 1, out.width)"""
+        """Return what `prev` reads at the first position: zeros, or what the block starts from. -> (B, 1, out.width)"""
         return x.new_zeros(x.shape[0], 1, self.out.width)

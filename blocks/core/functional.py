@@ -1,4 +1,4 @@
-"""The activations that blocks offer, by the word in the recipe. A gated one takes twice the width that it gives."""
+"""Functions shared by blocks: activations, weight normalisation, last positions, masked grids, padding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Activation = Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "
 
 
 def gate_factor(name: Activation) -> int:
-    """How many times the width that comes out must go in: 2 for glu and swiglu (halves a, b), else 1."""
+    """Return how many times its output width an activation needs: 2 for glu and swiglu (halves a, b), else 1."""
     return 2 if name in ("glu", "swiglu") else 1
 
 
 def activate(name: Activation, x: Tensor) -> Tensor:
-    """x: (..., gate_factor(name) * D) -> (..., D)"""
+    """Apply an activation. x: (..., gate_factor(name) * D) -> (..., D)"""
     match name:
         case "none":
             return x
@@ -40,12 +40,12 @@ def activate(name: Activation, x: Tensor) -> Tensor:
 
 
 def weight_norm_gain(direction: Tensor) -> nn.Parameter:
-    """The gains with which the weights at first are `direction`: g = |v|. (outputs, ...) -> (outputs,)"""
+    """Return the gains that leave the weights at `direction`: g = |v|. (outputs, ...) -> (outputs,)"""
     return nn.Parameter(weight_norms(direction).detach().clone())
 
 
 def weight_normed(direction: Tensor, gain: Tensor | None) -> Tensor:
-    """w = g v / |v| for each output; `direction` itself where there is no gain. (outputs, ...), (outputs,)"""
+    """Return w = g v / |v| for each output; `direction` itself without a gain. (outputs, ...), (outputs,)"""
     if gain is None:
         return direction
     scale = gain / weight_norms(direction)
@@ -53,28 +53,28 @@ def weight_normed(direction: Tensor, gain: Tensor | None) -> Tensor:
 
 
 def weight_norms(direction: Tensor) -> Tensor:
-    """|v| of each output: (outputs, ...) -> (outputs,)"""
+    """Return |v| of each output: (outputs, ...) -> (outputs,)"""
     return torch.linalg.vector_norm(direction.flatten(1), dim=1)
 
 
-def last_positions(x: Tensor, count: Tensor, kept: int) -> Tensor:
-    """Each row's last `kept` positions before its padding.
+def last_positions(x: Tensor, count: Tensor, length: int) -> Tensor:
+    """Return each row's last `length` positions before its padding.
 
-    x: (B, kept + T, ...), of which the first `kept` came before and `count` (B,) of the others are real.
-    -> (B, kept, ...)
+    x: (B, length + T, ...), of which the first `length` came before and `count` (B,) of the others are real.
+    -> (B, length, ...)
     """
-    where = count[:, None] + torch.arange(kept, device=x.device)  # (B, kept)
+    where = count[:, None] + torch.arange(length, device=x.device)  # (B, length)
     rows = torch.arange(x.shape[0], device=x.device)[:, None]
     return x[rows, where]
 
 
 def mask_cells(x: Tensor, mask: Tensor) -> Tensor:
-    """The grid with zeros where no cell is real. x: (B, T, W, D), mask: (B, T, W)"""
+    """Return the grid with zeros where no cell is real. x: (B, T, W, D), mask: (B, T, W)"""
     return x * mask[..., None].to(x.dtype)
 
 
 def pad_same(x: Tensor, kernel: tuple[int, ...]) -> tuple[Tensor, tuple[int, int]]:
-    """Zeros for a convolution that keeps the size; an even kernel has one more of them at the end.
+    """Pad with zeros for a convolution that keeps the size; an even kernel has one more of them at the end.
 
     x: (B, D, T, W) -> x, and the zeros on both sides that are left for the convolution to add, which is quicker.
     """

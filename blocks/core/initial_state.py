@@ -1,4 +1,4 @@
-"""What a recurrent block starts from: zeros, something learned, a memory's mean, or a copied state."""
+"""Initial states of recurrent blocks and slot memories: zeros, learned, a projected memory mean, or a copied state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StateInitializer(nn.Module):
         self, site: Site, chosen: str | dict[str, str], sizes: tuple[tuple[int, ...], ...], kind: tuple[Any, ...]
     ) -> None:
         super().__init__()
-        self.sizes, total = sizes, sum(sum(each) for each in sizes)
+        self.sizes, total = sizes, sum(sum(leaf_sizes) for leaf_sizes in sizes)
         self.copied = self.memory = ""
         self.learned: nn.Parameter | None = None
         if isinstance(chosen, dict):
@@ -41,22 +41,22 @@ class StateInitializer(nn.Module):
         """like: (B, ...), for the batch, the precision and the device -> leaves (B, size)"""
         if self.copied:
             return context.memories[self.copied].last
-        return self._parts(self._whole(like, context))
+        return self._split(self._all_values(like, context))
 
-    def _whole(self, like: Tensor, context: Context) -> Tensor:
+    def _all_values(self, like: Tensor, context: Context) -> Tensor:
         if self.learned is not None:
             return self.learned.expand(like.shape[0], -1)
         if self.memory:
             return torch.tanh(self.project(memory_mean(context.memories[self.memory]))).to(like.dtype)
-        return like.new_zeros(like.shape[0], sum(sum(each) for each in self.sizes))
+        return like.new_zeros(like.shape[0], sum(sum(leaf_sizes) for leaf_sizes in self.sizes))
 
-    def _parts(self, whole: Tensor) -> State:
-        leaves = iter(whole.split([size for each in self.sizes for size in each], dim=-1))
-        return tuple(tuple(next(leaves) for _ in each) for each in self.sizes)
+    def _split(self, values: Tensor) -> State:
+        leaves = iter(values.split([size for leaf_sizes in self.sizes for size in leaf_sizes], dim=-1))
+        return tuple(tuple(next(leaves) for _ in leaf_sizes) for leaf_sizes in self.sizes)
 
 
 def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected: bool = True) -> str:
-    """The name whose last state is copied. Raises BlockError where it has none of this `kind`.
+    """Return the name whose last state is copied. Raises BlockError where it has none of this `kind`.
 
     The error speaks of what can be written instead: a projection, or where there is none, zeros.
     """
@@ -76,7 +76,7 @@ def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], proj
 
 
 def describe_difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
-    """What a kind of state has and `other` has not, in words. A kind is a block's word and pairs (what, how many)."""
+    """Describe what a kind of state has and `other` has not. A kind is a block's word and pairs (what, how many)."""
     if not kind:
         return "no state that can be copied"
     block, *parts = kind
@@ -85,7 +85,7 @@ def describe_difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
 
 
 def memory_mean(memory: Output) -> Tensor:
-    """The mean over a memory's real positions, zeros where there is none: (B, D)"""
+    """Return the mean over a memory's real positions, zeros where there is none: (B, D)"""
     states, mask = memory.states.flatten(1, -2), memory.mask.flatten(1)  # (B, S, D), (B, S)
     total = states.masked_fill(~mask[..., None], 0.0).sum(1)
     return total / mask.sum(1, keepdim=True).clamp(min=1)
@@ -145,25 +145,25 @@ class SlotMemoryInitializer(nn.Module):
             return context.memories[self.copied].last
         memory = self.filled.to(like.dtype).expand(like.shape[0], -1, -1)  # (B, N, M)
         if self.learned is not None:
-            return (memory, *self._placed(self.learned.expand(like.shape[0], -1)))
+            return (memory, *self._normalise(self.learned.expand(like.shape[0], -1)))
         if self.memory:
-            return (memory, *self._placed(self.project(memory_mean(context.memories[self.memory])).to(like.dtype)))
+            return (memory, *self._normalise(self.project(memory_mean(context.memories[self.memory])).to(like.dtype)))
         places = first_slot(like, self.slots).expand(like.shape[0], self.heads, -1)  # (B, H, N)
         return memory, places, memory[:, :1].expand(-1, self.reading, -1).flatten(1)
 
-    def _placed(self, whole: Tensor) -> tuple[Tensor, Tensor]:
-        places, reads = whole.split(self.sizes, -1)
-        logits = places.unflatten(-1, (self.heads, -1)) + 2 * math.log(self.slots) * first_slot(whole, self.slots)
-        return logits.softmax(-1).to(whole.dtype), torch.tanh(reads)  # (B, H, N), (B, R M)
+    def _normalise(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        places, reads = values.split(self.sizes, -1)
+        logits = places.unflatten(-1, (self.heads, -1)) + 2 * math.log(self.slots) * first_slot(values, self.slots)
+        return logits.softmax(-1).to(values.dtype), torch.tanh(reads)  # (B, H, N), (B, R M)
 
 
 def first_slot(like: Tensor, slots: int) -> Tensor:
-    """A head's place at slot 0: (N,)"""
+    """Return a head's weighting with all weight on slot 0: (N,)"""
     return (torch.arange(slots, device=like.device) == 0).to(like.dtype)
 
 
 def initial_memory(filling: MemoryInit, slots: int, width: int) -> Tensor:
-    """What a memory holds at first, (N, M)."""
+    """Return what a memory holds at first, (N, M)."""
     if filling == "random":
         most = (slots + width) ** -0.5
         return torch.empty(slots, width).uniform_(-most, most)

@@ -1,4 +1,4 @@
-"""Reading named outputs position by position, beside the stream."""
+"""Inputs beside the stream: named outputs position by position, and memories as keys and values of attention."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from blocks.core.contract import BlockError, Context, Site, Stream
 
 
 def as_tuple(of: str | Sequence[str]) -> tuple[str, ...]:
-    """One name, or several."""
+    """Return one name, or several, as a tuple."""
     return (of,) if isinstance(of, str) else tuple(of)
 
 
 def resolve_streams(site: Site, names: Sequence[str], setting: str = "of") -> list[Stream]:
-    """The streams called `names`. Raises BlockError where one is unknown or has other positions than the stream."""
+    """Return the streams called `names`. Raises BlockError where one is unknown or has other positions."""
     if not names:
         raise BlockError(setting, "no name is given", fix="name at least one earlier output")
     streams = [site.read(name, setting) for name in names]
@@ -27,7 +27,7 @@ def resolve_streams(site: Site, names: Sequence[str], setting: str = "of") -> li
 
 
 def check_same_width(site: Site, names: Sequence[str], streams: Sequence[Stream], setting: str = "of") -> None:
-    """Raises BlockError where one of `streams` is not as wide as `site`'s stream."""
+    """Raise BlockError where one of `streams` is not as wide as `site`'s stream."""
     for name, stream in zip(names, streams, strict=True):
         if stream.width != site.stream.width:
             raise BlockError(
@@ -39,7 +39,7 @@ def check_same_width(site: Site, names: Sequence[str], streams: Sequence[Stream]
 
 
 def read_named(x: Tensor, names: Sequence[str], context: Context) -> list[Tensor]:
-    """What `names` stand for at the positions of x (B, T, .): (B, T, .) each; one position for all is seen by all."""
+    """Return the named outputs at the positions of x (B, T, .), (B, T, .) each; one position for all is repeated."""
     return [_broadcast_positions(x, context.read(name).states) for name in names]
 
 
@@ -92,14 +92,14 @@ class MemorySource(NamedTuple):
     values: bool = True
 
     def wide(self, made: ProjectionWidths) -> int:
-        """How wide the linear map is that makes both, side by side."""
+        """Return the width of the linear map that makes both, side by side."""
         return made.keys * self.keys + made.values * self.values
 
 
 def project_memories(
     sources: Sequence[MemorySource], projects: Iterable[nn.Module], made: ProjectionWidths, context: Context
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The keys (B, S, .), the values (B, S, .) and their mask (B, S), memory after memory."""
+    """Return the keys (B, S, .), the values (B, S, .) and their mask (B, S), memory after memory."""
     keys, values, masks = [], [], []
     for source, project in zip(sources, projects, strict=True):
         memory = context.memories[source.memory]
@@ -117,7 +117,7 @@ def _concat_memories(parts: Sequence[Tensor]) -> Tensor:
 
 
 def optional_linear(arriving: int, leaving: int, *, bias: bool) -> nn.Module:
-    """A linear map, or none where nothing is to leave it."""
+    """Build a linear map, or an identity for a width of 0."""
     if leaving == 0:
         return nn.Identity()
     made = nn.Linear(arriving, leaving, bias=bias)
@@ -130,7 +130,7 @@ def optional_linear(arriving: int, leaving: int, *, bias: bool) -> nn.Module:
 def resolve_sources(
     site: Site, from_: str | Sequence[str] | None, keys: str | None, values: str | None
 ) -> list[MemorySource]:
-    """The memories to read: those of `from`, or, where `keys` or `values` is said, one that gives each.
+    """Return the memories to read: those of `from`, or those that `keys` and `values` name.
 
     Raises BlockError where what is named does not fit together.
     """
@@ -139,12 +139,12 @@ def resolve_sources(
         raise BlockError("from", "no memory is named", fix="name at least one, or remove `from`")
     if keys is None and values is None:
         return [_resolve_source(site, name, "from") for name in names]
-    said = "values" if keys is None else "keys"
+    setting = "values" if keys is None else "keys"
     if len(names) > 1:
         raise BlockError(
-            said,
+            setting,
             "there are several memories, and each gives its own keys and values",
-            fix=f"remove `{said}`, or name one memory in `from`",
+            fix=f"remove `{setting}`, or name one memory in `from`",
         )
     if keys and values and from_:
         raise BlockError("from", "`keys` and `values` say all that is read", fix="remove `from`")
@@ -167,22 +167,22 @@ def _resolve_source(site: Site, name: str | None, setting: str) -> MemorySource:
 
 
 def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | None, str]) -> list[MemorySource]:
-    """One memory for the keys and one for the values, at the same positions; each as a name and its setting."""
+    """Return the memory of the keys and that of the values, at the same positions; each given as name and setting."""
     one, two = _resolve_source(site, *keys), _resolve_source(site, *values)
     if one == two:
         return [one]
-    said = values[1] if values[1] != "from" else keys[1]
+    setting = values[1] if values[1] != "from" else keys[1]
     if one.memory.split(".")[0] != two.memory.split(".")[0]:
         raise BlockError(
-            said,
+            setting,
             f"the keys are of `{one.memory}` and the values of `{two.memory}`: two encoders",
             code="memory",
             fix="name two outputs of one encoder",
         )
-    ratios = [site.memories[each.memory].stream.length_ratio for each in (one, two)]
+    ratios = [site.memories[source.memory].stream.length_ratio for source in (one, two)]
     if ratios[0] != ratios[1]:
         raise BlockError(
-            said,
+            setting,
             f"`{one.memory}` has {ratios[0]} positions per token, and `{two.memory}` {ratios[1]}",
             code="pace",
             fix="name two outputs that have the same positions",

@@ -25,32 +25,32 @@ INITIAL_POP_BIAS = -1.0
 
 
 def pop_top(heights: Tensor, amount: Tensor) -> Tensor:
-    """Takes `amount` (B, 1) off the top: s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)). heights: (B, 1 + n)"""
+    """Pop `amount` (B, 1) off the top: s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)). heights: (B, 1 + n)"""
     return torch.minimum(heights, F.relu(heights[:, -1:] - amount))
 
 
 def pop_bottom(heights: Tensor, amount: Tensor) -> Tensor:
-    """Takes `amount` (B, 1) away at the bottom: s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)). heights: (B, 1 + n)"""
+    """Pop `amount` (B, 1) off the bottom: s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)). heights: (B, 1 + n)"""
     return F.relu(heights - amount)
 
 
 def push_top(heights: Tensor, strength: Tensor) -> Tensor:
-    """Lays a cell of `strength` (B, 1) on the top: (B, 1 + n) -> (B, 2 + n)"""
+    """Push a cell of `strength` (B, 1) on the top: (B, 1 + n) -> (B, 2 + n)"""
     return torch.cat((heights, heights[:, -1:] + strength), 1)
 
 
 def push_bottom(heights: Tensor, strength: Tensor) -> Tensor:
-    """Lays a cell of `strength` (B, 1) under all others: (B, 1 + n) -> (B, 2 + n)"""
+    """Push a cell of `strength` (B, 1) under all others: (B, 1 + n) -> (B, 2 + n)"""
     return F.pad(heights + strength, (1, 0))
 
 
 def read_top(heights: Tensor) -> Tensor:
-    """How much of each cell lies in the uppermost 1: min(s_i, max(0, 1 - sum_(j>i) s_j)). (B, 1 + n) -> (B, n)"""
+    """Return how much of each cell lies in the top 1: min(s_i, max(0, 1 - sum_(j>i) s_j)). (B, 1 + n) -> (B, n)"""
     return torch.maximum(heights, heights[:, -1:] - 1.0).diff()
 
 
 def read_bottom(heights: Tensor) -> Tensor:
-    """How much of each cell lies in the lowest 1: min(s_i, max(0, 1 - sum_(j<i) s_j)). (B, 1 + n) -> (B, n)"""
+    """Return how much of each cell lies in the lowest 1: min(s_i, max(0, 1 - sum_(j<i) s_j)). (B, 1 + n) -> (B, n)"""
     return heights.clamp(max=1.0).diff()
 
 
@@ -96,66 +96,68 @@ class NeuralStack(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         """x: (B, T, D) -> (B, T, ends m), and the state after it."""
         values, heights = state  # (B, n, m), (B, 1 + n)
-        written, push, pop = self._said(x, context.mask)
+        pushed_values, push, pop = self._parse(x, context.mask)
         after: list[Tensor] = []
         for pushed, popped in zip(push.unbind(1), pop.unbind(1), strict=True):
-            heights = self._moved(heights, pushed, popped)
+            heights = self._pop_and_push(heights, pushed, popped)
             after.append(heights)
-        values = self._grown(values, written.to(values.dtype))
-        weights = self._side_by_side([self._looked(each) for each in after])  # (B, T, ends, n)
+        values = self._append(values, pushed_values.to(values.dtype))
+        weights = self._pad_cells([self._read_weights(heights_t) for heights_t in after])  # (B, T, ends, n)
         if context.records is not None:
-            self._show(weights, after, context)
+            self._record(weights, after, context)
         return self._read(weights, values), (values, heights)
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
-        """What was read last, (B, 1, ends m): it follows from the cells alone."""
+        """Return what was read last, (B, 1, ends m): it follows from the cells alone."""
         values, heights = state
-        return self._read(self._looked(heights)[:, None], values)
+        return self._read(self._read_weights(heights)[:, None], values)
 
-    def _moved(self, heights: Tensor, push: Tensor, pop: Tensor) -> Tensor:
-        """One position: pops, then pushes. heights (B, 1 + n); push, pop (B, ends) -> (B, 1 + n + ends)"""
+    def _pop_and_push(self, heights: Tensor, push: Tensor, pop: Tensor) -> Tensor:
+        """Pop, then push, at one position. heights (B, 1 + n); push, pop (B, ends) -> (B, 1 + n + ends)"""
         for popped, amount in zip(self.ends.pop, pop.split(1, -1), strict=True):
             heights = popped(heights, amount)
         for pushed, strength in zip(self.ends.push, push.split(1, -1), strict=True):
             heights = pushed(heights, strength)
         return heights
 
-    def _looked(self, heights: Tensor) -> Tensor:
-        """How much is read of each cell at each end: (B, 1 + n) -> (B, ends, n)"""
+    def _read_weights(self, heights: Tensor) -> Tensor:
+        """Return how much is read of each cell at each end: (B, 1 + n) -> (B, ends, n)"""
         return torch.stack([read(heights) for read in self.ends.read], 1)
 
-    def _said(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The values (B, T, ends, m), and how much is pushed and popped (B, T, ends): nothing where x is not real."""
+    def _parse(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the values (B, T, ends, m), and how much is pushed and popped (B, T, ends): nothing where x is not
+        real.
+        """
         values, amounts = self.map(x).split((self.count * self.width, 2 * self.count), -1)
         exact = torch.promote_types(amounts.dtype, torch.float32)
         push, pop = (torch.sigmoid(amounts.to(exact)) * mask[..., None]).chunk(2, -1)
         return torch.tanh(values).unflatten(-1, (self.count, self.width)), push, pop
 
-    def _grown(self, values: Tensor, written: Tensor) -> Tensor:
-        """The cells with those of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends T, m)"""
-        top, *bottom = written.unbind(2)  # (B, T, m) each
-        return torch.cat((*(each.flip(1) for each in bottom), values, top), 1)
+    def _append(self, values: Tensor, pushed_values: Tensor) -> Tensor:
+        """Return the cells with those of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends T, m)"""
+        top, *bottom = pushed_values.unbind(2)  # (B, T, m) each
+        return torch.cat((*(values_t.flip(1) for values_t in bottom), values, top), 1)
 
-    def _side_by_side(self, each: Sequence[Tensor]) -> Tensor:
-        """What is said of the cells at each position, with zeros for those that come later: (B, T, ., n)"""
-        last = len(each) - 1
-        room = [(last - t if self.count == 2 else 0, last - t) for t in range(len(each))]
-        return torch.stack([F.pad(one, around) if last else one for one, around in zip(each, room, strict=True)], 1)
+    def _pad_cells(self, cells: Sequence[Tensor]) -> Tensor:
+        """Stack what each position says of its cells, with zeros for cells that come later: (B, T, ., n)"""
+        last = len(cells) - 1
+        room = [(last - t if self.count == 2 else 0, last - t) for t in range(len(cells))]
+        return torch.stack([F.pad(one, around) if last else one for one, around in zip(cells, room, strict=True)], 1)
 
     def _read(self, weights: Tensor, values: Tensor) -> Tensor:
         """(B, T, ends, n), (B, n, m) -> (B, T, ends m)"""
         read = weights.to(values.dtype).flatten(1, 2) @ values  # (B, T ends, m)
         return read.unflatten(1, weights.shape[1:3]).flatten(2)
 
-    def _show(self, weights: Tensor, heights: Sequence[Tensor], context: Context) -> None:
-        strengths = self._side_by_side([each.diff()[:, None] for each in heights])  # (B, T, 1, n)
+    def _record(self, weights: Tensor, heights: Sequence[Tensor], context: Context) -> None:
+        strengths = self._pad_cells([heights_t.diff()[:, None] for heights_t in heights])  # (B, T, 1, n)
         context.record("strengths", strengths[:, :, 0])
         for name, read in zip(("read_weights", "read_weights_bottom"), weights.unbind(2), strict=False):
             context.record(name, read)
 
 
 def resolve_continuation(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]) -> str:
-    """The memory whose last state is continued, "" for an empty beginning. Raises BlockError for any other."""
+    """Return the memory whose last state is continued, "" for an empty beginning. Raises BlockError for any other."""
     if isinstance(chosen, dict):
         return resolve_copy(site, chosen, kind, projected=False)
     if chosen != "zeros":

@@ -1,4 +1,4 @@
-"""Recurrent layers of one direction: many positions by the fused kernel, one position by the cell.
+"""Recurrent layers of one direction (LSTM, GRU, tanh; with layer norm): fused kernel for many positions, else the cell.
 
 No kernel is told lengths: they would have to be on the CPU. Padding is on the right, so no real position sees it, and
 only the last state needs care: h is read where each row ends, c is kept through the padding by saturated gates.
@@ -7,8 +7,8 @@ only the last state needs care: h is read where each row ends, c is kept through
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -25,7 +25,7 @@ SATURATED = 1e4
 
 
 def reverse(x: Tensor, mask: Tensor) -> Tensor:
-    """Turns each row round within its own length; its padding stays on the right. x: (B, T, D), mask: (B, T)"""
+    """Reverse each row within its own length; its padding stays on the right. x: (B, T, D), mask: (B, T)"""
     batch, length = mask.shape
     place = torch.arange(length, device=mask.device)  # (T,)
     opposite = torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)  # (B, T)
@@ -34,14 +34,14 @@ def reverse(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
-    """x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
+    """Return x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
     count = mask.sum(1)  # (B,)
     row = torch.arange(x.shape[0], device=x.device)
     return masked_update(count > 0, x[row, (count - 1).clamp(min=0)], otherwise)
 
 
 def masked_update(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
-    """`after` in the rows that are real (B,), `initial_output` in the others, in the precision of `initial_output`."""
+    """Return `after` in the rows that are real (B,), `before` in the others, in the precision of `before`."""
     return torch.where(real[:, None], after.to(before.dtype), before)
 
 
@@ -51,7 +51,7 @@ class RecurrentLayer(nn.Module):
     sizes: tuple[int, ...]
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        """x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]), and each row's last state."""
+        """Run the layer. x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]), last state"""
         raise NotImplementedError
 
 
@@ -75,7 +75,7 @@ class FusedLayer(RecurrentLayer):
             nn.init.xavier_uniform_(self.projection)
 
     def weights(self) -> tuple[Tensor, ...]:
-        """In the kernels' order."""
+        """Return the weights in the kernels' order."""
         return self.arriving, self.recurrent, self.arriving_bias, self.recurrent_bias
 
 
@@ -113,13 +113,13 @@ class LSTMLayer(FusedLayer):
         if self.projection is not None:
             pieces.append(self.projection)
         x = torch.cat((x, padding), 2)
-        with quietly(self.projection is not None):
+        with suppress_onednn_warning(self.projection is not None):
             y, _, cell = _VF.lstm(x, (h[None], c[None]), flatten_weights(pieces), True, 1, 0.0, grad, False, False)
         y = y.transpose(0, 1)
         return y, (last_real(y, mask, h), cell[0].to(c.dtype))
 
     def _closed_gates(self) -> Tensor:
-        """The weights of the padding: input gate shut, forget gate open, so that c stays exactly as it is. (4 D, 1)"""
+        """Return the weights of the padding: input gate shut, forget gate open, so that c stays as it is. (4 D, 1)"""
         width = self.sizes[1]
         column = self.arriving.new_zeros(4 * width, 1)
         column[:width] = -SATURATED
@@ -180,7 +180,7 @@ class GRUResetBefore(RecurrentLayer):
         (h,) = state
         width, outputs = self.sizes[0], []
         arriving = self.arriving(x.to(self.arriving.weight.dtype)).split((2 * width, width), dim=-1)
-        for gates, candidate, real in zip(*(each.unbind(1) for each in (*arriving, mask)), strict=True):
+        for gates, candidate, real in zip(*(gate.unbind(1) for gate in (*arriving, mask)), strict=True):
             r, z = torch.sigmoid(gates + self.gates(h)).chunk(2, dim=-1)
             n = torch.tanh(candidate + self.candidate(r * h))
             h = masked_update(real, n + z * (h - n), h)
@@ -189,7 +189,7 @@ class GRUResetBefore(RecurrentLayer):
 
 
 def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: int | None) -> RecurrentLayer:
-    """One layer in one direction."""
+    """Build one layer in one direction."""
     if cell == "lstm":
         return LSTMLayer(arriving, width, projection)
     if cell == "tanh":
@@ -197,21 +197,15 @@ def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: i
     return GRUResetAfter(arriving, width) if reset == "after" else GRUResetBefore(arriving, width)
 
 
-def quietly(projected: bool) -> AbstractContextManager[None]:
-    """Where oneDNN's own words would reach the user: that it has no projection, and leaves that to another kernel."""
-    return unwarned() if projected and not torch.compiler.is_compiling() else nullcontext()
-
-
-@contextmanager
-def unwarned() -> Iterator[None]:
-    """Without that one warning."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
-        yield
+def suppress_onednn_warning(projected: bool) -> AbstractContextManager[object]:
+    """Return a context in which oneDNN does not warn that another kernel computes an LSTM with a projection."""
+    if not projected or torch.compiler.is_compiling():  # the compiler cannot trace the warnings module
+        return nullcontext()
+    return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
 def flatten_weights(weights: Sequence[Tensor]) -> list[Tensor]:
-    """The weights side by side in one piece of memory on a GPU, where cuDNN would else copy them and warn."""
+    """Copy the weights into one piece of memory on a GPU, where cuDNN would else copy them and warn."""
     if not weights[0].is_cuda:
         return list(weights)
     pieces = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
@@ -219,7 +213,7 @@ def flatten_weights(weights: Sequence[Tensor]) -> list[Tensor]:
 
 
 def init_per_gate(weight: Tensor, rows: int, initialise: Callable[[Tensor], Tensor]) -> None:
-    """Initialises each gate's rows on their own."""
+    """Initialise each gate's rows on their own."""
     for gate in weight.detach().split(rows):
         initialise(gate)
 
@@ -251,15 +245,15 @@ class LayerNormLayer(RecurrentLayer):
         return torch.stack(outputs, 1), state
 
     def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
-        """The state after one position. arriving: W x of all gates (B, gates D)"""
+        """Return the state after one position. arriving: W x of all gates (B, gates D)"""
         raise NotImplementedError
 
     def norm(self, gates: Tensor, first: int = 0) -> tuple[Tensor, ...]:
-        """Each gate normalised on its own, the one of row `first` first. (B, n D) -> n times (B, D)"""
+        """Normalise each gate on its own, the one of row `first` first. (B, n D) -> n times (B, D)"""
         width = self.sizes[0]
-        each = F.layer_norm(gates.unflatten(-1, (-1, width)), (width,))  # (B, n, D)
-        rows = slice(first, first + each.shape[-2])
-        return torch.addcmul(self.bias[rows], each, self.gain[rows]).unbind(-2)
+        normalised = F.layer_norm(gates.unflatten(-1, (-1, width)), (width,))  # (B, n, D)
+        rows = slice(first, first + normalised.shape[-2])
+        return torch.addcmul(self.bias[rows], normalised, self.gain[rows]).unbind(-2)
 
 
 class LayerNormLSTM(LayerNormLayer):
@@ -291,7 +285,7 @@ class LayerNormGRU(LayerNormLayer):
         width = self.sizes[0]
         gates, candidate = arriving.split((2 * width, width), dim=-1)
         recurrent, inner = self.recurrent.split((2 * width, width))
-        r, z = (torch.sigmoid(each) for each in self.norm(gates + F.linear(h, recurrent)))
+        r, z = (torch.sigmoid(gate) for gate in self.norm(gates + F.linear(h, recurrent)))
         read = r * F.linear(h, inner) if self.after else F.linear(r * h, inner)
         n = torch.tanh(self.norm(candidate + read, 2)[0])
         return (n + z * (h - n),)
@@ -308,7 +302,7 @@ class LayerNormTanh(LayerNormLayer):
 
 
 def build_layer_norm_layer(cell: Cell, reset: str, arriving: int, width: int) -> RecurrentLayer:
-    """One layer in one direction."""
+    """Build one layer in one direction."""
     if cell == "lstm":
         return LayerNormLSTM(arriving, width)
     return LayerNormTanh(arriving, width) if cell == "tanh" else LayerNormGRU(arriving, width, reset)

@@ -38,12 +38,12 @@ Module = Callable[..., Tensor]
 
 
 def certain(machine: Machine, value: int) -> Tensor:
-    """(B, M), certain of one integer modulo M."""
+    """Return a distribution that is certain of one integer modulo M: (B, M)"""
     return _one_hot(machine.tape, value).expand(len(machine.tape), -1)
 
 
 def truth_value(probability: Tensor) -> Tensor:
-    """A truth is the integer 1 or 0; what rounding leaves above 1 is no probability. (B, M), summed -> (B, M)"""
+    """Return the integer 1 or 0 for a truth; rounding may leave a probability above 1. (B, M), summed -> (B, M)"""
     true = probability.sum(-1)
     return F.pad(torch.stack(((1.0 - true).clamp(min=0.0), true), -1), (0, probability.shape[-1] - 2))
 
@@ -100,7 +100,7 @@ MODULES: dict[str, tuple[int, Module]] = {
 
 
 def initial_machine(tape: Tensor) -> Machine:
-    """The machine with this tape, (B, M, M)."""
+    """Return the machine with this tape, (B, M, M)."""
     count = torch.arange(tape.shape[-1], device=tape.device)
     sums = (count - count[:, None]) % len(count)  # (M, M)
     less = (count[:, None] > count).to(tape.dtype)  # (M, M)
@@ -108,19 +108,19 @@ def initial_machine(tape: Tensor) -> Machine:
 
 
 def run_step(machine: Machine, registers: Tensor, choices: Choices) -> tuple[Machine, Tensor]:
-    """One step: every module once and in order, then the tape, then the registers. registers: (B, R, M)"""
+    """Run one step: every module once and in order, then the tape, then the registers. registers: (B, R, M)"""
     values = registers  # (B, R + modules so far, M)
-    given: Sequence[Tensor] = ()
+    arguments: Sequence[Tensor] = ()
     for (_, module), chosen in zip(MODULES.values(), choices.arguments, strict=True):
-        given = (chosen @ values).unbind(1)
-        values = torch.cat((values, module(machine, *given)[:, None]), 1)
+        arguments = (chosen @ values).unbind(1)
+        values = torch.cat((values, module(machine, *arguments)[:, None]), 1)
     registers = choices.registers @ values  # (B, R, M)
     registers = registers / registers.sum(-1, keepdim=True)  # in low precision they would drift from a sum of 1
-    return machine._replace(tape=write_tape(machine.tape, *given)), registers
+    return machine._replace(tape=write_tape(machine.tape, *arguments)), registers
 
 
 def write_tape(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """(1 - p) 1^T * M + p q^T: the value q in the cell p."""
+    """Write the value q in the cell p: (1 - p) 1^T * M + p q^T"""
     return (1.0 - p).clamp(min=0.0)[..., None] * tape + p[..., None] * q[:, None]  # (B, M, M)
 
 
@@ -128,13 +128,13 @@ def write_tape(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
 
 
 def choice_sizes(registers: int) -> list[int]:
-    """How many numbers a controller says for each module, and then for the registers."""
+    """Return how many numbers a controller gives for each module, and then for the registers."""
     modules = [arguments * (registers + at) for at, (arguments, _) in enumerate(MODULES.values())]
     return [*modules, registers * (registers + len(MODULES))]
 
 
 def read_choices(logits: Tensor, registers: int) -> Choices:
-    """The choices that a controller's numbers say: a softmax over each argument's and each register's. (B, sum)"""
+    """Return a controller's choices: a softmax over the numbers of each argument and register. (B, sum)"""
     parts = logits.split(choice_sizes(registers), -1)
     arguments = [arguments for arguments, _ in MODULES.values()]
     modules = [
@@ -145,24 +145,24 @@ def read_choices(logits: Tensor, registers: int) -> Choices:
 
 
 def choice_entropy(choices: Choices) -> Tensor:
-    """The mean entropy of a step's choices in nats, row by row. -> (B,)"""
+    """Return the mean entropy of a step's choices in nats, row by row. -> (B,)"""
     of_each = [-(part * (part + LOG_EPSILON).log()).sum(-1) for part in (*choices.arguments, choices.registers)]
     return torch.cat(of_each, -1).mean(-1)
 
 
 def zero_registers(tape: Tensor, registers: int) -> Tensor:
-    """Registers that all hold 0, beside a tape. -> (B, R, M)"""
+    """Return registers that all hold 0, beside a tape. -> (B, R, M)"""
     return _one_hot(tape, 0).expand(len(tape), registers, -1)
 
 
 def _one_hot(like: Tensor, value: int) -> Tensor:
-    """(M,), certain of one integer modulo M."""
+    """Return (M,), certain of one integer modulo M."""
     count = like.shape[-1]
     return F.one_hot(torch.tensor(value % count, device=like.device), count).to(like.dtype)
 
 
 def tape_from_stream(x: Tensor, mask: Tensor) -> Tensor:
-    """The tape that a stream M wide is: a cell for each position, the integer 0 where there is none. -> (B, M, M)"""
+    """Return the tape that a stream M wide is: a cell for each position, the integer 0 beyond. -> (B, M, M)"""
     count = x.shape[-1]
     x = F.pad(x * mask[..., None], (0, 0, 0, count))[:, :count].clamp(min=0.0)  # (B, M, M)
     total = x.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Named outputs: which names can be read where. A name is given once in an encoder or decoder."""
+"""Scope of named outputs: which names a block can read. A name is defined once in an encoder or decoder."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Scope:
 
     @classmethod
     def root(cls, stream: Stream, declared: Iterable[str] = (), reserved: Iterable[str] = ()) -> Scope:
-        """The names at the top of an encoder or decoder: `input`, the embedded tokens."""
+        """Return the names at the top of an encoder or decoder: `input`, the embedded tokens."""
         return cls({"input": Named(stream)}, (), frozenset(declared), RESERVED | frozenset(reserved), [])
 
     def define(self, name: str, named: Named) -> None:
-        """Lets every later block read `named` as `name`; raises BlockError where the name is taken."""
+        """Let every later block read `named` as `name`. Raises BlockError where the name is taken."""
         if name in self.reserved:
             raise BlockError(
                 "as",
@@ -60,7 +60,7 @@ class Scope:
         self.visible[name] = named
 
     def read(self, name: str, setting: str, others: Mapping[str, Any] | None = None) -> Named:
-        """What `name` stands for; raises BlockError with the nearest name."""
+        """Return what `name` stands for. Raises BlockError with the nearest name."""
         self.reads.append(name)
         if name in self.visible:
             return self.visible[name]
@@ -73,7 +73,7 @@ class Scope:
     def unknown_name(
         self, name: str, setting: str, others: Mapping[str, Any], what: str = "nothing here"
     ) -> BlockError:
-        """The error for a name that nothing readable has."""
+        """Return the error for a name that nothing readable has."""
         if name in self.declared and what == "nothing here":
             return BlockError(
                 setting,
@@ -84,7 +84,7 @@ class Scope:
         readable = list(others) if what != "nothing here" else [*self.visible, *others]
         close = difflib.get_close_matches(name, readable, n=1, cutoff=0.5)
         meant = f"; did you mean `{close[0]}`?" if close else ""
-        listed = ", ".join(f"`{each}`" for each in readable)
+        listed = ", ".join(f"`{name}`" for name in readable)
         return BlockError(
             setting,
             f"{what} is called `{name}`{meant}",
@@ -93,7 +93,7 @@ class Scope:
         )
 
     def no_previous(self, name: str, setting: str) -> BlockError:
-        """The error for a `prev` that there is not."""
+        """Return the error for a `prev` that does not exist."""
         of = name.removeprefix(PREV)
         if self.entered is None:
             return BlockError(
@@ -108,43 +108,43 @@ class Scope:
             return BlockError(
                 setting, f"`{of}` is not made in this `recurrent`, so it has no step before", code="name", fix=fix
             )
-        made = [each.removeprefix(PREV) for each in self.visible if each.startswith(PREV)]
+        made = [name.removeprefix(PREV) for name in self.visible if name.startswith(PREV)]
         close = difflib.get_close_matches(of, made, n=1, cutoff=0.5)
         meant = f"; did you mean `{PREV}{close[0]}`?" if close else ""
-        listed = ", ".join(f"`{PREV}{each}`" for each in made)
+        listed = ", ".join(f"`{PREV}{name}`" for name in made)
         fix = f"what was one step before: {listed}" if listed else f"name a block in it `as: {of}`"
         return BlockError(setting, f"nothing in this `recurrent` is called `{of}`{meant}", code="name", fix=fix)
 
     def branch(self) -> Scope:
-        """The names as a branch sees them: what is given there is not seen by its siblings."""
+        """Return the names as a branch sees them: what is defined there is not seen by its siblings."""
         forked = self.copy()
         forked.taken = self.taken
         return forked
 
     def copy(self) -> Scope:
-        """The names as the next iteration of a repeat sees them: it gives the same names once more."""
+        """Return the names as the next iteration of a repeat sees them: it defines the same names once more."""
         return Scope(self.visible, self.taken, self.declared, self.reserved, self.reads, self.entered, self.guess)
 
     def merge(self, branches: Iterable[Scope]) -> None:
-        """After a merge, what the branches gave can be read."""
+        """Make what the branches define readable after their merge."""
         for branch in branches:
             self.visible.update(branch.visible)
             self.taken.update(branch.taken)
 
     def enter_loop(self, stream: Stream, previous: Mapping[str, Named], guess: Named | None = None) -> Scope:
-        """The names inside a `recurrent`: `input` is the stream that enters it, `prev.x` what `previous` has as x."""
+        """Return the names in a `recurrent`: `input` is the stream that enters, `prev.x` what `previous` has as x."""
         outer = {name: named for name, named in self.visible.items() if not name.startswith(PREV)}
         before = {f"{PREV}{name}": named for name, named in previous.items()}
         visible = {**outer, "input": Named(stream), **before}
         return Scope(visible, self.taken, self.declared, self.reserved, [], frozenset(self.taken), guess)
 
     def defined_in_loop(self) -> dict[str, Named]:
-        """What the `recurrent` around here has given so far; less what a branch gave that came to nothing."""
-        given = self.taken - (self.entered or frozenset())
-        return {name: self.visible[name] for name in sorted(given) if name in self.visible}
+        """Return what the `recurrent` around here has defined so far, less what could not be built."""
+        names = self.taken - (self.entered or frozenset())
+        return {name: self.visible[name] for name in sorted(names) if name in self.visible}
 
     def exit_loop(self, inner: Scope) -> None:
-        """After a `recurrent`, what was made in it can be read, and what it has read counts as read here."""
+        """Make what a `recurrent` defines readable after it; what it has read counts as read here."""
         self.visible.update(inner.defined_in_loop())
         self.taken.update(inner.taken)
         self.reads += [name for name in inner.reads if name != "input" and not name.startswith(PREV)]

@@ -21,7 +21,7 @@ INIT_STD = 0.1
 
 
 def question_stream(site: Site, name: str) -> Stream:
-    """The stream of the memory whose words are the question. Raises BlockError where it is a grid, or unknown."""
+    """Return the stream of the memory that holds the question. Raises BlockError for a grid or an unknown one."""
     stream = site.memories[site.memory(name, "query")].stream
     if stream.grid:
         raise BlockError(
@@ -34,23 +34,23 @@ def question_stream(site: Site, name: str) -> Stream:
 
 
 def as_story(memory: Output) -> Output:
-    """A memory as sentences of words, (B, N, W, D): each position of a sequence is a sentence of one word."""
+    """Return a memory as sentences of words, (B, N, W, D): a position of a sequence is a sentence of one word."""
     states, mask, last = memory
     return memory if states.ndim == 4 else Output(states[:, :, None], mask[:, :, None], last)
 
 
 def as_sentence(memory: Output) -> Output:
-    """A sequence as one sentence: (B, 1, W, D)"""
+    """Return a sequence as one sentence: (B, 1, W, D)"""
     return Output(memory.states[:, None], memory.mask[:, None])
 
 
 def normal_matrix(rows: int, columns: int) -> nn.Parameter:
-    """A matrix of normal numbers."""
+    """Return a matrix of normal numbers."""
     return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=INIT_STD))
 
 
 def embed_sentences(story: Output, maps: Tensor, encoding: Encoding, width: int) -> Tensor:
-    """sum_j l_j * M x_j over the words x_j of each sentence, for each map M of `maps` (M d, D): (B, N, M, d)
+    """Compute sum_j l_j * M x_j over the words x_j of each sentence, for each map M of `maps` (M d, D): (B, N, M, d)
 
     * multiplies feature by feature; `bag`: l_kj = 1; `position`: l_kj = 1 + a_k b_j, with which the sum is
     M sum_j x_j + a * (M sum_j b_j x_j): the words are summed before they are mapped.
@@ -66,7 +66,7 @@ def embed_sentences(story: Output, maps: Tensor, encoding: Encoding, width: int)
 
 
 def word_weights(mask: Tensor, encoding: Encoding, dtype: torch.dtype) -> Tensor:
-    """What each word counts in the sums of its sentence: 1, and for `position` b_j too. (B, N, W) -> (B, N, P, W)
+    """Return what each word counts in the sums of its sentence: 1, and for `position` b_j too. -> (B, N, P, W)
 
     b_j = 4 (j - (J + 1) / 2) / J for word j of the J of its sentence.
     """
@@ -79,18 +79,18 @@ def word_weights(mask: Tensor, encoding: Encoding, dtype: torch.dtype) -> Tensor
 
 
 def feature_slope(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """a_k = (k - (d + 1) / 2) / d for each feature k of d: (d,)"""
+    """Return a_k = (k - (d + 1) / 2) / d for each feature k of d: (d,)"""
     feature = torch.arange(1, width + 1, device=device, dtype=dtype)
     return (feature - (width + 1) / 2) / width
 
 
 def sentence_ages(real: Tensor) -> Tensor:
-    """How many real sentences come after each: (B, N) -> (B, N) long, 0 for the last."""
+    """Return how many real sentences come after each: (B, N) -> (B, N) long, 0 for the last."""
     return (real.sum(1, keepdim=True) - real.cumsum(1)).clamp(min=0)
 
 
 def randomly_aged(age: Tensor, real: Tensor, noise: float) -> Tensor:
-    """The ages with empty sentences put in between, from none to noise times as many as there are. (B, N) -> (B, N)
+    """Age sentences as if up to noise times as many empty ones stood between them. (B, N) -> (B, N)
 
     The n ages of a row become n of 0 .. n + blanks - 1 drawn without order, and put in order (section 4.1).
     """
@@ -99,5 +99,5 @@ def randomly_aged(age: Tensor, real: Tensor, noise: float) -> Tensor:
     blanks = (torch.rand(rows, 1, device=age.device) * (blanks + 1)).floor()
     places = torch.arange(real.shape[1] + math.ceil(noise * real.shape[1]), device=age.device)
     lots = torch.rand(rows, len(places), device=age.device).masked_fill(places >= count + blanks, 2.0)
-    drawn = lots.argsort(1).argsort(1) < count  # (B, places)
-    return drawn.logical_not().to(torch.uint8).argsort(dim=1, stable=True).gather(1, age)
+    is_sentence = lots.argsort(1).argsort(1) < count  # (B, places)
+    return is_sentence.logical_not().to(torch.uint8).argsort(dim=1, stable=True).gather(1, age)

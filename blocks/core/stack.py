@@ -1,4 +1,4 @@
-"""A stack: blocks in list order. Encoder, decoder, branch, residual and repeat are all made of these few lines."""
+"""A stack of blocks in list order, which encoders, decoders and combinators are made of; activation checkpointing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Stack(Block):
         return mask
 
     def inner(self) -> list[Block]:
-        """The blocks, in order."""
+        """Return the blocks, in order."""
         return cast("list[Block]", list(self.blocks))
 
 
@@ -90,7 +90,7 @@ class Wrapper(Block):
 
 
 def check_same_stream(site: Site, stack: Block, why: str) -> None:
-    """Raises BlockError where `stack` does not hand on the stream that arrives at `site`."""
+    """Raise BlockError where `stack` does not hand on the stream that arrives at `site`."""
     check_same_positions(site, stack, why)
     before, after = site.stream, stack.out
     if after.width != before.width:
@@ -103,7 +103,7 @@ def check_same_stream(site: Site, stack: Block, why: str) -> None:
 
 
 def check_same_positions(site: Site, stack: Block, why: str) -> None:
-    """Raises BlockError where `stack` does not hand on as many positions of the same kind as arrive at `site`."""
+    """Raise BlockError where `stack` does not hand on as many positions of the same kind as arrive at `site`."""
     before, after = site.stream, stack.out
     if after.grid != before.grid:
         raise BlockError(

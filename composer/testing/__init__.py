@@ -51,7 +51,7 @@ LAWS: Mapping[str, Law] = {
 }
 """Every law by its name, but `settings`, which looks at all variants together."""
 
-CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "handing_on"})
+CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "unchanged_leaves"})
 """Laws of causal sites; an encoder's block sees everything, once."""
 
 PLACES: tuple[Place, ...] = ("decoder", "encoder")
@@ -65,7 +65,7 @@ def check_block(
     compiles: bool = True,
     **settings: Any,
 ) -> None:
-    """Checks every law over a block, for each of its variants, in a decoder and in an encoder.
+    """Check every law over a block, for each of its variants, in a decoder and in an encoder.
 
     In both a sequence arrives, then a grid of 3 columns, some of its cells not real: a block takes it, or refuses it
     with `site.sequence("its_name")`. A variant is a mapping of settings as in a recipe, on top of `settings`; without
@@ -99,23 +99,23 @@ def check_block(
 
 @default_dtype(torch.float32)
 def check_case(case: Case, skip: set[str] | frozenset[str] = frozenset()) -> None:
-    """Checks every law that holds in the case's place, but those of `skip`. Raises LawError."""
+    """Check every law that holds in the case's place, but those of `skip`. Raises LawError."""
     for name, law in LAWS.items():
         if name not in skip and (case.causal or name not in CAUSAL):
             law(case)
 
 
 def _expect_help(case: Case, refusal: BlockError, accepted: Sequence[Case]) -> None:
-    """Raises LawError where a refusal does not say what to write instead, and where a variant can stand nowhere."""
-    if case.settings not in [each.settings for each in accepted]:
+    """Raise LawError where a refusal does not say what to write instead, and where a variant can stand nowhere."""
+    if case.settings not in [case.settings for case in accepted]:
         case.broken("shapes", f"it can stand neither in a decoder nor in an encoder: {refusal}")
     if not refusal.fix:
-        case.broken("kinds", f"it is refused without a `fix`, which says what to write instead: {refusal}")
+        case.broken("grid_or_refusal", f"it is refused without a `fix`, which says what to write instead: {refusal}")
 
 
 @default_dtype(torch.float32)
 def check_model(model: EncoderDecoder) -> None:
-    """Checks every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
+    """Check every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
     from composer.testing.model_laws import searching
 
     for law in (model_laws.training, model_laws.bfloat16, model_laws.saving, searching):

@@ -1,4 +1,4 @@
-"""A bench for one block: a place to stand, a batch to read, and what the block makes of it.
+"""Test harness for one block: a site to build it at, random batches to run it on, and comparisons of what it returns.
 
 Every size differs from every other one, so that an axis taken for another is found out.
 """
@@ -45,8 +45,8 @@ class LawError(AssertionError):
     def __init__(self, law: str, block: str, place: str, settings: Mapping[str, Any], detail: str) -> None:
         self.law, self.block, self.place, self.settings, self.detail = law, block, place, dict(settings), detail
         where = f" in {'an' if place.startswith('encoder') else 'a'} {place}" if place else ""
-        told = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        super().__init__(f"law `{law}`: {block}({told}){where}: {detail}")
+        settings_text = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        super().__init__(f"law `{law}`: {block}({settings_text}){where}: {detail}")
 
 
 class Batch(NamedTuple):
@@ -94,16 +94,16 @@ class Case:
         return self.place == "decoder"
 
     def changed(self, **settings: Any) -> Case:
-        """The same case with other settings."""
+        """Return the same case with other settings."""
         return replace(self, settings={**self.settings, **settings})
 
     def broken(self, law: str, detail: str) -> NoReturn:
-        """Raises LawError."""
+        """Raise LawError."""
         place = f"{self.place} where a grid arrives" if self.columns else self.place
         raise LawError(law, self.kind.__name__, place, self.settings, detail)
 
     def build(self, seed: int = 1, *, noise: float = 0.2) -> Block:
-        """The block, in evaluation mode. Noise on every parameter, so that no zero hides what it multiplies.
+        """Build the block in evaluation mode, with noise on every parameter, so that no zero hides what it multiplies.
 
         Raises BlockError where it cannot stand here.
         """
@@ -117,11 +117,11 @@ class Case:
         return block.eval()
 
     def exact(self, seed: int = 1) -> Block:
-        """The block in double precision: what is compared then differs by rounding, or it differs."""
+        """Build the block in double precision: what is compared then differs by rounding, or it differs."""
         return self.build(seed).double()
 
     def refusal(self) -> BlockError | None:
-        """Why the block cannot stand here with these settings; None where it can."""
+        """Return why the block cannot stand here with these settings; None where it can."""
         try:
             self.build()
         except BlockError as error:
@@ -154,7 +154,7 @@ class HarnessBuilder(Builder):
 
 
 def site(case: Case) -> Site:
-    """Where the block stands: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
+    """Return the site of a case: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
     stream, same = case.stream, copied_block(case)
     names = Scope.root(stream, declared=set(output_names(list(case.settings.values()))))
     names.define("earlier", Named(stream))
@@ -182,7 +182,7 @@ def site(case: Case) -> Site:
 
 
 def copied_block(case: Case) -> Block | None:
-    """The block as it may stand in an encoder for `{copy: encoder.same}` to continue it, if the case says so."""
+    """Build the block as it may stand in an encoder for `{copy: encoder.same}`, if the case copies it."""
     copied = {key: value for key, value in case.settings.items() if value == {"copy": "encoder.same"}}
     if not copied:
         return None
@@ -201,7 +201,7 @@ def random_batch(
     seed: int = 2,
     dtype: torch.dtype = torch.float64,
 ) -> Batch:
-    """A random batch with the given number of real positions in each row, padded to `longest`."""
+    """Draw a random batch with the given number of real positions in each row, padded to `longest`."""
     made = torch.Generator().manual_seed(seed)
     total = max(lengths) if longest is None else longest
 
@@ -220,17 +220,17 @@ def random_batch(
     memories["encoder.summary"] = Output(random(1, case.arriving), there[:, :1])
     cells_there = cell_mask(there, COLUMNS)
     memories |= {name: Output(random(max(SOURCES), COLUMNS, READ), cells_there) for name in GRIDS}
-    given = Batch(x, mask, {"input": Output(x, mask), **board}, memories)
-    return given if (same := copied_block(case)) is None else _add_copied_memory(given, case, same.to(dtype))
+    batch = Batch(x, mask, {"input": Output(x, mask), **board}, memories)
+    return batch if (same := copied_block(case)) is None else _add_copied_memory(batch, case, same.to(dtype))
 
 
 def length_mask(lengths: Sequence[int], total: int) -> Tensor:
-    """The mask of rows of these lengths: (B, total)"""
+    """Return the mask of rows of these lengths: (B, total)"""
     return torch.arange(total) < torch.tensor(lengths)[:, None]
 
 
 def cell_mask(mask: Tensor, columns: int) -> Tensor:
-    """The mask of a grid with these positions, less the holes: (B, T) -> (B, T, W)"""
+    """Return the mask of a grid with these positions, less the holes: (B, T) -> (B, T, W)"""
     there = torch.ones(mask.shape[1], columns, dtype=torch.bool)
     for position, column in HOLES:
         there[position : position + 1, column : column + 1] = False
@@ -238,63 +238,63 @@ def cell_mask(mask: Tensor, columns: int) -> Tensor:
 
 
 def real_rows(mask: Tensor) -> Tensor:
-    """The positions of which anything is real: (B, T) or (B, T, W) -> (B, T)"""
+    """Return the positions of which anything is real: (B, T) or (B, T, W) -> (B, T)"""
     return mask.flatten(2).any(-1) if mask.ndim > 2 else mask
 
 
 def expand_as(which: Tensor, states: Tensor) -> Tensor:
-    """What is said of rows (B,) or positions (B, T), in the shape of their states, for `where` and products."""
+    """Reshape what is said of rows (B,) or positions (B, T) to broadcast over their states."""
     return which.view(*which.shape, *[1] * (states.ndim - which.ndim))
 
 
-def _add_copied_memory(given: Batch, case: Case, same: Block) -> Batch:
-    """Adds what the same block has left in the encoder, with its last state."""
-    there = given.memories["encoder"]
+def _add_copied_memory(batch: Batch, case: Case, same: Block) -> Batch:
+    """Add what the same block has left in the encoder, with its last state."""
+    there = batch.memories["encoder"]
     x = torch.cat([there.states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
     with torch.no_grad():
-        made = run(same, given._replace(x=x, mask=there.mask))
-    return given._replace(memories={**given.memories, "encoder.same": Output(made.y, made.mask, made.state)})
+        made = run(same, batch._replace(x=x, mask=there.mask))
+    return batch._replace(memories={**batch.memories, "encoder.same": Output(made.y, made.mask, made.state)})
 
 
-def map_outputs(given: Batch, change: Callable[[Output], Output], memories: bool = False) -> Batch:
-    """The batch with every named output (and every memory) changed, `input` together with x."""
-    x, mask, _ = change(Output(given.x, given.mask))
-    board = {name: change(output) for name, output in given.board.items()}
+def map_outputs(batch: Batch, change: Callable[[Output], Output], memories: bool = False) -> Batch:
+    """Return the batch with every named output (and every memory) changed, `input` like the stream."""
+    x, mask, _ = change(Output(batch.x, batch.mask))
+    board = {name: change(output) for name, output in batch.board.items()}
     board["input"] = Output(x, mask)
-    read = {name: change(output) for name, output in given.memories.items()} if memories else given.memories
+    read = {name: change(output) for name, output in batch.memories.items()} if memories else batch.memories
     return Batch(x, mask, board, read)
 
 
-def positions(given: Batch, start: int, stop: int | None = None) -> Batch:
-    """The positions from `start` to before `stop`, of the stream and of all that runs beside it."""
-    return map_outputs(given, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
+def positions(batch: Batch, start: int, stop: int | None = None) -> Batch:
+    """Return the positions from `start` to before `stop`, of the stream and of all that runs beside it."""
+    return map_outputs(batch, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
 
 
-def rows(given: Batch, index: Sequence[int] | Tensor) -> Batch:
-    """The rows of `index`, in its order, of everything."""
+def rows(batch: Batch, index: Sequence[int] | Tensor) -> Batch:
+    """Return the rows of `index`, in its order, of everything."""
     where = torch.as_tensor(index)
-    return map_outputs(given, lambda o: Output(o.states[where], o.mask[where], reorder(o.last, where)), memories=True)
+    return map_outputs(batch, lambda o: Output(o.states[where], o.mask[where], reorder(o.last, where)), memories=True)
 
 
-def gather(given: Batch, where: Tensor, mask: Tensor) -> Batch:
+def gather(batch: Batch, where: Tensor, mask: Tensor) -> Batch:
     """In each row the positions of `where` (B, T), of which those of `mask` are real."""
-    each = torch.arange(len(where))[:, None]
+    name = torch.arange(len(where))[:, None]
 
     def taken(output: Output) -> Output:
-        there = output.mask[each, where]  # (B, T), of a grid (B, T, W)
-        return Output(output.states[each, where], there & expand_as(mask, there))
+        there = output.mask[name, where]  # (B, T), of a grid (B, T, W)
+        return Output(output.states[name, where], there & expand_as(mask, there))
 
-    return map_outputs(given, taken)
-
-
-def single_row(given: Batch, row: int) -> Batch:
-    """One row cut to its length."""
-    return positions(rows(given, [row]), 0, max(int(real_rows(given.mask)[row].sum()), 1))
+    return map_outputs(batch, taken)
 
 
-def cut_memories(given: Batch) -> Batch:
-    """A batch of one row, its memories cut to their lengths."""
-    return given._replace(memories={name: _cut(output) for name, output in given.memories.items()})
+def single_row(batch: Batch, row: int) -> Batch:
+    """Return one row cut to its length."""
+    return positions(rows(batch, [row]), 0, max(int(real_rows(batch.mask)[row].sum()), 1))
+
+
+def cut_memories(batch: Batch) -> Batch:
+    """Return a batch of one row, its memories cut to their lengths."""
+    return batch._replace(memories={name: _cut(output) for name, output in batch.memories.items()})
 
 
 def _cut(output: Output) -> Output:
@@ -302,37 +302,37 @@ def _cut(output: Output) -> Output:
     return Output(output.states[:, :length], output.mask[:, :length], output.last)
 
 
-def cast_batch(given: Batch, dtype: torch.dtype) -> Batch:
-    """The batch in another precision."""
-    return map_outputs(given, lambda o: Output(o.states.to(dtype), o.mask, cast_state(o.last, dtype)), memories=True)
+def cast_batch(batch: Batch, dtype: torch.dtype) -> Batch:
+    """Return the batch in another precision."""
+    return map_outputs(batch, lambda o: Output(o.states.to(dtype), o.mask, cast_state(o.last, dtype)), memories=True)
 
 
 # ------------------------------------------------------------------------------------------- what it makes of it
 
 
-def context_of(given: Batch) -> Context:
-    """The context of a batch; a board of its own, since a stack writes on it."""
-    return Context(given.mask, dict(given.board), given.memories)
+def context_of(batch: Batch) -> Context:
+    """Return the context of a batch."""
+    return Context(batch.mask, dict(batch.board), batch.memories)
 
 
-def start(block: Block, given: Batch) -> State:
-    """The state before the first position, made as the model makes it: of nothing but the memories and the batch."""
-    x = given.x.new_zeros(given.x.shape[0], 1, given.x.shape[-1])
-    return block.start(x, Context(given.mask.new_ones(x.shape[:2]), {}, given.memories))
+def start(block: Block, batch: Batch) -> State:
+    """Return the state before the first position, made as the model makes it: of no tokens."""
+    x = batch.x.new_zeros(batch.x.shape[0], 1, batch.x.shape[-1])
+    return block.start(x, Context(batch.mask.new_ones(x.shape[:2]), {}, batch.memories))
 
 
-def run(block: Block, given: Batch, state: State = None) -> BlockOutput:
-    """What the block makes of a batch, from `state` or from its start."""
-    state = start(block, given) if state is None else state
-    y, after, *_ = block(given.x, state, context_of(given))
-    return BlockOutput(y, block.mask(given.mask), after)
+def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
+    """Run a block over a batch, from `state` or from its start."""
+    state = start(block, batch) if state is None else state
+    y, after, *_ = block(batch.x, state, context_of(batch))
+    return BlockOutput(y, block.mask(batch.mask), after)
 
 
 # ------------------------------------------------------------------------------------------- states
 
 
 def leaves(state: State) -> Iterator[Any]:
-    """The leaves of a state, in order."""
+    """Return the leaves of a state, in order."""
     if isinstance(state, tuple):
         for part in state:
             yield from leaves(part)
@@ -341,22 +341,22 @@ def leaves(state: State) -> Iterator[Any]:
 
 
 def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
-    """The state with every leaf changed."""
+    """Return the state with every leaf changed."""
     return tuple(map_leaves(part, change) for part in state) if isinstance(state, tuple) else change(state)
 
 
 def reorder(state: State, index: Tensor) -> State:
-    """The rows of `index` of every leaf: what a beam search does to a state."""
+    """Return the rows of `index` of every leaf: what a beam search does to a state."""
     return map_leaves(state, lambda leaf: leaf.index_select(0, index))
 
 
 def cast_state(state: State, dtype: torch.dtype) -> State:
-    """The state with its floating leaves in another precision."""
+    """Return the state with its floating leaves in another precision."""
     return map_leaves(state, lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:
-    """The largest difference of two tensors of one shape; infinite where either is not finite, or shapes differ."""
+    """Return the largest difference of two tensors; infinite where either is not finite, or shapes differ."""
     if one.shape != other.shape:
         return float("inf")
     if one.numel() == 0:
@@ -366,27 +366,27 @@ def max_difference(one: Tensor, other: Tensor) -> float:
 
 
 def detached_copy(thing: Any) -> Any:
-    """A deep copy that is not part of any graph."""
+    """Return a deep copy that is not part of any graph."""
     return copy.deepcopy(map_leaves(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)
 
 
 TOLERANCE = 1e-8
 
 
-def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, told: str) -> None:
-    """Raises LawError where two tensors differ, with the numbers."""
+def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:
+    """Raise LawError where two tensors differ, with the numbers."""
     if mine.shape != theirs.shape:
-        case.broken(law, f"{told}: the shape is {tuple(mine.shape)}, and should be {tuple(theirs.shape)}")
+        case.broken(law, f"{detail}: the shape is {tuple(mine.shape)}, and should be {tuple(theirs.shape)}")
     if mine.numel() == 0 or (gap := max_difference(mine, theirs)) <= TOLERANCE:
         return
     if not math.isfinite(gap):
-        case.broken(law, f"{told}: not finite")
+        case.broken(law, f"{detail}: not finite")
     where = unravel_index(int((mine.double() - theirs.double()).abs().argmax()), mine.shape)
-    case.broken(law, f"{told}: differs by {gap:.3g} at {list(where)}")
+    case.broken(law, f"{detail}: differs by {gap:.3g} at {list(where)}")
 
 
 def unravel_index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The index of the element number `flat`."""
+    """Return the index of the element number `flat`."""
     index: list[int] = []
     for size in reversed(shape):
         flat, inner = divmod(flat, size)
@@ -394,27 +394,29 @@ def unravel_index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(index)
 
 
-def next_positions(case: Case, given: Batch) -> Batch:
+def next_positions(case: Case, batch: Batch) -> Batch:
     """Three more positions after a batch, over the same memories."""
-    return random_batch(case, (3,) * len(given.x), seed=9)._replace(memories=given.memories)
+    return random_batch(case, (3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
 
 
-def expect_same_state(case: Case, law: str, block: Block, given: Batch, mine: State, theirs: State, told: str) -> None:
-    """Two states are the same where all that follows is; leaf by leaf too, where they have the same shapes."""
-    future = next_positions(case, given)
+def expect_same_state(
+    case: Case, law: str, block: Block, batch: Batch, mine: State, theirs: State, detail: str
+) -> None:
+    """Check that two states are the same: that what follows is, and their leaves where they have the same shapes."""
+    future = next_positions(case, batch)
     after, expected = run(block, future, mine).y, run(block, future, theirs).y
-    expect_equal(case, law, after, expected, f"{told}, what follows the last state")
+    expect_equal(case, law, after, expected, f"{detail}, what follows the last state")
     pairs = list(zip(leaves(mine), leaves(theirs), strict=True))
     if all(one.shape == other.shape for one, other in pairs):
         for one, other in pairs:
-            expect_equal(case, law, one, other, f"{told}, a leaf of the last state")
+            expect_equal(case, law, one, other, f"{detail}, a leaf of the last state")
 
 
 def expect_continues(
-    case: Case, law: str, block: Block, given: Batch, row: int, state: State, single: BlockOutput | None
+    case: Case, law: str, block: Block, batch: Batch, row: int, state: State, single: BlockOutput | None
 ) -> None:
-    """What follows the state of a row in a batch is what follows the row alone (from `start` for no `single`)."""
-    future = next_positions(case, given)
+    """Check that what follows the state of a row in a batch is what follows the row alone (or `start`)."""
+    future = next_positions(case, batch)
     mine = run(block, future, state).y[row]
     theirs = run(block, rows(future, [row]), None if single is None else single.state).y[0]
     expect_equal(case, law, mine, theirs, f"what follows row {row} of {LENGTHS[row]} positions, against the row alone")

@@ -1,4 +1,4 @@
-"""The laws of a whole model, from ids to logits: what every recipe that `check` accepts keeps."""
+"""Laws of a whole model, from ids to logits and through decoding: true of every recipe that `check` accepts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RandomPairs(NamedTuple):
 def random_pairs(
     model: EncoderDecoder, seed: int = 1, sources: Sequence[int] = SOURCES, targets: Sequence[int] = TARGETS
 ) -> RandomPairs:
-    """Random sentences of the given lengths: each source ends with eos, each target begins with bos.
+    """Draw random sentences of the given lengths: each source ends with eos, each target begins with bos.
 
     A story has as many sentences as a source has tokens, each of one word or more.
     """
@@ -54,8 +54,8 @@ def random_pairs(
             return random(sources, vocabulary).scatter(1, torch.tensor(sources)[:, None] - 1, EOS)
         words = torch.randint(1, columns + 1, (len(sources) * max(sources),), generator=made).tolist()
         story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(0, (len(sources), -1))
-        gone = torch.arange(max(sources)) >= torch.tensor(sources)[:, None]  # (B, N)
-        return story.masked_fill(gone[..., None], PAD)
+        absent = torch.arange(max(sources)) >= torch.tensor(sources)[:, None]  # (B, N)
+        return story.masked_fill(absent[..., None], PAD)
 
     made_of = {key: source(encoder) for key, encoder in model.readers().items()}
     target = random(targets, model.vocabulary)
@@ -67,21 +67,21 @@ def random_pairs(
 
 
 def chunks(model: EncoderDecoder) -> None:
-    """Decoding in any chunks, single positions included, gives the logits of training."""
+    """Check that decoding in any chunks, single positions included, gives the logits of training."""
     pairs = random_pairs(model, targets=(6,) * len(SOURCES))
-    whole, memories = model(pairs.sources, pairs.target), encode_sources(model, pairs)
+    all_at_once, memories = model(pairs.sources, pairs.target), encode_sources(model, pairs)
     for cut in CUTS:
         state, outputs, at = model.start(memories, len(SOURCES)), [], 0
         for size in cut:
             logits, state = model.step(pairs.target[:, at : at + size], state, memories)
             outputs.append(logits)
             at += size
-        told = "chunks of " + " + ".join(map(str, cut))
-        expect_equal_logits("chunks", torch.cat(outputs, 1), whole, f"{told}, against all positions at once")
+        detail = "chunks of " + " + ".join(map(str, cut))
+        expect_equal_logits("chunks", torch.cat(outputs, 1), all_at_once, f"{detail}, against all positions at once")
 
 
 def ragged_chunks(model: EncoderDecoder) -> None:
-    """Chunks in which each row is padded differently, some rows empty, give what each row gives alone."""
+    """Check that chunks in which each row is padded differently, some rows empty, give what each row gives alone."""
     pairs = random_pairs(model)
     memories = encode_sources(model, pairs)
     state, done = model.start(memories, len(TARGETS)), torch.zeros(len(TARGETS), dtype=torch.long)
@@ -100,7 +100,7 @@ def ragged_chunks(model: EncoderDecoder) -> None:
 
 
 def causality(model: EncoderDecoder) -> None:
-    """No logits depend on a later token of the target."""
+    """Check that no logits depend on a later token of the target."""
     full = (6,) * len(SOURCES)
     pairs, other = random_pairs(model, targets=full), random_pairs(model, seed=2, targets=full)
     logits = model(pairs.sources, pairs.target)
@@ -111,7 +111,7 @@ def causality(model: EncoderDecoder) -> None:
 
 
 def padding(model: EncoderDecoder) -> None:
-    """Each row alone, without padding, gives what it gives in a padded batch."""
+    """Check that each row alone, without padding, gives what it gives in a padded batch."""
     pairs = random_pairs(model)
     wider = RandomPairs({key: pad_right(ids, 2) for key, ids in pairs.sources.items()}, pad_right(pairs.target, 3))
     logits = model(wider.sources, wider.target)
@@ -123,7 +123,7 @@ def padding(model: EncoderDecoder) -> None:
 
 
 def reordering(model: EncoderDecoder) -> None:
-    """The state of a decoder survives the reordering of a beam search."""
+    """Check that the state of a decoder survives the reordering of a beam search."""
     pairs, index = random_pairs(model), torch.tensor([1, 0, 0, 3])
     memories = encode_sources(model, pairs)
     _, state = model.step(pairs.target, model.start(memories, len(TARGETS)), memories)
@@ -134,7 +134,7 @@ def reordering(model: EncoderDecoder) -> None:
 
 
 def training(model: EncoderDecoder) -> None:
-    """A step of training has a finite loss, reaches every parameter and leaves a finite loss."""
+    """Check that a step of training has a finite loss, reaches every parameter and leaves a finite loss."""
     pairs = random_pairs(model)
     optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-3)
     for _ in range(2):
@@ -152,24 +152,24 @@ def training(model: EncoderDecoder) -> None:
 
 
 def bfloat16(model: EncoderDecoder) -> None:
-    """In bfloat16 and under autocast the logits are finite, position by position too."""
+    """Check that in bfloat16 and under autocast the logits are finite, position by position too."""
     pairs = random_pairs(model)
     with torch.autocast("cpu", torch.bfloat16):
         _expect_finite(model, pairs, "under autocast")
     _expect_finite(model.bfloat16(), pairs, "in bfloat16")
 
 
-def _expect_finite(model: EncoderDecoder, pairs: RandomPairs, told: str) -> None:
+def _expect_finite(model: EncoderDecoder, pairs: RandomPairs, detail: str) -> None:
     logits = model(pairs.sources, pairs.target)
     memories = encode_sources(model, pairs)
     first, state = model.step(pairs.target[:, :1], model.start(memories, len(TARGETS)), memories)
     second, _ = model.step(pairs.target[:, 1:2], state, memories)
-    if not all(each.isfinite().all() for each in (logits, first, second)):
-        fail("bfloat16", f"{told} the logits are not finite")
+    if not all(tensor.isfinite().all() for tensor in (logits, first, second)):
+        fail("bfloat16", f"{detail} the logits are not finite")
 
 
 def saving(model: EncoderDecoder) -> None:
-    """A model that is saved, spoilt and loaded gives the same logits."""
+    """Check that a model that is saved, spoilt and loaded gives the same logits."""
     pairs = random_pairs(model)
     with torch.no_grad():
         logits = model(pairs.sources, pairs.target)
@@ -187,42 +187,42 @@ def saving(model: EncoderDecoder) -> None:
 
 
 def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Output]:
-    """What the encoders leave of the sources, with room for the targets where they make it."""
+    """Return what the encoders leave of the sources, with room for the targets where they make it."""
     return model.encode(pairs.sources, room=pairs.target != PAD)
 
 
 def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
-    """Nats per token of the target, eos counted, and what blocks add in training; of a story a sentence is the fact."""
+    """Return nats per target token, eos counted, and what blocks add in training; of a story a sentence is the fact."""
     following = torch.cat((pairs.target[:, 1:], torch.full_like(pairs.target[:, :1], PAD)), 1)
     last = (pairs.target != PAD) & (following == PAD)
     answer = following.masked_fill(last, EOS)
-    told = FACTS if any(encoder.columns for encoder in model.readers().values()) else 0
+    detail = FACTS if any(encoder.columns for encoder in model.readers().values()) else 0
     penalties: dict[str, list[Tensor]] = {}
-    facts = torch.zeros(len(answer), told, dtype=torch.long)
+    facts = torch.zeros(len(answer), detail, dtype=torch.long)
     logits = model(pairs.sources, pairs.target, StepInputs(None, penalties, torch.zeros(()), facts))
     nats = F.cross_entropy(logits.float().flatten(0, 1), answer.flatten(), ignore_index=PAD)
-    return torch.stack([nats, *(each.float() for name in penalties for each in penalties[name])]).sum()
+    return torch.stack([nats, *(tensor.float() for name in penalties for tensor in penalties[name])]).sum()
 
 
 def rows(pairs: RandomPairs, row: int) -> RandomPairs:
-    """One row without its padding."""
+    """Return one row without its padding."""
     sources = {key: strip_padding(ids[row : row + 1]) for key, ids in pairs.sources.items()}
     return RandomPairs(sources, strip_padding(pairs.target[row : row + 1]))
 
 
 def strip_padding(ids: Tensor) -> Tensor:
-    """One row of ids cut to its length."""
+    """Return one row of ids cut to its length."""
     real = ids != PAD
     return ids[:, : int(real.any(-1).sum() if ids.dim() == 3 else real.sum())]
 
 
 def pad_right(ids: Tensor, count: int) -> Tensor:
-    """Ids with so many positions of padding after them."""
+    """Return ids with so many positions of padding after them."""
     return torch.cat((ids, ids.new_full((ids.shape[0], count, *ids.shape[2:]), PAD)), 1)
 
 
 def reorder_memories(memories: Mapping[str, Output], index: Tensor) -> dict[str, Output]:
-    """The rows of `index` of all that the encoders left."""
+    """Return the rows of `index` of all that the encoders left."""
 
     def take(part: State) -> State:
         return map_leaves(part, lambda leaf: leaf.index_select(0, index))
@@ -232,15 +232,15 @@ def reorder_memories(memories: Mapping[str, Output], index: Tensor) -> dict[str,
     }
 
 
-def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, told: str) -> None:
-    """Raises LawError where two tensors differ."""
+def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:
+    """Raise LawError where two tensors differ."""
     gap = max_difference(mine, theirs)
     if gap > MODEL_TOLERANCE:
-        fail(law, f"{told}: the logits differ by {gap:.3g}")
+        fail(law, f"{detail}: the logits differ by {gap:.3g}")
 
 
 def fail(law: str, detail: str) -> NoReturn:
-    """Raises LawError about a model."""
+    """Raise LawError about a model."""
     raise LawError(law, "the model", "", {}, detail)
 
 
@@ -256,7 +256,9 @@ DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
 
 
 def searching(model: EncoderDecoder) -> None:
-    """Greedy search writes the most probable tokens of `forward`, a beam of 1 the same, and scores are `forward`'s."""
+    """Check that greedy search writes the most probable tokens of `forward`, a beam of 1 the same, and scores are
+    `forward`'s.
+    """
     model.eval()
     for prefixes in (((),) * len(PREFIXES), PREFIXES):
         greedy, narrow, wide = (best_hypotheses(model, decoding, prefixes) for decoding in DECODERS)
@@ -264,21 +266,21 @@ def searching(model: EncoderDecoder) -> None:
             expect_argmax(model, row, greedy[row], len(prefix))
             if narrow[row].ids != greedy[row].ids:
                 fail("searching", f"a beam of 1 writes {narrow[row].ids}, and greedy search {greedy[row].ids}")
-            for found in (greedy[row], narrow[row], wide[row]):
-                expect_prefix_and_score(model, row, found, prefix)
+            for hypothesis in (greedy[row], narrow[row], wide[row]):
+                expect_prefix_and_score(model, row, hypothesis, prefix)
 
 
 def best_hypotheses(
     model: EncoderDecoder, decoding: Mapping[str, Mapping[str, Any]], prefixes: Sequence[Sequence[int]]
 ) -> list[Hypothesis]:
-    """The best hypothesis of each row."""
+    """Return the best hypothesis of each row."""
     return [best[0] for best in decode([model], random_pairs(model).sources, decoding, prefixes)]
 
 
-def expect_argmax(model: EncoderDecoder, row: int, found: Hypothesis, known: int) -> None:
-    """Raises LawError where a token after the `known` ones is not the most probable one of those that it can be."""
-    tokens = [*found.ids, *([EOS] if found.ended else [])]
-    logits = forward_logits(model, row, found)[: len(tokens)]
+def expect_argmax(model: EncoderDecoder, row: int, hypothesis: Hypothesis, known: int) -> None:
+    """Raise LawError where a token after the `known` ones is not the most probable one of those that it can be."""
+    tokens = [*hypothesis.ids, *([EOS] if hypothesis.ended else [])]
+    logits = forward_logits(model, row, hypothesis)[: len(tokens)]
     logits[:, [PAD, BOS]] = float("-inf")
     if model.room:
         logits = constrain_length(logits, SOURCES[row])
@@ -292,7 +294,7 @@ def expect_argmax(model: EncoderDecoder, row: int, found: Hypothesis, known: int
 
 
 def constrain_length(logits: Tensor, own: int) -> Tensor:
-    """What the tokens can be where an answer has a size: of a source's `own` size it ends there at the latest.
+    """Mask tokens that cannot be there where an answer has a length: at a source's `own` length it ends at the latest.
 
     A longer one is of its own size: it ends there, and not before. logits: (T, V), one for each token of the answer.
     """
@@ -302,18 +304,21 @@ def constrain_length(logits: Tensor, own: int) -> Tensor:
     return logits.masked_fill((last[:, None] & ~end) | (early[:, None] & end), float("-inf"))
 
 
-def expect_prefix_and_score(model: EncoderDecoder, row: int, found: Hypothesis, prefix: Sequence[int]) -> None:
-    """Raises LawError where the forced prefix is missing, or where the score is not what `forward` says."""
-    if found.ids[: len(prefix)] != list(prefix):
-        fail("searching", f"row {row} must begin with {list(prefix)}, and is {found.ids}")
-    tokens = torch.tensor([*found.ids, *([EOS] if found.ended else [])], dtype=torch.long)
-    scores = forward_logits(model, row, found)[: len(tokens)].log_softmax(-1)
+def expect_prefix_and_score(model: EncoderDecoder, row: int, hypothesis: Hypothesis, prefix: Sequence[int]) -> None:
+    """Raise LawError where the forced prefix is missing, or where the score is not what `forward` says."""
+    if hypothesis.ids[: len(prefix)] != list(prefix):
+        fail("searching", f"row {row} must begin with {list(prefix)}, and is {hypothesis.ids}")
+    tokens = torch.tensor([*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long)
+    scores = forward_logits(model, row, hypothesis)[: len(tokens)].log_softmax(-1)
     score = scores.gather(1, tokens[:, None]).sum().item()
-    if abs(score - found.score) > SEARCH_TOLERANCE * max(1.0, abs(score)):
-        fail("searching", f"the score of {found.ids} in row {row} is {found.score:.5g}, and by `forward` {score:.5g}")
+    if abs(score - hypothesis.score) > SEARCH_TOLERANCE * max(1.0, abs(score)):
+        fail(
+            "searching",
+            f"the score of {hypothesis.ids} in row {row} is {hypothesis.score:.5g}, and by `forward` {score:.5g}",
+        )
 
 
-def forward_logits(model: EncoderDecoder, row: int, found: Hypothesis) -> Tensor:
-    """The logits of a training pass over an answer: (T + 1, V)"""
+def forward_logits(model: EncoderDecoder, row: int, hypothesis: Hypothesis) -> Tensor:
+    """Return the logits of a training pass over an answer: (T + 1, V)"""
     with torch.no_grad():
-        return model(rows(random_pairs(model), row).sources, torch.tensor([[BOS, *found.ids]]))[0].float()
+        return model(rows(random_pairs(model), row).sources, torch.tensor([[BOS, *hypothesis.ids]]))[0].float()

@@ -1,4 +1,4 @@
-"""The laws of the craft: shapes, gradients, precision, saving, meta, compiling. Each raises LawError."""
+"""Laws of a block as a PyTorch module: shapes, gradients, precision, saving, meta device, compiling, loop lifting."""
 
 from __future__ import annotations
 
@@ -37,53 +37,53 @@ from composer.testing.model_laws import MODEL_TOLERANCE, expect_equal_logits, fa
 
 
 def grid_or_refusal(case: Case) -> None:
-    """A block takes a grid or refuses it: it does not stop at one."""
+    """Check that a block takes a grid or refuses it: it does not stop at one."""
     if not case.columns:
         return
     try:
         run(case.exact(), random_batch(case))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        told = " ".join(str(error).split())[:200]
-        case.broken("kinds", f"it stops with `{told}`: refuse grids with `site.sequence`, or take them")
+        detail = " ".join(str(error).split())[:200]
+        case.broken("grid_or_refusal", f"it stops with `{detail}`: refuse grids with `site.sequence`, or take them")
 
 
 def shapes(case: Case) -> None:
-    """What comes out is what `out`, `mask` and `initial_output` say, whatever the width that arrives."""
+    """Check that what comes out is what `out`, `mask` and `initial_output` say, whatever the width that arrives."""
     for arriving in (case.arriving, case.arriving * 2):
         try:
             wide = replace(case, arriving=arriving)
-            block, given = wide.exact(), random_batch(wide)
+            block, batch = wide.exact(), random_batch(wide)
         except BlockError:
             continue
-        made, rows, arrived = run(block, given), len(LENGTHS), given.x.shape[1]
+        made, rows, arrived = run(block, batch), len(LENGTHS), batch.x.shape[1]
         width, length, ratio = block.out.width, made.y.shape[1], block.out.length_ratio
-        told = f"the stream that leaves (arriving width {arriving})"
-        _require(case, made.y.shape[-1] == width, f"{told} is {made.y.shape[-1]} wide, and `out` says {width}")
+        detail = f"the stream that leaves (arriving width {arriving})"
+        _require(case, made.y.shape[-1] == width, f"{detail} is {made.y.shape[-1]} wide, and `out` says {width}")
         _require(
             case,
             made.mask.dtype is torch.bool and made.mask.shape == made.y.shape[:-1],
-            f"{told} has the shape {tuple(made.y.shape)}, and its mask {tuple(made.mask.shape)}",
+            f"{detail} has the shape {tuple(made.y.shape)}, and its mask {tuple(made.mask.shape)}",
         )
         _require(
             case,
             _length_matches(ratio, length, arrived),
-            f"{told} has {length} positions of {arrived}, and the length ratio is {ratio}",
+            f"{detail} has {length} positions of {arrived}, and the length ratio is {ratio}",
         )
-        _require(case, made.y.dtype is given.x.dtype, f"{told} is {made.y.dtype}, and {given.x.dtype} arrived")
+        _require(case, made.y.dtype is batch.x.dtype, f"{detail} is {made.y.dtype}, and {batch.x.dtype} arrived")
         there = real_rows(made.mask)
-        _require(case, bool((there[:, 1:] <= there[:, :-1]).all()), f"{told} has padding before what is real")
+        _require(case, bool((there[:, 1:] <= there[:, :-1]).all()), f"{detail} has padding before what is real")
         _require(
             case,
             (made.y.ndim, made.y.shape[2:-1]) == ((4, (block.out.columns,)) if block.out.grid else (3, ())),
-            f"{told} has the shape {tuple(made.y.shape)}, and `out` says {block.out.described}",
+            f"{detail} has the shape {tuple(made.y.shape)}, and `out` says {block.out.described}",
         )
         _require(
             case,
-            ratio != 1 or torch.equal(there, real_rows(given.mask)),
-            f"{told} has other real positions than the one that arrives, and the length ratio is 1",
+            ratio != 1 or torch.equal(there, real_rows(batch.mask)),
+            f"{detail} has other real positions than the one that arrives, and the length ratio is 1",
         )
         if case.causal and not block.out.grid:  # only `recurrent` asks for it
-            first = block.initial_output(given.x[:, :1], start(block, given)).shape
+            first = block.initial_output(batch.x[:, :1], start(block, batch)).shape
             _require(case, first == (rows, 1, width), f"`initial_output` has the shape {tuple(first)}")
 
 
@@ -97,18 +97,18 @@ def _require(case: Case, true: bool, detail: str) -> None:
 
 
 def recording(case: Case) -> None:
-    """Asking for pictures, penalties or the progress of training changes no output."""
-    block, given = case.exact(), random_batch(case)
-    plain = run(block, given).y
-    context = context_of(given)._replace(records={}, penalties={}, progress=torch.tensor(0.5))
-    asked, *_ = block(given.x, start(block, given), context)
-    expect_equal(case, "recording", asked, plain, "with pictures and penalties asked for")
+    """Check that asking for pictures, penalties or the progress of training changes no output."""
+    block, batch = case.exact(), random_batch(case)
+    plain = run(block, batch).y
+    context = context_of(batch)._replace(records={}, penalties={}, progress=torch.tensor(0.5))
+    recorded, *_ = block(batch.x, start(block, batch), context)
+    expect_equal(case, "recording", recorded, plain, "with pictures and penalties asked for")
 
 
 def gradients(case: Case) -> None:
-    """Every parameter gets a gradient that is not zero: what the loss does not reach never learns."""
-    block, given = case.exact(), random_batch(case)
-    made = run(block, given)
+    """Check that every parameter gets a gradient that is not zero: what the loss does not reach never learns."""
+    block, batch = case.exact(), random_batch(case)
+    made = run(block, batch)
     if not any(True for _ in block.parameters()):
         return
     weight = torch.randn(made.y.shape, generator=torch.Generator().manual_seed(3), dtype=made.y.dtype)
@@ -121,11 +121,11 @@ def gradients(case: Case) -> None:
 
 
 def gradcheck(case: Case) -> None:
-    """The gradients are those of the function: finite differences in double precision agree."""
-    block, given = case.exact(), random_batch(case, (3, 1))
-    runner = FunctionalBlock(block, given)
-    parameters = {name: each.detach().clone().requires_grad_() for name, each in runner.named_parameters()}
-    read = (*given.board.values(), *given.memories.values())
+    """Check that the gradients are those of the function: finite differences in double precision agree."""
+    block, batch = case.exact(), random_batch(case, (3, 1))
+    runner = FunctionalBlock(block, batch)
+    parameters = {name: tensor.detach().clone().requires_grad_() for name, tensor in runner.named_parameters()}
+    read = (*batch.board.values(), *batch.memories.values())
     outputs = [output.states.detach().clone().requires_grad_() for output in read]
 
     def call(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -133,7 +133,7 @@ def gradcheck(case: Case) -> None:
         return torch.func.functional_call(runner, chosen, tensors[len(parameters) :])
 
     inputs = (*parameters.values(), *outputs)
-    if not any(each.requires_grad for each in call(*inputs)):
+    if not any(tensor.requires_grad for tensor in call(*inputs)):
         return
     try:
         torch.autograd.gradcheck(call, inputs, fast_mode=True, eps=1e-7, atol=1e-4, rtol=1e-3)
@@ -144,21 +144,21 @@ def gradcheck(case: Case) -> None:
 class FunctionalBlock(nn.Module):
     """A block from its start over given tensors, as a function of its parameters and of all that it reads."""
 
-    def __init__(self, block: Block, given: Batch) -> None:
+    def __init__(self, block: Block, batch: Batch) -> None:
         super().__init__()
-        self.block, self.given = block, given
+        self.block, self.given = block, batch
 
     def forward(self, *states: Tensor) -> tuple[Tensor, ...]:
-        given, unread = self.given, iter(states)
-        board = {name: output._replace(states=next(unread)) for name, output in given.board.items()}
-        memories = {name: output._replace(states=next(unread)) for name, output in given.memories.items()}
-        made = run(self.block, Batch(board["input"].states, given.mask, board, memories))
+        batch, unread = self.given, iter(states)
+        board = {name: output._replace(states=next(unread)) for name, output in batch.board.items()}
+        memories = {name: output._replace(states=next(unread)) for name, output in batch.memories.items()}
+        made = run(self.block, Batch(board["input"].states, batch.mask, board, memories))
         after = [leaf for leaf in leaves(made.state) if leaf.requires_grad]
         return (made.y[made.mask], *after)
 
 
 def bfloat16(case: Case) -> None:
-    """In bfloat16 and under autocast, all positions at once and one more: outputs and gradients are finite."""
+    """Check that outputs and gradients are finite in bfloat16 and under autocast, at once and by single positions."""
     half = case.build().bfloat16()
     _expect_finite(case, half, cast_batch(random_batch(case), torch.bfloat16), "in bfloat16")
     y = run(half, cast_batch(random_batch(case), torch.bfloat16)).y
@@ -168,35 +168,35 @@ def bfloat16(case: Case) -> None:
         _expect_finite(case, case.build(), cast_batch(random_batch(case), torch.float32), "under autocast")
 
 
-def _expect_finite(case: Case, block: Block, given: Batch, told: str) -> None:
-    made = run(block, given)
+def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> None:
+    made = run(block, batch)
     outputs = [made.y]
     if case.causal:
-        outputs.append(run(block, positions(given, 0, 1), made.state).y)
-    if not all(each.isfinite().all() for each in outputs):
-        case.broken("bfloat16", f"{told} an output is not finite")
+        outputs.append(run(block, positions(batch, 0, 1), made.state).y)
+    if not all(tensor.isfinite().all() for tensor in outputs):
+        case.broken("bfloat16", f"{detail} an output is not finite")
     if made.y.requires_grad:
         made.y.float().sum().backward()
-        if not all(each.grad is None or each.grad.isfinite().all() for each in block.parameters()):
-            case.broken("bfloat16", f"{told} a gradient is not finite")
+        if not all(tensor.grad is None or tensor.grad.isfinite().all() for tensor in block.parameters()):
+            case.broken("bfloat16", f"{detail} a gradient is not finite")
 
 
 def saving(case: Case) -> None:
-    """A block that is saved and loaded into one built with another seed gives the same output."""
-    block, other, given = case.exact(), case.exact(seed=7), random_batch(case)
+    """Check that a block that is saved and loaded into one built with another seed gives the same output."""
+    block, other, batch = case.exact(), case.exact(seed=7), random_batch(case)
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in block.state_dict().items()}
     try:
         other.load_state_dict(safetensors.torch.load(safetensors.torch.save(tensors)))
     except RuntimeError as error:
         case.broken("saving", " ".join(str(error).split())[:300])
-    expect_equal(case, "saving", run(other, given).y, run(block, given).y, "after saving and loading")
+    expect_equal(case, "saving", run(other, batch).y, run(block, batch).y, "after saving and loading")
 
 
 def meta(case: Case) -> None:
-    """It builds and runs on the meta device, forwards and backwards, with the same shapes."""
-    given = random_batch(case)
-    made = run(case.exact(), given)
-    nowhere = map_outputs(given, _on_meta, memories=True)
+    """Check that it builds and runs on the meta device, forwards and backwards, with the same shapes."""
+    batch = random_batch(case)
+    made = run(case.exact(), batch)
+    nowhere = map_outputs(batch, _on_meta, memories=True)
     try:
         with torch.device("meta"):
             block = case.build(noise=0.0).double()
@@ -215,15 +215,15 @@ def _on_meta(output: Output) -> Output:
 
 
 def compiling(case: Case) -> None:
-    """`torch.compile` takes it as one graph, and the compiled block gives the same output. Takes seconds."""
-    block, given = case.exact(), random_batch(case)
-    expected, state = run(block, given).y, start(block, given)
+    """Check that `torch.compile` takes it as one graph, and the compiled block gives the same output. Takes seconds."""
+    block, batch = case.exact(), random_batch(case)
+    expected, state = run(block, batch).y, start(block, batch)
     try:
         torch.compiler.reset()
         compiled: Callable[[Tensor, object, Context], tuple[Tensor, ...]] = torch.compile(
             block, fullgraph=True, backend="aot_eager"
         )
-        y, *_ = compiled(given.x, state, context_of(given))
+        y, *_ = compiled(batch.x, state, context_of(batch))
     except RuntimeError as error:
         case.broken("compiling", " ".join(str(error).split())[:300])
     expect_equal(case, "compiling", y, expected, "compiled, against as it is")
@@ -233,24 +233,26 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 
 def lifting(case: Case) -> None:
-    """A block that holds a `recurrent` gives the same, gradients too, when nothing is lifted out of the loop."""
-    block, given = case.exact(), random_batch(case)
+    """Check that a block that holds a `recurrent` gives the same, gradients too, when nothing is lifted out of the
+    loop.
+    """
+    block, batch = case.exact(), random_batch(case)
     slow = unlifted_copy(block)
     if slow is None:
         return
-    lifted, looped = run(block, given).y, run(slow, given).y
-    expect_equal(case, "lifting", lifted[given.mask], looped[given.mask], "lifted, against looped")
+    lifted, looped = run(block, batch).y, run(slow, batch).y
+    expect_equal(case, "lifting", lifted[batch.mask], looped[batch.mask], "lifted, against looped")
     for (name, _), mine, theirs in zip(
         block.named_parameters(),
-        weighted_gradients(block, lifted[given.mask]),
-        weighted_gradients(slow, looped[given.mask]),
+        weighted_gradients(block, lifted[batch.mask]),
+        weighted_gradients(slow, looped[batch.mask]),
         strict=True,
     ):
         expect_equal(case, "lifting", mine, theirs, f"the gradient of `{name}`, lifted against looped")
 
 
 def model_lifting(model: EncoderDecoder) -> None:
-    """A model gives the same logits and gradients when nothing is lifted out of its loops."""
+    """Return a model gives the same logits and gradients when nothing is lifted out of its loops."""
     slow = unlifted_copy(model)
     if slow is None:
         return
@@ -266,16 +268,16 @@ def model_lifting(model: EncoderDecoder) -> None:
 
 
 def unlifted_copy(module: ModuleType) -> ModuleType | None:
-    """A copy in which every `recurrent` runs all of its stack position by position; None where there is none."""
+    """Return a copy in which every `recurrent` runs all of its stack position by position; None without any."""
     slow = copy.deepcopy(module)
-    found = [each for each in slow.modules() if isinstance(each, Recurrent)]
-    for each in found:
-        each.first, each.stop = 0, len(each.stack.inner())
-    return slow if found else None
+    recurrents = [block for block in slow.modules() if isinstance(block, Recurrent)]
+    for block in recurrents:
+        block.first, block.stop = 0, len(block.stack.inner())
+    return slow if recurrents else None
 
 
 def weighted_gradients(module: nn.Module, made: Tensor) -> Sequence[Tensor]:
-    """Of a sum of everything with different weights, for every parameter."""
+    """Return the gradient of a sum of everything with different weights, for every parameter."""
     weight = torch.randn(made.shape, generator=torch.Generator().manual_seed(4), dtype=made.dtype)
     parameters = list(module.parameters())
     return torch.autograd.grad((made * weight).sum(), parameters, materialize_grads=True) if parameters else ()

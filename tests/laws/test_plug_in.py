@@ -90,7 +90,7 @@ def test_its_recipe_runs_and_its_blocks_are_judged(installed: dict[str, str], re
     laws = {name: law for name, (law, _) in said["laws"].items()}
     assert laws == {
         "LooksAhead": "causality",
-        "KeepsOnSelf": "no_trace",
+        "KeepsOnSelf": "no_side_effects",
         "SeesPadding": "ragged_chunks",
         "DeadKnob": "settings",
     }
