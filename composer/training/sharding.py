@@ -1,6 +1,6 @@
-"""Sharded training: each process keeps a part of every parameter, gradient and moment, and gathers a unit as it runs.
+"""Sharded training (FSDP2): shard a model, gather and load full weights and optimizer moments, Lightning's strategy.
 
-A checkpoint knows nothing of it: it has whole weights and moments, so any number of processes can write and read it.
+A checkpoint has full weights and moments, so any number of processes can write and read it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any, cast
 
 from pytorch_lightning.strategies import ModelParallelStrategy
@@ -24,14 +23,14 @@ from blocks.repeat import Repeat
 from composer.model.encoder_decoder import EncoderDecoder
 
 BESIDE_FORWARD = ("start", "initial_output")
-"""What else of a block may read its parameters."""
+"""Methods of a block, besides forward, that may read its parameters."""
 
 
 # ------------------------------------------------------------------------------------------- the model
 
 
 def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
-    """Keeps of every parameter this process's part: a unit is whole while it runs, the rest throughout a step."""
+    """Shard every parameter over the processes: a unit is gathered while it runs, the rest throughout a step."""
     # a block may return a view: whatever reads it makes a new tensor of it, by the contract
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for unit in fsdp_units(model):
@@ -42,127 +41,121 @@ def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether this process has only a part of the parameters."""
+    """Return True if this process has only a part of the parameters."""
     return isinstance(model, FSDPModule)
 
 
 def fsdp_units(model: EncoderDecoder) -> list[Block]:
-    """What is gathered and given back as one: items of the outermost stacks, and of a `repeat` its repetitions.
+    """Return the blocks that are gathered and freed as one: those of the outermost stacks, and a `repeat`'s iterations.
 
-    Nothing inside a loop, whose length may depend on the data: processes would gather differently often. Nothing
-    whose parameters are used elsewhere too, since they must be whole there as well.
+    None is inside a loop: its length may depend on the data, so processes would gather differently often. None shares
+    parameters with another place, where they must be gathered as well.
     """
     stacks = [*(encoder.stack for encoder in model.readers().values()), model.decoder]
-    everywhere = count_parameters(model)
-    found = [(block, count_parameters(block)) for stack in stacks for block in shardable_blocks(stack)]
-    return [block for block, own in found if own and all(everywhere[each] == count for each, count in own.items())]
+    total = count_parameters(model)
+    candidates = [(block, count_parameters(block)) for stack in stacks for block in shardable_blocks(stack)]
+    return [block for block, own in candidates if own and all(total[key] == count for key, count in own.items())]
 
 
 def shardable_blocks(stack: Stack) -> Iterator[Block]:
-    """The blocks of a stack that name nothing but their own output: its gradient tells that theirs are about to come.
+    """Yield the blocks of a stack that name nothing but their own output, and the iterations of an unshared `repeat`.
 
-    Of a `repeat` whose repetitions have parameters of their own, these.
+    The gradient of that one output tells FSDP that those of the block's parameters are about to be computed.
     """
     for block, label, given in zip(stack.inner(), stack.labels, stack.gives, strict=True):
         if isinstance(block, Repeat) and block.relaxation is None and len(block.stacks) == block.times:
-            for each in cast("list[Stack]", list(block.stacks)):
-                yield from shardable_blocks(each) if any(each.gives) else [each]
+            for iteration in cast("list[Stack]", list(block.stacks)):
+                yield from shardable_blocks(iteration) if any(iteration.gives) else [iteration]
         elif given <= {label}:
             yield block
 
 
 def count_parameters(module: nn.Module) -> Counter[int]:
-    """How often each parameter stands in a module, by its identity."""
-    return Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
+    """Return how often each parameter is used in a module, by its identity."""
+    return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
 class Opaque:
-    """Something that the hooks of what is gathered do not look into."""
+    """Container that the hooks of FSDP do not look into."""
 
     def __init__(self, content: Any) -> None:
         self.content = content
 
 
 def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Has the parameters of a module gathered before it runs, and given back after.
+    """Let FSDP gather the parameters of a module before it runs, and free them after.
 
     The hooks that do so hand on copies of the mappings among the arguments; records and penalties are there to be
     written into, so what comes after the first two arguments passes them by.
     """
     fully_shard(module, mesh=mesh)
-    module.register_forward_pre_hook(lambda _, given: (*given[:2], *map(Opaque, given[2:])), prepend=True)
-    module.register_forward_pre_hook(lambda _, given: (*given[:2], *(each.content for each in given[2:])))
+    module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *map(Opaque, inputs[2:])), prepend=True)
+    module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *(opaque.content for opaque in inputs[2:])))
 
 
-# ------------------------------------------------------------------------------------------- whole tensors and parts
+# ------------------------------------------------------------------------------------------- full tensors and parts
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """A tensor as one process would have it; all processes ask at once."""
+    """Return a tensor as one process would have it; a collective call."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def local_part(value: Tensor, like: Tensor) -> Tensor:
-    """What this process keeps of a whole tensor: the part that it has of `like`; all, where that is not sharded."""
+    """Return this process's part of a full tensor, sharded as `like` is; all of it where `like` is not."""
     if not isinstance(like, DTensor):
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def full_state(module: nn.Module, keep: bool = True) -> dict[str, Tensor]:
-    """The state of a sharded module as one process would have it, in the main memory; all processes ask at once.
+    """Return the full state of a sharded module in main memory; a collective call.
 
-    Who does not `keep` it never has more than one tensor of it.
+    A process that does not `keep` it gets an empty one, and never holds more than one full tensor.
     """
-    return dict(_kept(module.state_dict().items(), keep))
+    return dict(_gather(module.state_dict().items(), keep))
 
 
-def _kept(values: Iterable[tuple[Any, Any]], keep: bool) -> Iterator[tuple[Any, Any]]:
+def _gather(values: Iterable[tuple[Any, Any]], keep: bool) -> Iterator[tuple[Any, Any]]:
     for name, value in values:
-        found = full_tensor(value.detach()).cpu() if isinstance(value, Tensor) else value
+        gathered = full_tensor(value.detach()).cpu() if isinstance(value, Tensor) else value
         if keep:
-            yield name, found
+            yield name, gathered
 
 
 def load_full_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Takes this process's part of a whole state."""
+    """Load this process's part of a full state."""
     mine = module.state_dict()
     module.load_state_dict({name: local_part(value, mine.get(name, value)) for name, value in state.items()})
 
 
 def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, Any]:
-    """The state of an optimizer of sharded parameters as one process would have it; as `whole_state`."""
+    """Return the full state of an optimizer of sharded parameters, as `full_state` does of a module."""
     state = optimizer.state_dict()
-    return {**state, "state": {number: dict(_kept(each.items(), keep)) for number, each in state["state"].items()}}
+    moments = {number: dict(_gather(values.items(), keep)) for number, values in state["state"].items()}
+    return {**state, "state": moments}
 
 
 def load_full_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-    """Takes this process's part of the moments; what has not the shape of its parameter is no moment."""
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    """Load this process's part of the moments; what has another shape than its parameter, a step count, is kept."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def part(value: Any, parameter: Tensor) -> Any:
+        is_moment = isinstance(value, Tensor) and value.shape == parameter.shape
+        return local_part(value, parameter) if is_moment else value
+
     moments = {
-        number: {
-            name: local_part(value, parameters[number]) if is_moment(value, parameters[number]) else value
-            for name, value in each.items()
-        }
-        for number, each in state["state"].items()
+        number: {name: part(value, parameters[number]) for name, value in values.items()}
+        for number, values in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": moments})
-
-
-def is_moment(value: Any, parameter: Tensor) -> bool:
-    """Whether something that an optimizer remembers has a number for each of its parameter's."""
-    return isinstance(value, Tensor) and value.shape == parameter.shape
 
 
 # ------------------------------------------------------------------------------------------- Lightning's strategy
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """All devices share every parameter; checkpoints are whole, and pass through the trainer's own door to the disk."""
-
-    def setup_environment(self) -> None:
-        self._data_parallel_size = self.num_nodes * self.num_processes
-        super().setup_environment()
+    """Lightning strategy that shards every parameter over all devices; its checkpoints are full, by `CheckpointIO`."""
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         assert self.model is not None
@@ -178,8 +171,3 @@ class ShardedStrategy(ModelParallelStrategy):
         for optimizer, state in zip(self.optimizers, content["optimizer_states"], strict=True):
             load_full_optimizer_state(optimizer, state)
         return content
-
-
-def sharded(timeout: timedelta) -> ShardedStrategy:
-    """The strategy; `timeout` is how long a process waits for another."""
-    return ShardedStrategy(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timeout)

@@ -55,7 +55,7 @@ def build_trainer(
         if precision == "16-mixed" and uses_cpu(machine["accelerator"]):
             raise RecipeError([half_precision_fault(recipe)])
         arguments |= machine | {
-            "strategy": make_strategy(machine["strategy"], timedelta(minutes=recipe.trainer["timeout_minutes"])),
+            "strategy": make_strategy(machine, timedelta(minutes=recipe.trainer["timeout_minutes"])),
             "plugins": [AtomicCheckpointIO(), cluster_environment()],
             "callbacks": [loop, *callbacks],
             "logger": [*loggers] or False,
@@ -146,11 +146,17 @@ def launcher_fault(recipe: Recipe, key: str, started: int) -> Fault:
     return recipe.fault("trainer", ("trainer", key), message, f"write `{key}: auto`, or start as many")
 
 
-def make_strategy(name: str, timeout: timedelta) -> Strategy | str:
-    """Return Lightning's strategy by its name; a process that waits for another longer than `timeout` ends."""
-    if name == "fsdp":
-        return ShardedStrategy(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timeout)
-    return DDPStrategy(timeout=timeout) if name == "ddp" else "auto"
+def make_strategy(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | str:
+    """Return Lightning's strategy; a process that waits for another longer than `timeout` ends."""
+    if machine["strategy"] == "fsdp":
+        devices = num_devices(machine["devices"]) or torch.cuda.device_count()
+        return ShardedStrategy(
+            data_parallel_size=machine["num_nodes"] * devices,
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=False,
+            timeout=timeout,
+        )
+    return DDPStrategy(timeout=timeout) if machine["strategy"] == "ddp" else "auto"
 
 
 def silence_lightning() -> None:
