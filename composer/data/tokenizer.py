@@ -183,7 +183,7 @@ def word(
     min_count: Count = 1,
     split: Literal["marks", "spaces"] = "marks",
 ) -> list[Tokenizer]:
-    """Words, and punctuation marks one by one; the most frequent ones have ids, the others are `unk`.
+    """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
 
     A mark keeps a joiner on each side where the text has no space, so that decoding puts it where it was.
     Several spaces in a row become one.
@@ -212,7 +212,7 @@ def word(
 
 
 def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False) -> list[Tokenizer]:
-    """Single characters, spaces included; the most frequent ones have ids, the others are `unk`.
+    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`.
 
     Settings:
         size: ids at most, the four special ones included
@@ -230,7 +230,7 @@ def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool =
 
 
 def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
-    """Byte pair encoding (Sennrich et al. 2016) on bytes: frequent words whole, rare ones in pieces, never `unk`.
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`.
 
     Settings:
         size: ids at most, the four special ones and 256 bytes included; 300 or more
@@ -244,7 +244,7 @@ def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True)
 
 
 def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
-    """The pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ a little.
+    """Split text into the pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ.
 
     Settings:
         size: ids at most, the four special ones and 256 bytes included; 300 or more
@@ -298,7 +298,7 @@ def _add_joiners(match: re.Match[str]) -> str:
 def bits(
     sides: Mapping[str, Lines], *, size: Bits = 8, marks: Sequence[Mark] = (";",), numbers: bool = False
 ) -> list[Tokenizer]:
-    """Vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
 
     Between the vectors of a source marks can stand, and behind each of them a number, `01101001@-0.37`, of two
     decimals, from -1.00 to 1.00; a vector without one has 0.00. A target is of vectors alone. All else is `unk`.
@@ -313,7 +313,7 @@ def bits(
 
 
 def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokenizer]:
-    """Whole numbers from 0 in decimal digits, each a word, all of which have ids: nothing is learned. Others are `unk`.
+    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
 
     Settings:
         below: how many integers there are: 0 to one less

@@ -1237,7 +1237,7 @@ class HubData(RecipeObject, others="encoders"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DefaultInitialization(Initialization, word="default"):
-    """What each block makes of its own: Glorot's, from one step of an rnn to the next orthogonal, or its paper's."""
+    """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its paper."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1580,8 +1580,7 @@ class Split(RecipeObject, others="encoders"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AssociativeRecallTask(Task, word="associative_recall"):
-    """Items of a few vectors, and one of them asked for: the answer is the one after it. "; 01 11 ; 10 00 ? 01 11" is
-    "10 00".
+    """Recall the item after the one in question, of items of a few vectors: "; 01 11 ; 10 00 ? 01 11" is "10 00".
 
     bits: digits of a vector, 1 to 12; default 6.
     vectors: vectors of an item; default 3.
@@ -1608,8 +1607,8 @@ class AssociativeRecallTask(Task, word="associative_recall"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BigramFlipTask(Task, word="bigram_flip"):
-    """A sequence of symbols with each two exchanged: "d a c b" is "a d b c"; one that is over stays. (Grefenstette et
-    al. 2015, section 4.1.)
+    """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays. (Grefenstette et al.
+    2015, section 4.1.)
 
     symbols: different symbols, 2 to 702; default 26.
     min_length: symbols of the shortest sequence; default 1.
@@ -1634,7 +1633,7 @@ class BigramFlipTask(Task, word="bigram_flip"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BinaryAdditionTask(Task, word="binary_addition"):
-    """Two binary numbers of k digits, the least significant first, and their sum of k + 1 digits: "1 1 + 1 0" is "0 0
+    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is "0 0
     1".
 
     min_length: digits of the shortest number; default 1.
@@ -1658,8 +1657,8 @@ class BinaryAdditionTask(Task, word="binary_addition"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BinaryMultiplicationTask(Task, word="binary_multiplication"):
-    """Two binary numbers of k digits, the least significant first, and their product of 2k digits: "1 1 * 1 1" is "1 0
-    0 1".
+    """Multiply two binary numbers of k digits, the least significant first; the product has 2k digits: "1 1 * 1 1" is
+    "1 0 0 1".
 
     min_length: digits of the shortest number; default 1.
     max_length: digits of the longest training and validation number; default 20.
@@ -1682,7 +1681,7 @@ class BinaryMultiplicationTask(Task, word="binary_multiplication"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CopyTask(Task, word="copy"):
-    """A sequence of symbols, given back as it is: "d a c" is "d a c".
+    """Copy a sequence of symbols: "d a c" is "d a c".
 
     symbols: different symbols, 2 to 702; default 26.
     min_length: symbols of the shortest sequence; default 1.
@@ -1707,7 +1706,7 @@ class CopyTask(Task, word="copy"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CountingTask(Task, word="counting"):
-    """Strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
+    """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
 
     pattern: anbn | anbncn | anbncndn | anb2n | anbmcnm: how often each letter comes; of the last, c comes n times,
         and a and b together as often; default 'anbn'.
@@ -1735,7 +1734,7 @@ class CountingTask(Task, word="counting"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DialectTask(Task, word="dialect"):
-    """Symbols, given back with the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
+    """Copy symbols, the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
 
     symbols: different symbols, 2 to 702; default 10.
     dialects: different dialects, 2 to 100; default 4.
@@ -1764,7 +1763,7 @@ class DialectTask(Task, word="dialect"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DuplicateTask(Task, word="duplicate"):
-    """A sequence of symbols, given back twice: "d a c" is "d a c d a c".
+    """Write a sequence of symbols twice: "d a c" is "d a c d a c".
 
     symbols: different symbols, 2 to 702; default 26.
     min_length: symbols of the shortest sequence; default 1.
@@ -1789,7 +1788,7 @@ class DuplicateTask(Task, word="duplicate"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DynamicNgramsTask(Task, word="dynamic_ngrams"):
-    """Bits, each drawn by the few before it, from a table that is drawn anew for each line: "0 1 1 0 1". No source.
+    """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
 
     context: how many bits decide about the next, 0 to 16; default 5.
     min_length: bits of the shortest line; default 200.
@@ -1814,8 +1813,8 @@ class DynamicNgramsTask(Task, word="dynamic_ngrams"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IncrementTask(Task, word="increment"):
-    """A binary number of k digits, the least significant first, and the one after it in k + 1 digits: "1 1 0" is "0 0
-    1 0". The answer is longer than the question.
+    """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0" is "0 0 1 0". The
+    answer is longer than the question.
 
     min_length: digits of the shortest number; default 1.
     max_length: digits of the longest training and validation number; default 20.
@@ -1838,7 +1837,7 @@ class IncrementTask(Task, word="increment"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NumberWordsTask(Task, word="number_words"):
-    """Number words, from English to German if not said: "four hundred and twenty-one", "vierhunderteinundzwanzig".
+    """Translate number words, English to German by default: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 
     maximum: the largest number, 99 to 999999; default 999999.
     source: the language that is read: da, de, en, es, fi, fr, hu, it, nl, pl, pt, sv or tr; default 'en'.
@@ -1861,7 +1860,7 @@ class NumberWordsTask(Task, word="number_words"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ParenthesesTask(Task, word="parentheses"):
-    """Brackets, and after each of them the one that must close next: "( [ ] )" is ") ] ) .".
+    """Name after each bracket of a sequence the one that must close next: "( [ ] )" is ") ] ) .".
 
     kinds: kinds of brackets, 1 to 4: ( ), [ ], { }, < >; default 2.
     min_length: brackets of the shortest sequence; default 1.
@@ -1886,7 +1885,7 @@ class ParenthesesTask(Task, word="parentheses"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrioritySortTask(Task, word="priority_sort"):
-    """Vectors with priorities, and those of the highest priority in order: "01@-0.20 11@0.90 10@0.00" is "11 10".
+    """Sort vectors by priority, and keep the highest: "01@-0.20 11@0.90 10@0.00" is "11 10".
 
     bits: digits of a vector, 1 to 12; default 8.
     share: the part of the vectors that is given back, 0 < share <= 1, rounded, and at least one; default 0.8.
@@ -1913,8 +1912,8 @@ class PrioritySortTask(Task, word="priority_sort"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RamAccessTask(Task, word="ram_access"):
-    """An index k and an array that ends with 0: cell 0 becomes the array's element k, from 0. "1 7 9 4 0" becomes "9 7
-    9 4 0".
+    """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0"
+    becomes "9 7 9 4 0".
 
     cells: cells of a tape, and integers that there are; default 20.
     min_length: integers of the shortest array; default 1.
@@ -1939,8 +1938,7 @@ class RamAccessTask(Task, word="ram_access"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RamCopyTask(Task, word="ram_copy"):
-    """The number of the first cell behind the array, and the array, which is written there once more: "3 5 2 0 0"
-    becomes "3 5 2 5 2".
+    """Copy an array to the cell behind it, whose number is in cell 0: "3 5 2 0 0" becomes "3 5 2 5 2".
 
     cells: cells of a tape, and integers that there are; default 20.
     min_length: integers of the shortest array; default 1.
@@ -1965,7 +1963,7 @@ class RamCopyTask(Task, word="ram_copy"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RamIncrementTask(Task, word="ram_increment"):
-    """An array that ends with 0: each element becomes one more. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
+    """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
 
     cells: cells of a tape, and integers that there are; default 20.
     min_length: integers of the shortest array; default 1.
@@ -1990,7 +1988,7 @@ class RamIncrementTask(Task, word="ram_increment"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RepeatCopyTask(Task, word="repeat_copy"):
-    """Vectors, given back as often as is said behind them: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
+    """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
 
     bits: digits of a vector, 1 to 12; default 8.
     min_repeats: the least repetitions; default 1.
@@ -2021,7 +2019,7 @@ class RepeatCopyTask(Task, word="repeat_copy"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ReverseTask(Task, word="reverse"):
-    """A sequence of symbols, given back from its end: "d a c" is "c a d".
+    """Reverse a sequence of symbols: "d a c" is "c a d".
 
     symbols: different symbols, 2 to 702; default 26.
     min_length: symbols of the shortest sequence; default 1.
@@ -2046,7 +2044,7 @@ class ReverseTask(Task, word="reverse"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SortTask(Task, word="sort"):
-    """A sequence of symbols, in alphabetical order: "d a c" is "a c d".
+    """Sort a sequence of symbols alphabetically: "d a c" is "a c d".
 
     symbols: different symbols, 2 to 702; default 26.
     min_length: symbols of the shortest sequence; default 1.
@@ -2071,7 +2069,7 @@ class SortTask(Task, word="sort"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VectorCopyTask(Task, word="vector_copy"):
-    """Vectors of binary digits, given back as they are: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
+    """Copy vectors of binary digits: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
 
     bits: digits of a vector, 1 to 12; default 8.
     min_length: vectors of the shortest sequence; default 1.
@@ -2096,7 +2094,7 @@ class VectorCopyTask(Task, word="vector_copy"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BitsTokenizer(Tokenizer, word="bits"):
-    """Vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
 
     size: digits of a vector, 1 to 12; default 8.
     marks: what else can stand in a source, a list of some of ; ? : , ! | / #; default [';'].
@@ -2109,7 +2107,7 @@ class BitsTokenizer(Tokenizer, word="bits"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BPETokenizer(Tokenizer, word="bpe"):
-    """Byte pair encoding (Sennrich et al. 2016) on bytes: frequent words whole, rare ones in pieces, never `unk`.
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`.
 
     size: ids at most, the four special ones and 256 bytes included; 300 or more; default 8000.
     joint: whether all sides share one vocabulary; default True.
@@ -2120,7 +2118,7 @@ class BPETokenizer(Tokenizer, word="bpe"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CharTokenizer(Tokenizer, word="char"):
-    """Single characters, spaces included; the most frequent ones have ids, the others are `unk`.
+    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`.
 
     size: ids at most, the four special ones included; default 10000.
     joint: whether all sides share one vocabulary; default False.
@@ -2131,8 +2129,7 @@ class CharTokenizer(Tokenizer, word="char"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IntegersTokenizer(Tokenizer, word="integers"):
-    """Whole numbers from 0 in decimal digits, each a word, all of which have ids: nothing is learned. Others are
-    `unk`.
+    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
 
     below: how many integers there are: 0 to one less; default 10.
     """
@@ -2141,7 +2138,7 @@ class IntegersTokenizer(Tokenizer, word="integers"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class UnigramTokenizer(Tokenizer, word="unigram"):
-    """The pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ a little.
+    """Split text into the pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ.
 
     size: ids at most, the four special ones and 256 bytes included; 300 or more; default 8000.
     joint: whether all sides share one vocabulary; default True.
@@ -2152,7 +2149,7 @@ class UnigramTokenizer(Tokenizer, word="unigram"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WordTokenizer(Tokenizer, word="word"):
-    """Words, and punctuation marks one by one; the most frequent ones have ids, the others are `unk`.
+    """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
 
     size: ids at most, the four special ones included; default 10000.
     joint: whether all sides share one vocabulary; default False.

@@ -70,7 +70,7 @@ def first_batch(recipe: Recipe) -> Batch:
     return next(iter(data_loader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1))))
 
 
-def test_a_pair_is_all_sentences_before_a_question_and_no_question(told: Make) -> None:
+def test_a_story_is_all_sentences_before_its_question(told: Make) -> None:
     recipe = told()
     assert check_files(recipe, recipe.folders()) == []
     pairs = open_pairs(recipe, "train", recipe.folders())
@@ -121,7 +121,7 @@ def test_data_without_stories_have_no_facts() -> None:
     assert tuple(batch["facts"].shape) == (2, 0)
 
 
-def test_stories_are_counted_by_their_room_and_kept_with_their_facts(told: Make) -> None:
+def test_positions_of_a_story_are_its_grid_and_a_kept_row_keeps_its_facts(told: Make) -> None:
     encoded = train_of(told())
     story = encoded.sources["story"]
     assert story.lengths().tolist() == [2, 3, 3, 1]
@@ -144,7 +144,7 @@ def test_a_long_story_is_trained_on_whatever_max_length_says(told: Make) -> None
     assert len(data_of(short).notes) == 1
 
 
-def test_questions_are_held_out_whatever_stands_around_them(told: Make) -> None:
+def test_equal_questions_are_in_one_split_whatever_is_around_them(told: Make) -> None:
     lines = [f"1 Mary went to place{n}.\n2 Where is Mary?\tplace{n}\t1\n" for n in range(400)]
     recipe = told("".join(lines), val=0.2)
     parts = {split: open_pairs(recipe, split, recipe.folders()) for split in available_splits(recipe)}
@@ -158,14 +158,14 @@ def test_questions_are_held_out_whatever_stands_around_them(told: Make) -> None:
     assert available_splits(told()) == ["train", "test"]
 
 
-def test_files_that_have_changed_are_read_again(told: Make) -> None:
+def test_a_changed_file_is_parsed_again(told: Make) -> None:
     recipe = told()
     assert len(open_pairs(recipe, "train", recipe.folders())) == 4
     told(LINES + "3 Sandra woke.\n4 Who woke?\tSandra\t3\n")
     assert len(open_pairs(recipe, "train", recipe.folders())) == 5
 
 
-def test_a_story_as_text() -> None:
+def test_a_story_is_split_into_normalized_sentences() -> None:
     assert split_sentences("Mary left.  JOHN paid 3.5 dollars! Who? ") == ["mary left", "john paid 3.5 dollars", "who"]
     assert split_sentences(" . ") == []
     assert story_fault("", StoryShape(2, 3)) == "this story has no sentence"
@@ -174,7 +174,7 @@ def test_a_story_as_text() -> None:
     assert story_fault("one two three four. a. b.", StoryShape(2, 3)) == ""
 
 
-def test_places_of_facts_in_order() -> None:
+def test_fact_indices_follow_the_order_of_the_file() -> None:
     asked = Question(("a", "b", "c"), "q", "x", (2, 0))
     assert asked.keep_last(3) == asked
     assert asked.keep_last(2) == Question(("b", "c"), "q", "x", (1, NO_FACT))
@@ -200,7 +200,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_fault_of_a_file_is_told_with_its_line(case: str, told: Make, tmp_path: Path) -> None:
+def test_a_fault_of_a_file_names_its_line_and_column(case: str, told: Make, tmp_path: Path) -> None:
     text, line, column, code = FAULTS[case]
     recipe = told(LINES, text)
     faults = check_files(recipe, recipe.folders())
@@ -211,12 +211,12 @@ def test_a_fault_of_a_file_is_told_with_its_line(case: str, told: Make, tmp_path
         data_of(recipe)
 
 
-def test_a_lost_file_does_not_fill_the_screen(told: Make) -> None:
+def test_only_a_few_faults_of_one_file_are_reported(told: Make) -> None:
     recipe = told("no number\n" * 500, LINES)
     assert [fault.line for fault in check_files(recipe, recipe.folders())] == [1, 2, 3]
 
 
-def test_faults_of_the_folder_are_told_in_the_recipe(told: Make, tmp_path: Path) -> None:
+def test_faults_of_the_folder_are_reported_at_the_recipe_key(told: Make, tmp_path: Path) -> None:
     def faults(recipe: Recipe) -> list[tuple[str, str]]:
         return [(fault.code, fault.path) for fault in check_files(recipe, recipe.folders())]
 
@@ -231,14 +231,14 @@ def test_faults_of_the_folder_are_told_in_the_recipe(told: Make, tmp_path: Path)
     assert faults(told(folder="t.yaml")) == [("file", "data.babi.folder")]
 
 
-def test_splits_that_have_no_question(told: Make) -> None:
+def test_a_split_without_questions_is_refused(told: Make) -> None:
     recipe = told("1 A ran.\n", LINES)
     assert [fault.path for fault in check_files(recipe, recipe.folders())] == ["data.babi.val"]
     recipe = told(LINES, "1 A ran.\n")
     assert [fault.path for fault in check_files(recipe, recipe.folders())] == ["data.babi.folder"]
 
 
-def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
+def test_lines_may_end_with_carriage_returns(tmp_path: Path) -> None:
     path = tmp_path / "qa.txt"
     path.write_bytes("\ufeff1 A ran.\r\n2 Who?\tA\t1\r\n".encode())
     assert list(parse_file(path, 6)) == [Question(("a ran",), "who?", "a", (0,))]

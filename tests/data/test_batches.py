@@ -75,7 +75,7 @@ def test_devices_and_accumulation_share_the_same_global_batches(world, accumulat
         assert max(len(share.rows) for share in busy) - min(len(share.rows) for share in busy) <= 1
 
 
-def test_resuming_goes_on_where_it_stopped():
+def test_a_resumed_order_continues_where_it_stopped():
     encoded = some(200)
     whole = rows(order(encoded, accumulate=2))
     for skip in (0, 1, 2, 7, len(whole) - 1):
@@ -93,7 +93,7 @@ def test_resuming_goes_on_where_it_stopped():
     assert later.sampler is later
 
 
-def test_fill_is_what_the_tensors_hold():
+def test_the_fill_ratio_is_that_of_the_tensors():
     encoded = some(80, sides=("left", "right"))
     batches = list(data_loader(encoded, order(encoded)))
     sides = {side: [batch["sources"][side] for batch in batches] for side in ("left", "right")}
@@ -144,7 +144,7 @@ def test_tokens_are_split_evenly(world, budget):
 
 
 @pytest.mark.parametrize("world", [2, 8])
-def test_reading_with_fewer_rows_than_devices(world):
+def test_evaluation_with_fewer_rows_than_devices_pads_the_ranks(world):
     encoded = some(3)
     orders = [EvalBatchSampler(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
     parts = [list(data_loader(encoded, each)) for each in orders]
@@ -153,7 +153,7 @@ def test_reading_with_fewer_rows_than_devices(world):
     assert sum(float((part[0]["target_out"] != 0).sum()) for part in parts) == parts[0][0]["tokens"]
 
 
-def test_tensors():
+def test_a_batch_has_shifted_targets_and_padding_on_the_right():
     encoded = some(40, sides=("left", "right"))
     (batch,) = data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=10**9))
     for at, row in enumerate(batch["rows"].tolist()):
@@ -175,7 +175,7 @@ def _real(row: torch.Tensor) -> list[int]:
 
 @pytest.mark.parametrize("by", ["target", "source"])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_reading_has_every_row_once_and_as_many_batches_everywhere(by, world):
+def test_evaluation_reads_every_row_once_in_equally_many_batches_per_device(by, world):
     encoded = some(100)
     parts = [
         list(data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=90, by=by, rank=rank, world=world)))
@@ -186,7 +186,7 @@ def test_reading_has_every_row_once_and_as_many_batches_everywhere(by, world):
     assert sorted(found) == list(range(100))
 
 
-def test_loaders_leave_the_global_generator_alone():
+def test_loaders_do_not_draw_from_the_global_generator():
     encoded = some(50)
     for workers in (0, 1):
         torch.manual_seed(3)

@@ -17,7 +17,7 @@ def made(told: dict) -> Tokenizers:
     return train_tokenizers({"tokenizer": {"bits": told}}, {"source": [], "target": []})
 
 
-def test_ids_are_in_numeric_order_after_the_marks() -> None:
+def test_ids_of_vectors_are_in_numeric_order_after_the_marks() -> None:
     tokenizers = made(PLAIN)
     assert tokenizers.encode("source", ["; 00 01 10 11"]) == [[4, 5, 6, 7, 8]]
     assert tokenizers.encode("target", ["00 01 10 11"]) == [[4, 5, 6, 7]]
@@ -26,7 +26,7 @@ def test_ids_are_in_numeric_order_after_the_marks() -> None:
 
 
 @pytest.mark.parametrize("told", [PLAIN, FULL])
-def test_every_word_comes_back(told: dict) -> None:
+def test_every_word_is_decoded_to_itself(told: dict) -> None:
     tokenizers = made(told)
     for side in ("source", "target"):
         words = bits_vocabulary(told, side == "target")
@@ -36,7 +36,7 @@ def test_every_word_comes_back(told: dict) -> None:
         assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
 
 
-def test_a_number_of_nothing_is_no_number() -> None:
+def test_a_channel_of_zero_is_the_vector_alone() -> None:
     tokenizers = made(FULL)
     (ids,) = tokenizers.encode("source", ["000 101@0.00 101@0.01 101"])
     assert ids[1] == ids[3] == ids[2] - 1
@@ -46,7 +46,7 @@ def test_a_number_of_nothing_is_no_number() -> None:
 @pytest.mark.parametrize(
     "word", ["0", "0000", "012", "000@", "000@0.5", "000@1.01", "000@-0.00", "000@0.001", ":", "⟨pad⟩"]
 )
-def test_what_has_no_id_is_unknown(word: str) -> None:
+def test_a_word_without_an_id_is_unknown(word: str) -> None:
     assert made(FULL).encode("source", [f"000 {word} 111"])[0][1] == UNK
 
 
@@ -54,7 +54,7 @@ def test_a_target_is_of_vectors_alone() -> None:
     assert made(FULL).encode("target", ["101 ; 101@0.50 ?"]) == [[4 + 5, UNK, UNK, UNK]]
 
 
-def test_features_are_what_the_words_say() -> None:
+def test_features_are_the_digits_marks_and_numbers_of_the_words() -> None:
     found = bits_features(FULL, target=False)
     tokenizers = made(FULL)
     (ids,) = tokenizers.encode("source", ["? ; 101@-0.37 011"])
@@ -73,7 +73,7 @@ def test_a_side_has_the_features_that_it_can_have() -> None:
     assert len(np.unique(bits_features(FULL, target=False), axis=0)) == 3 + 2 + 8 * 201 - 1  # pad and unk are the same
 
 
-def test_nothing_is_learned(tmp_path) -> None:
+def test_bits_learn_nothing_from_the_lines(tmp_path) -> None:
     seen = train_tokenizers({"tokenizer": {"bits": FULL}}, {"source": ["101"], "target": ["x y z"]})
     assert seen.sha256 == made(FULL).sha256
     seen.save(tmp_path / "t.json")
@@ -82,7 +82,7 @@ def test_nothing_is_learned(tmp_path) -> None:
     assert loaded.sha256 == seen.sha256
 
 
-def test_a_mark_that_is_told_twice_has_one_id() -> None:
+def test_a_mark_given_twice_has_one_id() -> None:
     twice = {**PLAIN, "marks": [";", ";"]}
     assert bits_vocabulary(twice, target=False) == bits_vocabulary(PLAIN, target=False)
     assert bits_features(twice, target=False).tolist() == bits_features(PLAIN, target=False).tolist()

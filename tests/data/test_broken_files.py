@@ -57,7 +57,7 @@ def parquet_file(path, **columns) -> None:
         ("t.jsonl", b'{"en": "a \\ud83d\\ude00", "de": 1e999}\n', "column", "target", "not a text"),
     ],
 )
-def test_tables_that_cannot_be_read(name, content, code, key, words, make, tmp_path):
+def test_a_table_that_cannot_be_read_is_one_fault(name, content, code, key, words, make, tmp_path):
     (tmp_path / name).write_bytes(content)
     found = fault_of(make({"parallel": {"train": {"file": name, **TABLE}}}))
     assert found[:2] == (code, f"data.parallel.train.{key}")
@@ -73,7 +73,7 @@ def test_a_text_of_nothing_but_a_byte_order_mark_is_empty(side, make, tmp_path):
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_parquet_that_is_damaged(make, tmp_path):
+def test_a_damaged_parquet_file_is_one_fault(make, tmp_path):
     recipe = make({"parallel": {"train": {"file": "t.parquet", **TABLE}}})
     parquet_file(tmp_path / "t.parquet", en=column(["x"] * 500), de=column([f"y {row}" for row in range(500)]))
     whole = (tmp_path / "t.parquet").read_bytes()
@@ -98,7 +98,7 @@ def test_a_structure_that_is_null_is_an_empty_line(make, tmp_path):
 
 
 @pytest.mark.usefixtures("no_check")
-def test_a_split_of_no_pairs(make, texts, tmp_path):
+def test_a_split_without_pairs_is_refused(make, texts, tmp_path):
     (tmp_path / "none").write_bytes(b"")
     splits = {"train": texts(source=["a"], target=["b"]), "val": {"source": "none", "target": "none"}}
     code, path, message = fault_of(make({"parallel": splits}))
@@ -107,7 +107,7 @@ def test_a_split_of_no_pairs(make, texts, tmp_path):
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_part_of_a_hub_data_set_that_has_no_pairs(make, tmp_path):
+def test_a_hub_split_without_pairs_is_refused(make, tmp_path):
     (tmp_path / "set").mkdir()
     parquet_file(tmp_path / "set" / "train.parquet", en=column(["a"]), de=column(["b"]))
     code, path, message = fault_of(make({"hub": {"id": "set", **TABLE, "val": "train[:0]", "test": None}}))
@@ -115,14 +115,14 @@ def test_a_part_of_a_hub_data_set_that_has_no_pairs(make, tmp_path):
     assert "has no `train[:0]` that can be read" in message
 
 
-def test_text_that_is_all_blank(make, texts):
+def test_text_of_blank_lines_alone_is_refused(make, texts):
     blank = texts(source=["", " \t", "\u3000"], target=["a", "b", ""])
     code, _, message = fault_of(make({"parallel": {"train": blank}}))
     assert code == "empty"
     assert "none of the 3 training pairs is left: 3 are empty" in message
 
 
-def test_a_side_of_which_nothing_is_known(make, texts):
+def test_a_side_of_unknown_tokens_alone_is_refused(make, texts):
     train = texts(source=["a b", "c d"], target=["x x", "x x"])
     recipe = make({"parallel": {"train": train}, "tokenizer": {"word": {"min_count": 2}}})
     code, path, message = fault_of(recipe)
@@ -139,7 +139,7 @@ def test_a_side_of_which_nothing_is_known(make, texts):
         {"parallel": {"train": {"file": "gone.csv", **TABLE}}},
     ],
 )
-def test_files_that_went_after_they_had_been_checked(data, make):
+def test_a_file_removed_after_the_check_is_one_fault(data, make):
     code, path, message = fault_of(make(data))
     assert code == "file"
     assert path == "data"
@@ -148,7 +148,7 @@ def test_files_that_went_after_they_had_been_checked(data, make):
 
 
 @pytest.mark.usefixtures("no_check")
-def test_a_task_that_went_after_it_had_been_checked(make, tmp_path):
+def test_a_task_removed_after_the_check_is_one_fault(make, tmp_path):
     for folder in ("no", "tasks"):
         (tmp_path / "tasks").mkdir(exist_ok=True)
         recipe = make({"babi": {"folder": folder, "tasks": [1]}, "tokenizer": WORDS}, STORIES)
@@ -158,13 +158,13 @@ def test_a_task_that_went_after_it_had_been_checked(make, tmp_path):
 
 
 @pytest.mark.usefixtures("no_check")
-def test_sides_that_came_apart_after_they_had_been_checked(make, texts):
+def test_sides_of_different_lengths_after_the_check_are_one_fault(make, texts):
     code, path, message = fault_of(make({"parallel": {"train": texts(source=["a", "b"], target=["c"])}}))
     assert (code, path) == ("lines", "data.parallel.train")
     assert "source 2, target 1" in message
 
 
-def test_a_disk_that_fails_while_files_are_checked(make, texts, monkeypatch):
+def test_a_disk_error_during_the_check_is_one_fault(make, texts, monkeypatch):
     recipe = make({"parallel": {"train": texts(source=["a"], target=["b"])}})
 
     def fails(path) -> int:
@@ -181,7 +181,7 @@ def opened(make, texts):
 
 
 @pytest.mark.parametrize("content", [b"", b"d\n", b"d\ne\ng\n", b"d\ne\nf\ng\n"])
-def test_a_file_that_is_written_into_while_it_is_read(content, make, texts, tmp_path):
+def test_a_file_modified_while_it_is_read_is_one_fault(content, make, texts, tmp_path):
     lines = opened(make, texts)
     assert lines[0] == "d"
     with (tmp_path / "train.target").open("r+b") as file:
@@ -193,7 +193,7 @@ def test_a_file_that_is_written_into_while_it_is_read(content, make, texts, tmp_
             read()
 
 
-def test_a_file_that_is_touched_or_removed_while_it_is_read(make, texts, tmp_path):
+def test_a_file_touched_or_removed_while_it_is_read_is_read_on(make, texts, tmp_path):
     lines = opened(make, texts)
     path = tmp_path / "train.target"
     os.utime(path, ns=(1, 1))
@@ -206,7 +206,7 @@ def test_a_file_that_is_touched_or_removed_while_it_is_read(make, texts, tmp_pat
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_what_a_table_held_before_is_not_remembered(make, tmp_path):
+def test_a_table_with_new_content_is_not_read_from_the_cache(make, tmp_path):
     recipe = make({"parallel": {"train": {"file": "t.csv", **TABLE}}})
     for word in ("one", "two"):
         (tmp_path / "t.csv").write_text(f"en,de\n{word},x\n")
@@ -214,7 +214,7 @@ def test_what_a_table_held_before_is_not_remembered(make, tmp_path):
         assert open_pairs(recipe, "train", recipe.folders())[0]["source"] == word
 
 
-def test_without_the_package_that_reads_tables(make, texts, tmp_path, monkeypatch):
+def test_tables_without_datasets_installed_are_refused_with_the_fix(make, texts, tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text("en,de\na,b\n")
     (tmp_path / "t.jsonl").write_text(json.dumps({"en": "a", "de": "b"}) + "\n")
     monkeypatch.setitem(sys.modules, "datasets", None)
@@ -230,7 +230,7 @@ def test_without_the_package_that_reads_tables(make, texts, tmp_path, monkeypatc
         assert len(load_data(recipe, recipe.folders()).train) == 1
 
 
-def test_a_first_recipe_for_files_that_are_not_there(tmp_path):
+def test_a_new_recipe_for_missing_files_is_refused(tmp_path):
     for name in ("none", "x" * 5000):
         with pytest.raises(DataError, match="no file"):
             write_recipe(tmp_path / name, tmp_path / name, tmp_path / "first.yaml")

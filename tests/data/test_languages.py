@@ -96,7 +96,7 @@ def test_strings_belong_to_the_language(pattern: str) -> None:
     assert len(last) == 5
 
 
-def test_a_test_line_ends_with_the_string_asked_for() -> None:
+def test_a_test_line_ends_with_the_string_of_the_test_length() -> None:
     lines = TASKS["counting"]("test", test=5, strings=5, max_length=6, test_lengths=[30, 7])
     found = [[string.count("b") for string in strings(line)] for line in lines.target]
     assert [counts[-1] for counts in found] == [30] * 5 + [7] * 5
@@ -104,7 +104,7 @@ def test_a_test_line_ends_with_the_string_asked_for() -> None:
 
 
 @pytest.mark.parametrize("pattern", FORMS)
-def test_what_is_certain_is_what_all_lines_agree_on(pattern: str) -> None:
+def test_certain_words_are_those_on_which_all_lines_agree(pattern: str) -> None:
     follow: dict[str, set[str]] = defaultdict(set)
     for line in map("".join, itertools.product(every_string(pattern, 5), repeat=2)):
         for at in range(1, len(line)):
@@ -125,7 +125,7 @@ def every_string(pattern: str, most: int) -> list[str]:
     return ["".join(a * k for a, k in zip(letters, each, strict=True)) for each in found if n_of[each] <= most]
 
 
-def test_a_string_that_no_language_has_is_told() -> None:
+def test_a_string_that_no_language_has_is_refused() -> None:
     with pytest.raises(TaskError, match="no string of n = 1") as told:
         TASKS["counting"]("train", pattern="anbmcnm", min_length=1)
     assert told.value.setting == "min_length"

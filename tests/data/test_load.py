@@ -11,7 +11,7 @@ from composer.recipe.recipe import load
 from composer.training.train import train
 
 
-def test_what_is_left_out_is_counted(make, texts):
+def test_pairs_that_are_left_out_are_counted(make, texts):
     train = texts(source=["a b", "", "c", "a b c d e f", "b"], target=["x", "y", " ", "z", "x y z"])
     test = texts("test", source=["", "a b c d e f g h i"], target=["", "x"])
     recipe = make({"parallel": {"train": train, "test": test}, "max_length": 5})
@@ -40,14 +40,14 @@ def test_max_length_counts_eos(make, texts):
                 load_data(recipe, recipe.folders())
 
 
-def test_answers_that_should_have_one_length_do(make, texts):
+def test_a_target_of_another_length_than_the_output_is_refused(make, texts):
     train = texts(source=["a", "b"], target=["x", "x y"])
     recipe = make({"parallel": {"train": train}}, {"encoder": ["rnn"], "decoder": ["rnn"], "output": {"length": 1}})
     with pytest.raises(DataError, match="answers have 1 tokens here, and that of line 2 of train has 2: `x y`"):
         load_data(recipe, recipe.folders())
 
 
-def test_a_vocabulary_that_is_fixed_knows_all(make, texts):
+def test_an_unknown_token_under_a_fixed_vocabulary_is_refused(make, texts):
     train = texts(source=["01 10", "01 ; 11"], target=["01", "11"])
     recipe = make({"parallel": {"train": train}, "tokenizer": {"bits": {"size": 2, "marks": []}}})
     with pytest.raises(DataError, match="the tokenizer `bits` does not know all of line 2 of train source: `01 ; 11`"):
@@ -67,7 +67,7 @@ def test_a_given_tokenizer_is_not_trained_again(make, texts):
     assert second.notes == ["100% of the tokens of test source are unknown to the tokenizer"]
 
 
-def test_the_data_have_a_fingerprint(make, texts):
+def test_the_hash_of_encoded_data_changes_with_the_text(make, texts):
     recipe = make({"parallel": {"train": texts(source=["a", "b"], target=["b", "a"])}, "tokenizer": "char"})
     first = load_data(recipe, recipe.folders())
     assert load_data(recipe, recipe.folders()).train.sha256 == first.train.sha256
@@ -75,7 +75,7 @@ def test_the_data_have_a_fingerprint(make, texts):
     assert load_data(recipe, recipe.folders(), first.tokenizers).train.sha256 != first.train.sha256
 
 
-def test_lowercase(make, texts):
+def test_lowercase_applies_to_ids_and_not_to_the_texts(make, texts):
     recipe = make({"parallel": {"train": texts(source=["A b"], target=["Ä"])}, "lowercase": True, "tokenizer": "char"})
     data = load_data(recipe, recipe.folders())
     assert data.tokenizers.decode("target", [data.train.target[0]]) == ["ä"]

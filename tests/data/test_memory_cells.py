@@ -40,14 +40,14 @@ def test_the_target_is_what_the_program_leaves(task: str, program: Callable[[lis
     assert len(set(lines.source)) > 150
 
 
-def test_every_index_and_every_length_is_asked_for() -> None:
+def test_every_index_and_every_length_is_drawn() -> None:
     lines = TASKS["ram_access"]("train", train=500, cells=9, min_length=2, max_length=4)
     assert {int(line.split()[0]) for line in lines.source} == {0, 1, 2, 3}
     assert {sum(each != "0" for each in line.split()[1:]) for line in lines.source} == {2, 3, 4}
 
 
 @pytest.mark.parametrize(("task", "longest"), [("ram_access", 8), ("ram_increment", 9), ("ram_copy", 4)])
-def test_what_has_no_room_is_refused_with_the_cells_that_it_needs(task: str, longest: int) -> None:
+def test_an_array_larger_than_the_tape_is_refused_with_the_cells_it_needs(task: str, longest: int) -> None:
     asked = {"cells": 10, "train": 20, "test": 20, "max_length": 2}
     assert TASKS[task]("test", **asked, test_lengths=[longest]).source
     with pytest.raises(TaskError) as raised:
@@ -71,7 +71,7 @@ def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
     assert len(TOKENIZERS["integers"]({"source": [], "target": []}, below=3)) == 1
 
 
-def test_integers_come_back_from_a_file(tmp_path) -> None:
+def test_an_integer_tokenizer_survives_saving(tmp_path) -> None:
     tokenizers = train_tokenizers({"tokenizer": {"integers": {"below": 7}}}, {"source": [], "target": []})
     tokenizers.save(tmp_path / "tokenizer.json")
     assert Tokenizers.load(tmp_path / "tokenizer.json").encode("target", ["6 2"]) == [

@@ -38,7 +38,7 @@ def told(faults) -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json", "parquet"])
-def test_tables_give_every_text_as_it_stands(kind, make, tmp_path):
+def test_tables_give_every_text_verbatim(kind, make, tmp_path):
     write(tmp_path / f"rows.{kind}", kind, ROWS)
     target = "t.de" if kind.startswith("json") else "de"
     recipe = make({"parallel": {"train": {"file": f"rows.{kind}", "source": "en", "target": target}}})
@@ -69,7 +69,7 @@ def test_files_are_looked_up_in_every_folder_in_order(make, tmp_path, texts):
     assert open_pairs(recipe, "train", recipe.folders(other))[0] == {"source": "first", "target": "beside"}
 
 
-def test_several_encoders_and_none(make, texts):
+def test_pairs_have_one_side_per_encoder(make, texts):
     split = texts(left=["l"], right=["r"], target=["t"])
     recipe = make({"parallel": {"train": split}}, TWO)
     assert open_pairs(recipe, "train", recipe.folders())[0] == {"left": "l", "right": "r", "target": "t"}
@@ -79,7 +79,7 @@ def test_several_encoders_and_none(make, texts):
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_hub_id_that_is_a_local_folder(make, tmp_path):
+def test_a_hub_id_may_be_a_local_folder(make, tmp_path):
     (tmp_path / "set").mkdir()
     for split, rows in (("train", ROWS), ("validation", ROWS[:2])):
         pairs = [{"translation": {"en": en, "de": de}} for en, de in rows]
@@ -98,7 +98,7 @@ def test_hub_id_that_is_a_local_folder(make, tmp_path):
         open_pairs(recipe, "train", recipe.folders())
 
 
-def test_hub_that_cannot_be_reached(make, monkeypatch):
+def test_an_unreachable_hub_is_one_fault(make, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     recipe = make({"hub": {"id": "./nowhere", "source": "en", "target": "de"}})
     with pytest.raises(DataError) as caught:
@@ -136,7 +136,7 @@ FILES = {
         ("good.en", "x" * 5000, "file", "target", ["no file"]),
     ],
 )
-def test_faults_of_text_files(source, target, code, key, words, make, tmp_path):
+def test_faults_of_text_files_are_reported_at_their_key(source, target, code, key, words, make, tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
     os.mkfifo(tmp_path / "pipe")
@@ -150,7 +150,7 @@ def test_faults_of_text_files(source, target, code, key, words, make, tmp_path):
         load_data(recipe, recipe.folders())
 
 
-def test_all_faults_are_told_together(make, tmp_path):
+def test_all_faults_are_reported_together(make, tmp_path):
     (tmp_path / "empty").touch()
     splits = {"train": {"source": "no", "target": "empty"}, "test": {"source": "none", "target": "empty"}}
     recipe = make({"parallel": splits})
@@ -163,7 +163,7 @@ def test_all_faults_are_told_together(make, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(make, texts, tmp_path):
+def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
     split = texts(source=["a"], target=["b"])
     (tmp_path / split["target"]).chmod(0)
     recipe = make({"parallel": {"train": split}})
@@ -191,7 +191,7 @@ def test_a_file_that_may_not_be_read(make, texts, tmp_path):
         ("t.tsv", b"", "empty", "file", "is empty"),
     ],
 )
-def test_faults_of_tables(name, content, code, key, words, make, tmp_path):
+def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, words, make, tmp_path):
     (tmp_path / name).write_bytes(content)
     asked = "ss.tsv" if name == "s.tsv" else name
     recipe = make({"parallel": {"train": {"file": asked, "source": "en", "target": "de"}}})
@@ -200,7 +200,7 @@ def test_faults_of_tables(name, content, code, key, words, make, tmp_path):
     assert words in faults[0].message
 
 
-def test_parquet_columns(make, tmp_path):
+def test_parquet_columns_must_exist_and_hold_text(make, tmp_path):
     parquet.write_table(arrow.table({"en": ["a"], "de": [1]}), tmp_path / "t.parquet")
     recipe = make({"parallel": {"train": {"file": "t.parquet", "source": "eng", "target": "de"}}})
     assert sorted(told(check_files(recipe, recipe.folders()))) == [
@@ -209,7 +209,7 @@ def test_parquet_columns(make, tmp_path):
     ]
 
 
-def test_line_breaks_and_nothing_inside_a_table_are_one_line(make, tmp_path):
+def test_line_breaks_and_nulls_inside_a_table_become_one_line(make, tmp_path):
     rows = [{"en": "a\nb", "de": None}, {"en": "c\r\nd", "de": "e"}]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = make({"parallel": {"train": {"file": "t.jsonl", "source": "en", "target": "de"}}})

@@ -37,7 +37,7 @@ def written(folder: Path, lines: int, train: str = TEXTS, val: object = 4, test:
 
 @pytest.mark.parametrize("sizes", [{"val": 4, "test": 3}, {"val": 1}, {"test": 1}, {"val": 9, "test": 90}, {}])
 @pytest.mark.parametrize("count", [100, 101, 1009])
-def test_every_pair_is_in_one_part(count: int, sizes: dict[str, int]) -> None:
+def test_every_pair_is_in_exactly_one_split(count: int, sizes: dict[str, int]) -> None:
     rows = split_rows(count, sizes)
     assert sorted(np.concatenate(list(rows.values())).tolist()) == list(range(count))
     assert {split: len(rows[split]) for split in ("val", "test")} == {"val": 0, "test": 0} | sizes
@@ -45,7 +45,7 @@ def test_every_pair_is_in_one_part(count: int, sizes: dict[str, int]) -> None:
     assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
 
 
-def test_some_lines_of_a_column() -> None:
+def test_a_row_subset_reads_its_lines() -> None:
     lines = [f"line {at}" for at in range(50)]
     near, far = RowSubset(lines, np.array([3, 4, 6])), RowSubset(lines, np.array([0, 20, 49]))
     assert list(near) == ["line 3", "line 4", "line 6"]
@@ -54,7 +54,7 @@ def test_some_lines_of_a_column() -> None:
 
 
 @pytest.mark.parametrize("train", [TEXTS, "{file: both.tsv, source: x, target: y}"])
-def test_the_parts_of_one_text(train: str, tmp_path: Path) -> None:
+def test_one_text_is_split_into_train_val_and_test(train: str, tmp_path: Path) -> None:
     data = load_data(load(written(tmp_path, 40, train)), [tmp_path])
     sides = {split: list(zip(*pairs.sides.values(), strict=True)) for split, pairs in data.pairs.items()}
     assert {split: len(pairs) for split, pairs in sides.items()} == {"train": 33, "val": 4, "test": 3}
@@ -63,12 +63,12 @@ def test_the_parts_of_one_text(train: str, tmp_path: Path) -> None:
     assert all(data.tokenizers.encode("source", [one])[0] == [3] for one, _ in sides["val"])  # never seen: unk
 
 
-def test_files_and_a_number(tmp_path: Path) -> None:
+def test_a_split_may_be_a_number_beside_one_with_files(tmp_path: Path) -> None:
     data = load_data(load(written(tmp_path, 40, test=TEXTS)), [tmp_path])
     assert {split: len(pairs) for split, pairs in data.pairs.items()} == {"train": 36, "val": 4, "test": 40}
 
 
-def test_more_than_there_is(tmp_path: Path) -> None:
+def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
     recipe = written(tmp_path, 7)
     with pytest.raises(ComposerError) as raised:
         check_file(recipe)
@@ -78,7 +78,7 @@ def test_more_than_there_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("val", "told"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")])
-def test_what_is_no_number(val: str, told: str, tmp_path: Path) -> None:
+def test_a_held_out_size_must_be_a_positive_number(val: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ComposerError) as raised:
         load(written(tmp_path, 40, val=val))
     assert [fault.path for fault in raised.value.faults] == ["data.parallel.val"]

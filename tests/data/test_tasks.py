@@ -88,7 +88,7 @@ def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
 
 
 @pytest.mark.parametrize("task", LONG)
-def test_lengths(task):
+def test_training_and_test_have_the_lengths_of_the_settings(task):
     train = TASKS[task]("train", train=300, min_length=3, max_length=5, test_lengths=[9])
     assert {len(line.split()) for line in told(train)} == {words_of(task, length) for length in (3, 4, 5)}
     test = TASKS[task]("test", test=7, min_length=3, max_length=5, test_lengths=[40, 9])
@@ -100,7 +100,7 @@ def test_lengths(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_settings_are_told_and_endless_by_default(task):
+def test_settings_are_documented_and_tasks_endless_by_default(task):
     settings = inspect.signature(TASKS[task]).parameters
     told = (inspect.getdoc(TASKS[task]) or "").partition("Settings:\n")[2]
     named = [name for name, each in settings.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -108,7 +108,7 @@ def test_settings_are_told_and_endless_by_default(task):
     assert settings["endless"].default is (task != "number_words")
 
 
-def test_splits_have_their_shares():
+def test_val_and_test_are_five_percent_of_all_keys():
     shares = Counter(split_of((at,)) for at in range(20_000))
     assert shares["val"] / 20_000 == pytest.approx(0.05, abs=0.01)
     assert shares["test"] / 20_000 == pytest.approx(0.05, abs=0.01)
@@ -123,7 +123,7 @@ def test_test_numbers_are_all_different_and_even():
     assert sum(" thousand" in words and words.count("hundred") >= 1 for words in test.source) > 850
 
 
-def test_sequences():
+def test_sequence_targets_are_the_rearranged_source():
     copy, reverse, double, sort, flip = (
         TASKS[name]("train", symbols=30, train=200) for name in ("copy", "reverse", "duplicate", "sort", "bigram_flip")
     )
@@ -138,7 +138,7 @@ def test_sequences():
         assert len(words) % 2 == 0 or answer[-1] == words[-1]
 
 
-def test_binary_numbers():
+def test_binary_results_are_those_of_python():
     assert from_bits([0, 1, 1, 0]) == 6
     assert to_bits(6, 4) == [0, 1, 1, 0]
     signs = {"binary_addition": ("+", lambda k: k + 1), "binary_multiplication": ("*", lambda k: 2 * k)}
@@ -158,7 +158,7 @@ def read(line: str) -> int:
     return sum(int(digit) << place for place, digit in enumerate(line.split()))
 
 
-def test_brackets():
+def test_parentheses_name_the_next_closing_bracket():
     assert closing_next(["(", "[", "]", ")"]) == [")", "]", ")", "."]
     assert closing_next(["(", ")", ")", "("]) == [")", ".", "x", "x"]
     assert closing_next(["[", "(", "]"]) == ["]", ")", "x"]
@@ -187,7 +187,7 @@ def reduced_answer(brackets: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------- dialects
 
 
-def test_dialect():
+def test_dialects_mark_every_third_symbol():
     lines = TASKS["dialect"]("train", train=400, symbols=5, dialects=3, every=2, min_length=2, max_length=6)
     spoken = Counter()
     for source, target in zip(*lines, strict=True):
@@ -203,7 +203,7 @@ def test_dialect():
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("dialects", [2, 3])
-def test_the_optimum_is_that_of_all_answers_counted(every: int, dialects: int):
+def test_the_dialect_optimum_is_that_of_an_enumeration(every: int, dialects: int):
     sources = [" ".join(mark(list("abcdefg"[:length]), every)) for length in (1, 2, 3, 5, 7)]
     tokens = sum(len(source.split()) + 1 for source in sources)
     for reads in ("nothing", "last", "all"):
@@ -231,7 +231,7 @@ def entropy(row: Sequence[str], every: int, dialects: int, reads: str) -> float:
 # ------------------------------------------------------------------------------------------- in a recipe
 
 
-def test_a_task_that_cannot_be_drawn_is_told_at_its_setting(make):
+def test_an_impossible_task_is_refused_at_its_setting(make):
     with pytest.raises(TaskError):
         number_words("test", maximum=99)
     recipe = make({"generate": {"number_words": {"maximum": 99}}})
@@ -247,7 +247,7 @@ def test_a_task_that_cannot_be_drawn_is_told_at_its_setting(make):
     assert "of the 20 test pairs of length 3" in fault.message
 
 
-def test_a_task_gives_pairs(make):
+def test_a_task_generates_the_sides_of_the_recipe(make):
     recipe = make({"generate": {"copy": {"train": 5}}})
     assert check_files(recipe, recipe.folders()) == []
     pairs = open_pairs(recipe, "train", recipe.folders())

@@ -37,7 +37,7 @@ def on_bytes() -> list[Tokenizers]:
 
 @given(text=st.text(max_size=40) | st.text(alphabet="aAä \t'\"￭▁Ġ⟨⟩<>pad", max_size=20))
 @settings(max_examples=150, deadline=None)
-def test_bytes_give_every_text_back(on_bytes, text):
+def test_byte_level_tokenizers_decode_every_text_exactly(on_bytes, text):
     for tokenizers in on_bytes:
         (ids,) = tokenizers.encode("target", [text])
         assert min(ids, default=4) > UNK
@@ -46,13 +46,13 @@ def test_bytes_give_every_text_back(on_bytes, text):
 
 @given(text=st.text(alphabet=sorted({*"".join(SOURCE)}), max_size=30))
 @settings(max_examples=80, deadline=None)
-def test_characters_that_were_seen_come_back(text):
+def test_seen_characters_are_decoded_exactly(text):
     tokenizers = made({"char": {}})
     assert tokenizers.decode("source", tokenizers.encode("source", [text])) == [text]
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_training_lines_come_back(kind):
+def test_training_lines_are_decoded_exactly(kind):
     tokenizers = made(kind)
     for side, lines in BOTH.items():
         assert tokenizers.decode(side, tokenizers.encode(side, lines)) == lines
@@ -60,7 +60,7 @@ def test_training_lines_come_back(kind):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_no_text_gives_a_special_token(kind):
+def test_no_text_encodes_to_a_special_token(kind):
     tokenizers = made(kind)
     (ids,) = tokenizers.encode("source", [SPECIAL])
     assert min(ids) >= UNK
@@ -68,7 +68,7 @@ def test_no_text_gives_a_special_token(kind):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_one_file_keeps_all(kind, tmp_path):
+def test_one_file_restores_the_tokenizers(kind, tmp_path):
     tokenizers = made(kind, lowercase=True)
     tokenizers.save(tmp_path / "tokenizer.json")
     loaded = Tokenizers.load(tmp_path / "tokenizer.json")
@@ -82,7 +82,7 @@ def test_one_file_keeps_all(kind, tmp_path):
         assert loaded.decode(side, ids) == tokenizers.decode(side, ids)
 
 
-def test_joint_and_separate():
+def test_joint_sides_share_one_vocabulary():
     assert made({"bpe": {"size": 300, "joint": True}}).sides == {"source": 0, "target": 0}
     separate = made({"char": {"size": 10}})
     assert separate.sides == {"source": 0, "target": 1}
@@ -96,7 +96,7 @@ def test_bpe_and_word_and_char_are_the_same_twice():
             assert made(kind).sha256 == made(kind).sha256
 
 
-def test_words_keep_marks_where_they_were():
+def test_decoding_puts_marks_where_they_were():
     tokenizers = made({"word": {}})
     assert tokenizers.tokens("source", "the man's hat") == ["the", "man", "￭'￭", "s", "hat"]
     (ids,) = tokenizers.encode("source", ["a  zebra, man"])
@@ -110,7 +110,7 @@ TOKENS = sorted({token for line in SOURCE for token in line.split()})
 
 @given(tokens=st.lists(st.sampled_from(TOKENS)), spaces=st.lists(st.sampled_from([" ", "  ", "\t", "\u00a0"])))
 @settings(max_examples=80, deadline=None)
-def test_tokens_that_were_seen_come_back_with_single_spaces(tokens, spaces):
+def test_seen_tokens_are_decoded_with_single_spaces(tokens, spaces):
     tokenizers = made({"word": {"split": "spaces"}})
     between = [*spaces, *[" "] * len(tokens)]
     line = "".join(f"{token}{space}" for token, space in zip(tokens, between, strict=False))
@@ -120,7 +120,7 @@ def test_tokens_that_were_seen_come_back_with_single_spaces(tokens, spaces):
     assert tokenizers.decode("source", [ids]) == [" ".join(tokens)]
 
 
-def test_text_that_is_tokenised_is_taken_as_it_is():
+def test_tokenized_text_is_split_at_spaces_alone():
     tokenizers = made({"word": {"split": "spaces"}})
     assert tokenizers.tokens("source", "the man's (fast)") == ["the", "man's", "(fast)"]
     (ids,) = tokenizers.encode("source", ["a zebra \N{HALFWIDTH BLACK SQUARE} man's"])
@@ -134,7 +134,7 @@ def test_a_token_that_looks_special_is_unknown():
     assert tokenizers.size("target") == 6
 
 
-def test_a_file_from_before_there_was_split_means_marks(tmp_path):
+def test_a_file_without_split_means_marks(tmp_path):
     said = made({"word": {"split": "marks"}})
     said.save(tmp_path / "t.json")
     told = json.loads((tmp_path / "t.json").read_text())
@@ -146,7 +146,7 @@ def test_a_file_from_before_there_was_split_means_marks(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "seqcomposer tokenizer 9"}', "\x00"])
-def test_a_broken_file_is_told(text, tmp_path):
+def test_a_broken_tokenizer_file_is_refused(text, tmp_path):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(RunError, match=r"t\.json"):
         Tokenizers.load(tmp_path / "t.json")
@@ -154,7 +154,7 @@ def test_a_broken_file_is_told(text, tmp_path):
         Tokenizers.load(tmp_path / "none.json")
 
 
-def test_a_file_with_a_broken_part_is_told(tmp_path):
+def test_a_tokenizer_file_with_a_broken_part_is_refused(tmp_path):
     made({"word": {}}).save(tmp_path / "t.json")
     told = json.loads((tmp_path / "t.json").read_text())
     (tmp_path / "t.json").write_text(json.dumps({**told, "parts": [{"model": {"type": "WordLevel"}}]}))

@@ -13,14 +13,14 @@ from composer.data.tasks import TASKS, TaskError
 from composer.model.vocabulary import UNK
 
 
-def test_copying_gives_every_vector_back():
+def test_vector_copy_repeats_the_source():
     lines = TASKS["vector_copy"]("train", train=400, bits=3, max_length=6)
     assert lines.source == lines.target
     words = [word for line in lines.source for word in line.split()]
     assert set(words) == {"".join(bits) for bits in itertools.product("01", repeat=3)}
 
 
-def test_the_number_says_how_often_to_repeat():
+def test_the_channel_says_how_often_to_repeat():
     lines = TASKS["repeat_copy"]("train", train=400, bits=4, max_length=3, min_repeats=2, max_repeats=8)
     counts = set()
     for source, target in zip(*lines, strict=True):
@@ -33,7 +33,7 @@ def test_the_number_says_how_often_to_repeat():
     assert counts == set(range(2, 9))
 
 
-def test_every_count_has_a_number_of_its_own():
+def test_every_count_has_its_own_channel():
     said = [TASKS["repeat_copy"]("test", test=1, max_length=5, max_repeats=100, test_repeats=[each]) for each in COUNTS]
     assert len({lines.source[0].split("@")[1] for lines in said}) == len(COUNTS)
     assert [len(one.target[0].split()) / (len(one.source[0].split()) - 1) for one in said] == COUNTS
@@ -65,7 +65,7 @@ def test_recall_answers_with_the_item_after():
     assert asked == {(length, at) for length in range(2, 6) for at in range(length - 1)}
 
 
-def test_sorting_gives_the_highest_back():
+def test_priority_sort_returns_the_highest_in_order():
     lines = TASKS["priority_sort"]("train", train=200, bits=3, min_length=4, max_length=9, share=0.5)
     for source, target in zip(*lines, strict=True):
         priority = {float(number): vector for vector, number in (word.split("@") for word in source.split())}
@@ -95,7 +95,7 @@ def test_priorities_are_even():
         ("associative_recall", {"bits": 1, "vectors": 2}, "vectors"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(task, settings, setting):
+def test_an_impossible_vector_task_is_refused(task, settings, setting):
     with pytest.raises(TaskError) as told:
         TASKS[task]("train", train=1, **settings)
     assert told.value.setting == setting

@@ -55,12 +55,12 @@ def test_an_answer_of_one_length_ends_there_and_nowhere_else() -> None:
     assert torch.allclose(log_p[0, :2, others], logits[0, :2, others].log_softmax(-1), atol=1e-5)
 
 
-def test_identity_gives_what_it_gets_and_never_a_special_token() -> None:
+def test_the_identity_head_never_gives_a_special_token() -> None:
     logits = IdentityOutput(3)(torch.tensor([[[1.0, 2.0, 3.0]]]))
     assert logits.tolist() == [[[NEVER] * NUM_SPECIAL + [1.0, 2.0, 3.0]]]
 
 
-def test_one_hot_is_a_unit_vector_for_each_token_and_nothing_for_special_ones() -> None:
+def test_one_hot_is_a_unit_vector_and_zeros_for_special_tokens() -> None:
     found = OneHot(7)(torch.tensor([[0, 2, 4, 6]]))
     assert found.tolist() == [[[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]]
 

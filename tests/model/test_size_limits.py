@@ -58,7 +58,7 @@ def test_many_blocks_are_planned(tmp_path: Path) -> None:
     assert loaded(tmp_path, SMALL.replace("norm", "{repeat: {times: 300, stack: [linear]}}")).plan().parameters
 
 
-def test_parameters_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many matrices, for each of which there is room: what counts is what is there at once, and no shared one twice."""
     uses = ", ".join(["{use: s}"] * 5)
     recipe = loaded(tmp_path, SMALL.replace("norm", uses) + "  stacks: {s: [linear]}\n")
@@ -80,7 +80,7 @@ BLOCK = "{linear: 1000000}"
 @pytest.mark.parametrize(
     ("blocks", "width", "place"), [("norm", 1_000_000, "4:10:size"), (f"{BLOCK}, {BLOCK}", 64, "5:33:size")]
 )
-def test_a_matrix_that_no_memory_holds(blocks: str, width: int, place: str, tmp_path: Path) -> None:
+def test_a_matrix_beyond_the_memory_is_refused(blocks: str, width: int, place: str, tmp_path: Path) -> None:
     """Four terabytes, in one matrix: of the vocabulary, or of a block."""
     recipe = loaded(tmp_path, SMALL.replace("norm", blocks).replace("64", str(width)))
     with pytest.raises(RecipeError) as raised:
@@ -116,7 +116,7 @@ WIDTHS = {
 
 
 @pytest.mark.parametrize("case", WIDTHS)
-def test_widths_that_differ_are_told_with_both_lines(case: str, tmp_path: Path) -> None:
+def test_a_fault_of_widths_names_both_lines(case: str, tmp_path: Path) -> None:
     blocks, place, message, other = WIDTHS[case]
     recipe = loaded(tmp_path, SMALL.replace("[norm]", f"\n    - {blocks}"))
     with pytest.raises(RecipeError) as raised:
@@ -128,7 +128,7 @@ def test_widths_that_differ_are_told_with_both_lines(case: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["forward", "items", "training", "T_destination"])
-def test_an_encoder_cannot_have_a_name_that_torch_keeps(name: str, tmp_path: Path) -> None:
+def test_an_encoder_cannot_have_the_name_of_a_module_attribute(name: str, tmp_path: Path) -> None:
     text = """
 recipe: 1
 data: {parallel: {train: {NAME: a, b: b, target: t}}}

@@ -33,21 +33,21 @@ Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "
 
 @task("digits", "number")
 def binary_addition(draws: Draws) -> Lines:
-    """Two binary numbers of k digits, the least significant first, and their sum of k + 1 digits: "1 1 + 1 0" is
+    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is
     "0 0 1"."""
     return _arithmetic(draws, "+", lambda one, other: one + other, lambda digits: digits + 1)
 
 
 @task("digits", "number")
 def binary_multiplication(draws: Draws) -> Lines:
-    """Two binary numbers of k digits, the least significant first, and their product of 2k digits: "1 1 * 1 1" is
+    """Multiply two binary numbers of k digits, the least significant first; the product has 2k digits: "1 1 * 1 1" is
     "1 0 0 1"."""
     return _arithmetic(draws, "*", lambda one, other: one * other, lambda digits: 2 * digits)
 
 
 @task("digits", "number")
 def increment(draws: Draws) -> Lines:
-    """A binary number of k digits, the least significant first, and the one after it in k + 1 digits: "1 1 0" is
+    """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0" is
     "0 0 1 0". The answer is longer than the question."""
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=length)))
     return Lines([_join(key) for key in keys], [_join(to_bits(from_bits(key) + 1, len(key) + 1)) for key in keys])
@@ -79,7 +79,7 @@ def _join(numbers: Sequence[int]) -> str:
 
 @task("integers", "array", max_length=8)
 def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
-    """An index k and an array that ends with 0: cell 0 becomes the array's element k, from 0. "1 7 9 4 0" becomes
+    """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0" becomes
     "9 7 9 4 0".
 
     Settings:
@@ -92,7 +92,7 @@ def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
 
 @task("integers", "array", max_length=8)
 def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
-    """An array that ends with 0: each element becomes one more. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
+    """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
 
     Settings:
         cells: cells of a tape, and integers that there are
@@ -104,7 +104,7 @@ def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
 
 @task("integers", "array", max_length=8)
 def ram_copy(draws: Draws, *, cells: Cells = 20) -> Lines:
-    """The number of the first cell behind the array, and the array, which is written there once more:
+    """Copy an array to the cell behind it, whose number is in cell 0:
     "3 5 2 0 0" becomes "3 5 2 5 2".
 
     Settings:
@@ -143,7 +143,7 @@ def _tapes(cells: int, before: Sequence[Sequence[int]], after: Sequence[Sequence
 def number_words(
     draws: Draws, *, maximum: Maximum = 999_999, source: Language = "en", target: Language = "de"
 ) -> Lines:
-    """Number words, from English to German if not said: "four hundred and twenty-one", "vierhunderteinundzwanzig".
+    """Translate number words, English to German by default: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 
     Test and validation numbers are all different and drawn evenly from 0 to `maximum`. One training number in five is
     drawn by its number of digits first, so that short numbers are seen too.

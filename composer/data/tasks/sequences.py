@@ -38,7 +38,7 @@ NOTHING, BROKEN = ".", "x"
 
 @task("symbols")
 def copy(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """A sequence of symbols, given back as it is: "d a c" is "d a c".
+    """Copy a sequence of symbols: "d a c" is "d a c".
 
     Settings:
         symbols: different symbols, 2 to 702
@@ -48,7 +48,7 @@ def copy(draws: Draws, *, symbols: Symbols = 26) -> Lines:
 
 @task("symbols")
 def reverse(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """A sequence of symbols, given back from its end: "d a c" is "c a d".
+    """Reverse a sequence of symbols: "d a c" is "c a d".
 
     Settings:
         symbols: different symbols, 2 to 702
@@ -58,7 +58,7 @@ def reverse(draws: Draws, *, symbols: Symbols = 26) -> Lines:
 
 @task("symbols")
 def duplicate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """A sequence of symbols, given back twice: "d a c" is "d a c d a c".
+    """Write a sequence of symbols twice: "d a c" is "d a c d a c".
 
     Settings:
         symbols: different symbols, 2 to 702
@@ -68,7 +68,7 @@ def duplicate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
 
 @task("symbols")
 def sort(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """A sequence of symbols, in alphabetical order: "d a c" is "a c d".
+    """Sort a sequence of symbols alphabetically: "d a c" is "a c d".
 
     Settings:
         symbols: different symbols, 2 to 702
@@ -78,8 +78,8 @@ def sort(draws: Draws, *, symbols: Symbols = 26) -> Lines:
 
 @task("symbols")
 def bigram_flip(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """A sequence of symbols with each two exchanged: "d a c b" is "a d b c"; one that is over stays. (Grefenstette et
-    al. 2015, section 4.1.)
+    """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays. (Grefenstette et al.
+    2015, section 4.1.)
 
     Settings:
         symbols: different symbols, 2 to 702
@@ -109,7 +109,7 @@ def _symbol_rows(draws: Draws, symbols: int) -> list[list[str]]:
 
 @task("symbols")
 def dialect(draws: Draws, *, symbols: Symbols = 10, dialects: Dialects = 4, every: Count = 3) -> Lines:
-    """Symbols, given back with the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
+    """Copy symbols, the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
 
     Every third symbol is marked, by a capital. The dialect of a line is drawn evenly, and its source does not show it.
     So models differ by what each word of an answer can know of the others, and by nothing else: all words but the
@@ -154,7 +154,7 @@ def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Re
 
 @task("brackets")
 def parentheses(draws: Draws, *, kinds: Kinds = 2) -> Lines:
-    """Brackets, and after each of them the one that must close next: "( [ ] )" is ") ] ) .".
+    """Name after each bracket of a sequence the one that must close next: "( [ ] )" is ") ] ) .".
 
     `.` is where nothing is open, and `x` stands from the first bracket on that closes what is not open innermost: so
     the answer has a word for each bracket, and says of each beginning whether it is balanced (`.`), can still become
@@ -201,7 +201,7 @@ def closing_next(row: Sequence[str]) -> list[str]:
 
 @task("bits", "line", pairs="lines", min_length=200, max_length=200)
 def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
-    """Bits, each drawn by the few before it, from a table that is drawn anew for each line: "0 1 1 0 1". No source.
+    """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
 
     For each context the table has the probability of a 1, from Beta(1/2, 1/2); the bits that have too few before them
     are even. (Graves et al. 2014, section 4.4, with contexts of 5 bits.)
@@ -277,7 +277,7 @@ def counting(
     max_length: Length = 15,
     test_lengths: list[Length] | None = None,
 ) -> Lines:
-    """Strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
+    """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
 
     In the test, when `test_lengths` are given, the last string of a line has that n and the others are as in training.
     (Joulin & Mikolov 2015, section 4.1.)

@@ -27,7 +27,7 @@ HUNDREDTHS = range(-100, 101)
 
 @task("vectors")
 def vector_copy(draws: Draws, *, bits: Digits = 8) -> Lines:
-    """Vectors of binary digits, given back as they are: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
+    """Copy vectors of binary digits: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
 
     Settings:
         bits: digits of a vector, 1 to 12
@@ -46,7 +46,7 @@ def repeat_copy(
     max_repeats: Repeats = 10,
     test_repeats: list[Length] | None = None,
 ) -> Lines:
-    """Vectors, given back as often as is said behind them: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
+    """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
 
     The number is count / `max_repeats` - 1, which says 2 `max_repeats` by 1.00 (Graves et al. 2014, section 4.2, make
     mean 0 and variance 1 of it by another such line). It stands behind a vector of zeros.
@@ -91,8 +91,7 @@ def _repeats(least: int, most: int, tested: Sequence[int] | None) -> Lengths:
 def associative_recall(
     draws: Draws, *, bits: Digits = 6, vectors: Length = 3, min_length: Length = 2, max_length: Length = 6
 ) -> Lines:
-    """Items of a few vectors, and one of them asked for: the answer is the one after it. "; 01 11 ; 10 00 ? 01 11" is
-    "10 00".
+    """Recall the item after the one in question, of items of a few vectors: "; 01 11 ; 10 00 ? 01 11" is "10 00".
 
     All items of a line are different, and the last is never asked for. (Graves et al. 2014, section 4.3.) The
     tokenizer needs `marks: [";", "?"]`.
@@ -125,7 +124,7 @@ def associative_recall(
 
 @task("vectors", length=Few, min_length=20)
 def priority_sort(draws: Draws, *, bits: Digits = 8, share: Share = 0.8) -> Lines:
-    """Vectors with priorities, and those of the highest priority in order: "01@-0.20 11@0.90 10@0.00" is "11 10".
+    """Sort vectors by priority, and keep the highest: "01@-0.20 11@0.90 10@0.00" is "11 10".
 
     The priorities of a line are different hundredths from -1.00 to 1.00, evenly drawn. (Graves et al. 2014, section
     4.5: the 16 highest of 20.) The tokenizer needs `numbers: true`.
