@@ -11,7 +11,7 @@ from torch import Tensor
 from blocks.cgru import Cgru
 from blocks.conv import Conv
 from blocks.conv2d import Conv2d
-from blocks.core.contract import Block, Context, InitialState, Site, State
+from blocks.core.contract import Block, Context, InitialState, NamedOutputs, Site, State
 from blocks.cross_attention import CrossAttention
 from blocks.discrete_stacks import DiscreteStacks
 from blocks.flatten import Flatten
@@ -84,18 +84,19 @@ class ReadsTheEdge(Conv):
 
 
 class SharesItsState(Repeat):
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        y, after = super().forward(x, state, context)
-        return y, (after[0],) * len(after)
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        y, after, named = super().forward(x, state, context)
+        return y, (after[0],) * len(after), named
 
 
 class GoesOnForAll(Repeat):
     """A row goes on for as long as its batch is."""
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        named: NamedOutputs = {}
         for _ in range(x.shape[1]):
-            x, _ = self.stacks[0](x, state[0], context)
-        return x, state
+            x, _, named = self.stacks[0](x, state[0], context)
+        return x, state, named
 
 
 class SeesUnrealCells(Cgru):
@@ -129,9 +130,9 @@ class LosesTheMask(Residual):
 
 
 class DoublesWhatItLifts(Recurrent):
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        y, after = super().forward(x, state, context)
-        return (y if self.stop == len(self.stack.inner()) else 2 * y), after
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+        y, after, named = super().forward(x, state, context)
+        return (y if self.stop == len(self.stack.inner()) else 2 * y), after, named
 
 
 class WritesAtPadding(Ntm):
@@ -164,9 +165,9 @@ class PopsAtPadding(QueueMemory):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
 
-    def _said(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values, push, _ = super()._said(x, mask)
-        return values, push, super()._said(x, torch.ones_like(mask))[2]
+    def _parse(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values, push, _ = super()._parse(x, mask)
+        return values, push, super()._parse(x, torch.ones_like(mask))[2]
 
 
 class BeginsWithZeros(StackMemory):
@@ -180,8 +181,8 @@ class BeginsWithZeros(StackMemory):
 
 
 class ActsOnPadding(DiscreteStacks):
-    def _chosen(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        return super()._chosen(x, torch.ones_like(mask))
+    def _actions(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return super()._actions(x, torch.ones_like(mask))
 
 
 class ReadsMaskedSentences(MemoryNetwork):
