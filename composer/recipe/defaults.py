@@ -25,12 +25,12 @@ TRAINER_WITH_EFFECT = ("limit_val_batches",)
 Data = dict[str, Any]
 
 
-def fill_defaults(written: Data, schema: Schema, name: str) -> Data:
+def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     """Return the canonical form of a validated recipe; `name` is its name if it has none."""
-    model, defs = written["model"], schema["$defs"]
+    model, defs = explicit["model"], schema["$defs"]
     defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
     filler = _DefaultFiller(defs, defaults, model.get("dropout"))
-    frozen = filler.section({key: value for key, value in written.items() if key not in EXCLUDED_KEYS}, schema)
+    frozen = filler.section({key: value for key, value in explicit.items() if key not in EXCLUDED_KEYS}, schema)
     frozen = {key: value for key, value in frozen.items() if key not in EXCLUDED_KEYS}
     frozen["name"] = frozen["name"] or name
     frozen["model"] = {key: value for key, value in frozen["model"].items() if f"defaults.{key}" not in defs}
@@ -118,21 +118,21 @@ class _DefaultFiller(NamedTuple):
         values = schema.get("additionalProperties", {})
         return {key: self.value(value[key], values) for key in sorted(value)}
 
-    def section(self, written: Data, schema: Schema) -> Data:
+    def section(self, explicit: Data, schema: Schema) -> Data:
         """Return a mapping with a default for each key that is not written."""
         keys = schema["properties"]
         section = {}
         for key, setting in keys.items():
-            if key in written:
-                section[key] = self.value(written[key], setting)
+            if key in explicit:
+                section[key] = self.value(explicit[key], setting)
             elif key not in schema.get("required", ()) and not setting.get("x-open"):
                 section[key] = self.value(setting.get("default"), setting)
-        more = sorted(key for key in written if key not in keys)
-        return section | {key: self.value(written[key], schema["additionalProperties"]) for key in more}
+        more = sorted(key for key in explicit if key not in keys)
+        return section | {key: self.value(explicit[key], schema["additionalProperties"]) for key in more}
 
-    def choice(self, written: Any, table: str) -> Data:
+    def choice(self, value: Any, table: str) -> Data:
         """Return a single-key mapping: the name and all its settings."""
-        name, settings = (written, {}) if isinstance(written, str) else next(iter(written.items()))
+        name, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
         entry = self.defs[f"{table}.{name}"]
         settings = _as_mapping(settings, entry)
         if table == "block":

@@ -67,10 +67,10 @@ def from_node(file: Path, root: Node, rules: Schema, data_dir: str | Path | None
     from composer.recipe.validation import validate
 
     validate(root, rules)
-    written = {key: value for key, value in to_data(root).items() if key != "vars"}
-    written.setdefault("name", default_name(file))
-    frozen = fill_defaults(written, rules, default_name(file))
-    return Recipe(file, written, frozen, root, rules, None if data_dir is None else Path(data_dir))
+    explicit = {key: value for key, value in to_data(root).items() if key != "vars"}
+    explicit.setdefault("name", default_name(file))
+    frozen = fill_defaults(explicit, rules, default_name(file))
+    return Recipe(file, explicit, frozen, root, rules, None if data_dir is None else Path(data_dir))
 
 
 def default_name(file: Path) -> str:
@@ -82,13 +82,13 @@ def default_name(file: Path) -> str:
 class Recipe:
     """A validated recipe.
 
-    `written` holds only what its files say, with `extends` and variables resolved; `frozen` is the canonical form, in
-    which every default is filled in and every block is a single-key mapping with all its settings. `root` is `written`
+    `explicit` holds only what its files say, with `extends` and variables resolved; `frozen` is the canonical form, in
+    which every default is filled in and every block is a single-key mapping with all its settings. `root` is `explicit`
     with source locations, and `rules` the schema.
     """
 
     file: Path
-    written: dict[str, Any]
+    explicit: dict[str, Any]
     frozen: dict[str, Any]
     root: Node = field(repr=False)
     rules: Schema = field(repr=False)
@@ -154,7 +154,7 @@ class Recipe:
 
     def dump(self) -> str:
         """Return the recipe as YAML, without `extends` and variables; it loads as it is."""
-        return dump(escape(self.written))
+        return dump(escape(self.explicit))
 
     def plan(self) -> Plan:
         """Return widths, parameters, FLOPs and state bytes per block. Raises RecipeError with every fault."""

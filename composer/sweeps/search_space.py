@@ -97,7 +97,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = No
     root = apply_point(sweep, complete(sweep, point), () if seed is None else [f"training.seed={seed}"])
     recipe = from_node(sweep.base, root, schema.load(), sweep.data_dir)  # data files are looked up where the base's are
     name = f"{sweep.name[:MAX_NAME_LENGTH]}-{point_fingerprint(recipe)}"
-    sections = {key: value for key, value in recipe.written.items() if key != "name"}
+    sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
     return replace(recipe, written={"recipe": 1, "name": name, **sections}, frozen={**recipe.frozen, "name": name})
 
 

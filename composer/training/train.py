@@ -137,7 +137,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     wandb = WandbLogger(current_wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
-    wandb.describe(run_dir.recipe, recipe.written)
+    wandb.describe(run_dir.recipe, recipe.explicit)
     for note in data.data.notes:
         say(note)
     if repeat_of := record.get("repeat_of"):

@@ -112,7 +112,7 @@ def uses() -> dict[str, tuple[Shown, ...]]:
 def fragments(name: str) -> Iterator[tuple[str, Shown]]:
     """A block as each recipe writes it, in YAML."""
     for each in uses()[name]:
-        for found, item in blocks_in(stacks(each.recipe.written["model"]), frozenset(blocks())):
+        for found, item in blocks_in(stacks(each.recipe.explicit["model"]), frozenset(blocks())):
             if found == name:
                 yield dump([item]), each
 

@@ -293,7 +293,7 @@ def test_a_recipe_equals_itself_and_its_resolved_form() -> None:
     for path in RECIPES[::4]:
         one = load(path)
         name = one.name
-        other = replace(one, frozen=fill_defaults(copy.deepcopy(one.written), one.rules, name))
+        other = replace(one, frozen=fill_defaults(copy.deepcopy(one.explicit), one.rules, name))
         assert (setting_changes(one, other), model_changes(one, other)) == ([], [])
 
 

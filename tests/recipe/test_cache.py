@@ -40,7 +40,7 @@ def pin(sha256: str, ref: str = REF) -> str:
 # ------------------------------------------------------------------------------------------- the store
 
 
-def test_what_is_kept_is_there_under_its_hash(tmp_path: Path) -> None:
+def test_a_cached_recipe_is_read_by_its_hash(tmp_path: Path) -> None:
     sha256 = cache.put("recipe: 1  # ü\n")
     assert sha256 == hashlib.sha256("recipe: 1  # ü\n".encode()).hexdigest()
     assert cache.get(sha256) == tmp_path / "store" / "recipes" / f"{sha256}.yaml"
@@ -49,7 +49,7 @@ def test_what_is_kept_is_there_under_its_hash(tmp_path: Path) -> None:
     assert cache.get("0" * 64) is None
 
 
-def test_keeping_again_changes_nothing_and_mends_what_was_changed() -> None:
+def test_putting_again_changes_nothing_and_repairs_a_changed_file() -> None:
     sha256 = cache.put(SMALL)
     path = cache.get(sha256)
     assert path is not None
@@ -101,13 +101,13 @@ def test_anything_else_under_a_hash_is_refused(tmp_path: Path, change: Any) -> N
 @pytest.mark.parametrize(
     "text", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 63 + "\n", "../" * 21 + "0", "\u0660" * 64]
 )
-def test_what_is_no_hash_names_no_file(text: str) -> None:
+def test_a_text_that_is_no_hash_names_no_file(text: str) -> None:
     assert not cache.is_hash(text)
     with pytest.raises(RunError, match="is no SHA-256"):
         cache.get(text)
 
 
-def test_a_store_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "file"))
     assert cache.get("0" * 64) is None
@@ -116,7 +116,7 @@ def test_a_store_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     assert raised.value.faults[0].file.startswith(str(tmp_path / "file"))
 
 
-def test_too_large_a_recipe_is_not_kept(tmp_path: Path) -> None:
+def test_a_recipe_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="1 MiB"):
         cache.put("#" * (1 << 20) + "\n")
     assert not (tmp_path / "store").exists()
@@ -135,7 +135,7 @@ def test_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 KEEPER = "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in range(300)})"
 
 
-def test_processes_keep_the_same_at_once(tmp_path: Path) -> None:
+def test_several_processes_put_the_same_recipe_at_once(tmp_path: Path) -> None:
     keepers = [
         subprocess.Popen([sys.executable, "-c", KEEPER, SMALL], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -143,7 +143,7 @@ def test_processes_keep_the_same_at_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "store" / "recipes").iterdir())) == 1
 
 
-def test_a_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -192,7 +192,7 @@ def test_every_recipe_is_the_same_out_of_the_store(tmp_path: Path, file: Path) -
     if "fragments" not in file.parts:
         extended = loaded(tmp_path, f"extends: {pin(sha256)}\n", name=file.name)
         original = load(file)
-        assert extended.written == original.written
+        assert extended.explicit == original.explicit
         assert extended.fingerprints == original.fingerprints
 
 
@@ -225,7 +225,7 @@ def test_a_pinned_recipe_is_extended_and_its_variables_stay_open(tmp_path: Path)
     assert loaded(tmp_path, f"extends: {pin(base)}\nvars: {{w: 16}}\n").model["width"] == 16
 
 
-def test_what_is_missing_is_told_with_the_command_that_brings_it(tmp_path: Path) -> None:
+def test_a_missing_recipe_is_reported_with_the_command_that_pulls_it(tmp_path: Path) -> None:
     ref = "it's; rm -rf ~ #x"
     (fault,) = refused(tmp_path, f'recipe: 1\nextends:\n- pull: "{ref}"\n  sha256: {"0" * 63}a\n')
     assert (places([fault]), fault.path, fault.length) == (["3:9:pull"], "extends", len(ref) + 2)
@@ -261,25 +261,25 @@ def test_a_pin_that_is_none(tmp_path: Path, extends: str, expected: list[str]) -
     assert places(refused(tmp_path, f"extends: {extends}\n{SMALL}")) == expected
 
 
-def test_without_a_hash_the_command_is_told_that_prints_it(tmp_path: Path) -> None:
+def test_a_missing_hash_is_reported_with_the_command_that_prints_it(tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, f"extends: {{pull: 'a b'}}\n{SMALL}")
     assert fault.hint == "run `seqcomposer pull 'a b'`, which prints it"
 
 
-def test_a_fault_of_a_kept_recipe_points_into_the_store(tmp_path: Path) -> None:
+def test_a_fault_of_a_cached_recipe_points_into_the_cache(tmp_path: Path) -> None:
     sha256 = cache.put(SMALL.replace("[norm]", "[nrm]"))
     (fault,) = refused(tmp_path, f"extends: {pin(sha256)}\n")
     assert (Path(fault.file), fault.line, fault.column) == (cache.get(sha256), 5, 13)
 
 
 @pytest.mark.parametrize("extends", ["base.yaml", "/etc/passwd", "{pull: a, sha256: " + "a" * 64 + "}"])
-def test_a_kept_recipe_extends_no_other(tmp_path: Path, extends: str) -> None:
+def test_a_cached_recipe_extends_no_other(tmp_path: Path, extends: str) -> None:
     sha256 = cache.put(f"{SMALL}extends: {extends}\n")
     (fault,) = refused(tmp_path, f"extends: {pin(sha256)}\n")
     assert (Path(fault.file), places([fault])) == (cache.get(sha256), ["6:1:pull"])
 
 
-def test_kept_text_that_is_no_recipe_is_told_in_its_file(tmp_path: Path) -> None:
+def test_a_cached_text_that_is_no_recipe_is_reported_in_its_file(tmp_path: Path) -> None:
     for text, code in (("- a\n", "type"), ("a: !!python/none x\n", "tag"), ("recipe: 2\n", "version"), ("", "empty")):
         sha256 = cache.put(text)
         assert [(Path(each.file), each.code) for each in refused(tmp_path, f"extends: {pin(sha256)}\n")] == [
@@ -316,7 +316,7 @@ def test_a_sweep_begins_from_a_pinned_recipe(tmp_path: Path) -> None:
     assert (root["model"]["width"], root["training"]["max_steps"]) == (16, 3)
 
 
-def test_a_sweeps_missing_pin_is_told_at_its_place(tmp_path: Path) -> None:
+def test_a_sweeps_missing_pin_is_reported_at_its_line(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(f"sweep: 1\nbase: {pin('a' * 64)}\n{AXES.replace('@', pin('b' * 64))}", encoding="utf-8")
     with pytest.raises(RecipeError) as raised:

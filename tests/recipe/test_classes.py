@@ -173,13 +173,13 @@ def test_nothing_in_the_recipes_but_blocks_of_plug_ins_stays_plain() -> None:
         (Data(babi=words.BabiData(folder=Path("a"), tasks=[1])), {"babi": {"folder": "a", "tasks": [1]}}),  # type: ignore[arg-type]
     ],
 )
-def test_what_was_given_is_written_as_it_was_given(block: RecipeObject, form: Any) -> None:
+def test_each_python_form_has_its_yaml_form(block: RecipeObject, form: Any) -> None:
     assert block.plain() == form
     assert to_data(parse(Recipe(vars={"x": 1}, model={"it": block}).yaml(), "t"))["model"]["it"] == form
 
 
 @pytest.mark.parametrize("text", ["copy", "{copy: {}}", "{copy: 5}", "{copy: {symbols: 5}}", '"${task}"', "$task"])
-def test_all_forms_of_a_choice_are_read_and_kept(tmp_path: Path, text: str) -> None:
+def test_all_forms_of_a_choice_are_read_and_written_again(tmp_path: Path, text: str) -> None:
     file = tmp_path / "r.yaml"
     file.write_text(f"recipe: 1\ndata: {{generate: {text}}}\n", encoding="utf-8")
     found = words.read(file)
@@ -226,7 +226,7 @@ def test_objects_are_the_recipe_that_their_file_is(tmp_path: Path) -> None:
     assert one.recipe(tmp_path).file == file
 
 
-def test_what_it_extends_lies_in_the_folder_that_is_named(tmp_path: Path) -> None:
+def test_bases_are_looked_up_in_the_folder_argument(tmp_path: Path) -> None:
     decoder(Norm("rms")).save(tmp_path / "base.yaml")
     one = Recipe(extends="base.yaml", model=Model(width=32))
     assert one.recipe(tmp_path).model["width"] == 32
@@ -258,13 +258,13 @@ def test_a_fault_says_which_object_and_the_line_of_its_yaml() -> None:
         (decoder(Dropout(1 + 2j)), "model.decoder[0].dropout.rate", "a complex"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_data_is_refused_with_its_place(recipe: Recipe, path: str, told: str) -> None:
+def test_a_value_that_is_no_data_is_refused_with_its_path(recipe: Recipe, path: str, told: str) -> None:
     (fault,) = refused(recipe).faults
     assert fault.path == path
     assert told in fault.message
 
 
-def test_what_holds_itself_is_refused() -> None:
+def test_an_object_that_contains_itself_is_refused() -> None:
     stack: list[Any] = []
     stack.append(Residual(stack))
     (fault,) = refused(decoder(*stack)).faults
@@ -281,7 +281,7 @@ def test_an_unknown_setting_is_refused_at_once() -> None:
 # ------------------------------------------------------------------------------------------- files
 
 
-def test_a_file_is_not_lost_unasked(tmp_path: Path) -> None:
+def test_saving_overwrites_only_on_request(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     decoder(Norm()).save(file)
     before = file.read_bytes()
@@ -297,7 +297,7 @@ def test_a_file_is_not_lost_unasked(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["r.yaml"]
 
 
-def test_what_fits_no_class_stays_plain_and_is_told_by_the_recipe(tmp_path: Path) -> None:
+def test_data_that_fits_no_class_stays_plain_and_the_recipe_reports_it(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [{nrm: 1}, {norm: {knd: rms}}, unheard]}\n"
     file.write_text(text, encoding="utf-8")
@@ -349,7 +349,7 @@ def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path: Path) -> None:
     assert 'did you mean "heads"' in shown
 
 
-def test_a_whole_recipe_in_the_words_of_the_documentation() -> None:
+def test_the_recipe_of_the_documentation_works() -> None:
     layer = [Residual([SelfAttention(heads=4)]), Residual([words.FeedForward(hidden=64)])]
     recipe = Recipe(
         data=Data(generate=NumberWordsTask(maximum=999), tokenizer=words.CharTokenizer()),
@@ -367,7 +367,7 @@ def test_a_whole_recipe_in_the_words_of_the_documentation() -> None:
     assert ParallelData.word == ""
 
 
-def test_what_is_deep_or_holds_itself_can_be_shown() -> None:
+def test_repr_of_a_deep_or_cyclic_object_ends() -> None:
     loop: list[Any] = []
     loop.append(words.Residual(loop))
     assert "..." in repr(loop[0])
@@ -382,7 +382,7 @@ def test_a_bare_word_is_yaml_without_a_mark_behind_it() -> None:
 
 
 @pytest.mark.parametrize("value", [np.bool_(True), np.array(True), torch.tensor(True)])
-def test_what_holds_one_value_is_that_value(value: Any) -> None:
+def test_an_array_of_one_value_is_that_value(value: Any) -> None:
     assert words.Rnn(bidirectional=value).plain() == {"rnn": {"bidirectional": True}}
 
 

@@ -68,7 +68,7 @@ def test_whence_a_setting_comes(tmp_path: Path, written: str, defaults: str, set
     assert type(found) is type(value)
 
 
-def test_every_default_stands(tmp_path: Path) -> None:
+def test_every_default_is_filled_in(tmp_path: Path) -> None:
     frozen = loaded(tmp_path, TEXT.replace("@", "norm").replace("%", "dropout: 0.1")).frozen
     known = load()["$defs"]
     assert list(frozen) == ["recipe", "name", "data", "model", "training", "decoding", "trainer", "logging"]
@@ -94,7 +94,7 @@ def test_without_a_budget_there_are_ten_epochs(tmp_path: Path) -> None:
     assert (recipe.training["max_epochs"], recipe.training["max_minutes"]) == (None, 1.0)
 
 
-def test_a_name_inside_is_only_there_when_given(tmp_path: Path) -> None:
+def test_as_has_no_default(tmp_path: Path) -> None:
     assert "as" not in block(tmp_path, "linear")
 
 
@@ -153,7 +153,7 @@ def test_the_same_recipe_has_the_same_fingerprints(tmp_path: Path, text: str) ->
     assert loaded(tmp_path, text).fingerprints == loaded(tmp_path, STACKED).fingerprints
 
 
-def test_an_extended_recipe_has_the_fingerprints_of_the_whole(tmp_path: Path) -> None:
+def test_an_extended_recipe_has_the_fingerprints_of_the_merged_one(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(STACKED.replace("width: 32", "width: 8"))
     recipe = loaded(tmp_path, "extends: base.yaml\nname: other\nmodel: {width: 32}\n")
     assert recipe.fingerprints == loaded(tmp_path, STACKED).fingerprints
@@ -181,7 +181,7 @@ def test_an_extended_recipe_has_the_fingerprints_of_the_whole(tmp_path: Path) ->
         ("name: one", "name: two", set()),
     ],
 )
-def test_what_changes_a_fingerprint(tmp_path: Path, old: str, new: str, changed: set[str]) -> None:
+def test_each_setting_changes_its_fingerprints(tmp_path: Path, old: str, new: str, changed: set[str]) -> None:
     before, after = loaded(tmp_path, STACKED).fingerprints, loaded(tmp_path, STACKED.replace(old, new)).fingerprints
     assert {key for key in before if before[key] != after[key]} == changed
     assert all(len(value) == 64 for value in after.values())
@@ -198,7 +198,7 @@ def test_tied_sides_have_no_order(tmp_path: Path) -> None:
     assert one["model"] != less["model"]
 
 
-def test_where_a_recipe_lies_and_what_it_is_called_do_not_count(tmp_path: Path) -> None:
+def test_file_and_name_do_not_change_fingerprints(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     text = STACKED.replace("name: one\n", "")
     one, other = loaded(tmp_path, text, name="a.yaml"), loaded(tmp_path / "elsewhere", text, name="b.yaml")

@@ -35,7 +35,7 @@ def recipes(root: Path) -> list[Case]:
 
 
 @pytest.mark.parametrize(("text", "expected"), FOUND)
-def test_what_was_found_stays_mended(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_regressions_found_by_fuzzing_stay_fixed(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, text)) == expected
 
 
@@ -104,7 +104,7 @@ def raising(error: BaseException) -> object:
         (SystemExit(1), "SystemExit in test_fuzz.py, load"),
     ],
 )
-def test_a_failure_is_found_and_made_smaller(
+def test_the_fuzzer_finds_and_shrinks_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, failure: str
 ) -> None:
     monkeypatch.setattr(fuzz, "load", raising(error))

@@ -123,7 +123,7 @@ ILL = {
 
 
 @pytest.mark.parametrize("case", ILL)
-def test_a_plug_in_that_fails_is_told_of_at_its_line(case: str, install: Install, tmp_path: Path) -> None:
+def test_a_plug_in_that_fails_is_reported_at_its_line(case: str, install: Install, tmp_path: Path) -> None:
     text, message = ILL[case]
     install(BLOCK + text, HERE)
     recipe = loaded(tmp_path, SMALL.replace("norm", "linear, odd") + "decoding: viterbi\n")

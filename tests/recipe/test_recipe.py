@@ -74,7 +74,7 @@ def recipe(tmp_path: Path) -> Recipe:
         ("stacks a", "3:1+5", ""),
     ],
 )
-def test_a_fault_points_at_what_was_written(recipe: Recipe, path: str, place: str, shown: str) -> None:
+def test_a_fault_points_at_the_source_of_a_setting(recipe: Recipe, path: str, place: str, shown: str) -> None:
     steps = ("model", *(int(step) if step.isdigit() else step for step in path.split()))
     fault = recipe.fault("some", steps, "wrong", "mend it")
     assert f"{fault.line}:{fault.column}+{fault.length}" == place
@@ -82,7 +82,7 @@ def test_a_fault_points_at_what_was_written(recipe: Recipe, path: str, place: st
     assert source_path(recipe, steps) == fault.path
 
 
-def test_what_may_not_stand_there_is_pointed_at_by_its_key(recipe: Recipe) -> None:
+def test_a_block_in_the_wrong_place_is_pointed_at_by_its_key(recipe: Recipe) -> None:
     fault = recipe.fault("causality", ("model", "decoder", 3, "rnn", "cell"), "no", "no")
     assert (fault.line, fault.column) == (13, 13)
 
@@ -96,7 +96,7 @@ def test_a_name_that_the_message_tells_is_pointed_at(tmp_path: Path) -> None:
     assert (fault.column, fault.length) == (62, 9)
 
 
-def test_a_fault_of_a_section_that_is_not_written(recipe: Recipe) -> None:
+def test_a_fault_of_a_default_section_points_at_the_nearest_source(recipe: Recipe) -> None:
     fault = recipe.fault("run", ("training", "seed"), "no", "no")
     assert (fault.line, fault.column, fault.length, fault.path) == (1, 1, 1, "")
 
@@ -130,8 +130,8 @@ def test_every_recipe_dumps_to_one_that_means_the_same(file: Path, tmp_path: Pat
     again = loaded(tmp_path, recipe.dump(), name="elsewhere.yaml")
     assert again.frozen == recipe.frozen
     assert again.fingerprints == recipe.fingerprints
-    assert again.written == recipe.written
-    assert "extends" not in again.written
+    assert again.explicit == recipe.explicit
+    assert "extends" not in again.explicit
     assert "${" not in recipe.dump()
 
 
@@ -142,7 +142,7 @@ def test_a_missing_recipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x\0y", "\udcff\ud800", "x" * 5000, "loop", "socket", "fifo", "folder", "r.yaml/x"])
-def test_what_is_no_recipe_at_all(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_recipe_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("folder").mkdir()
@@ -195,7 +195,7 @@ def test_python_says_the_same(tmp_path: Path) -> None:
         composer.nothing  # noqa: B018
 
 
-def test_the_whole_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_full_form_of_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.yaml").write_text(SMALL.replace("[norm]", "\n    - norm: {kind: rsm}"))
     with pytest.raises(composer.RecipeError) as raised:

@@ -44,7 +44,7 @@ model: {residual: {norm: post}, encoder: [norm], dropout: null}
 training: {optimizer: sgd, clip_norm: null}
 decoding: {beam: {length_penalty: 1.0}}
 """
-    written = loaded(tmp_path, own).written
+    written = loaded(tmp_path, own).explicit
     assert written["data"] == {
         "parallel": {"train": {"source": "a", "target": "b"}},
         "tokenizer": "char",
@@ -63,7 +63,7 @@ decoding: {beam: {length_penalty: 1.0}}
 
 def test_another_data_source_takes_the_place_of_the_inherited_one(tmp_path: Path) -> None:
     write(tmp_path, base=BASE)
-    assert loaded(tmp_path, "extends: base.yaml\ndata: {generate: copy}\n").written["data"] == {
+    assert loaded(tmp_path, "extends: base.yaml\ndata: {generate: copy}\n").explicit["data"] == {
         "tokenizer": {"bpe": {"size": 500}},
         "generate": "copy",
     }
@@ -113,7 +113,7 @@ def test_a_fault_in_an_extended_file_names_that_file(tmp_path: Path) -> None:
         ("https://example.org/base.yaml", ["1:10:file"]),
     ],
 )
-def test_what_cannot_be_extended(
+def test_an_invalid_base_is_refused(
     tmp_path: Path, extends: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "recipes"
@@ -139,7 +139,7 @@ def test_a_repository_is_the_ceiling(tmp_path: Path) -> None:
     assert loaded(tmp_path / "recipes", "extends: ../base.yaml\n").model["width"] == 32
 
 
-def test_a_circle_is_told_where_it_closes(tmp_path: Path) -> None:
+def test_a_cycle_is_reported_where_it_closes(tmp_path: Path) -> None:
     write(tmp_path, b="extends: c.yaml\n", c="recipe: 1\nextends: r.yaml\n")
     (fault,) = refused(tmp_path, "extends: b.yaml\n")
     assert (Path(fault.file).name, fault.line, fault.column, fault.code) == ("c.yaml", 2, 10, "cycle")
@@ -204,10 +204,10 @@ model:
         ),
     ],
 )
-def test_a_setting_says_what_a_recipe_can_say(
+def test_an_override_can_set_whatever_a_recipe_can(
     tmp_path: Path, setting: str, where: tuple[str | int, ...], value: object
 ) -> None:
-    found = loaded(tmp_path, WRITTEN, [setting]).written["model"]
+    found = loaded(tmp_path, WRITTEN, [setting]).explicit["model"]
     for step in where:
         found = found[step]
     assert found == value
@@ -217,7 +217,7 @@ def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
     recipe = loaded(
         tmp_path, WRITTEN, ["training.early_stopping.patience=3", "training.max_steps=5", "training.max_steps=null"]
     )
-    assert recipe.written["training"] == {"early_stopping": {"patience": 3}}
+    assert recipe.explicit["training"] == {"early_stopping": {"patience": 3}}
 
 
 @pytest.mark.parametrize(
@@ -246,13 +246,13 @@ def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
         ("a=" + "[" * 100_000, 67, "depth"),
     ],
 )
-def test_a_bad_setting_is_told_in_its_own_text(tmp_path: Path, setting: str, column: int, code: str) -> None:
+def test_a_bad_override_is_reported_in_its_own_text(tmp_path: Path, setting: str, column: int, code: str) -> None:
     (fault,) = refused(tmp_path, WRITTEN, [setting])
     assert (fault.file, fault.line, fault.column, fault.code) == ("<command line>", 1, column, code)
     assert fault.excerpt == setting
 
 
-def test_all_bad_settings_are_told(tmp_path: Path) -> None:
+def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
     assert len(refused(tmp_path, WRITTEN, ["a", "b", "vars.x=1"])) == 3
 
 
@@ -325,7 +325,7 @@ model:
   encoder: [$b-2, {self_attention: {heads: $_h}}]
   decoder: [norm]
 """
-    model = loaded(tmp_path, text).written["model"]
+    model = loaded(tmp_path, text).explicit["model"]
     assert (model["width"], model["dropout"], model["output"]) == (64, 0.1, {"tie": ["source", "target"]})
     assert model["encoder"] == ["norm", {"self_attention": {"heads": 4}}]
     assert loaded(tmp_path, text).dataset["lowercase"] is True
@@ -350,9 +350,9 @@ model:
 )
 def test_a_text_with_a_dollar_sign_stays_a_text(tmp_path: Path, text: str, value: str) -> None:
     recipe = loaded(tmp_path, WRITTEN + f"description: {text}\n")
-    assert recipe.written["description"] == value
+    assert recipe.explicit["description"] == value
     again = load_text(recipe.dump())
-    assert again.written["description"] == value, "what is dumped reads back as the same recipe"
+    assert again.explicit["description"] == value, "what is dumped reads back as the same recipe"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_stack_of_a_story_begins_with_a_grid(tmp_path: Path) -> None:
         loaded(tmp_path, STORIES.replace("question: [rnn]", "question: [sum_columns]")).plan()
 
 
-def test_early_stopping_needs_questions_held_out(tmp_path: Path) -> None:
+def test_early_stopping_needs_validation_questions(tmp_path: Path) -> None:
     text = STORIES.replace("{max_epochs: 3}", "{early_stopping: {patience: 1}}")
     loaded(tmp_path, text)
     assert places(refused(tmp_path, text.replace("2]}", "2], val: 0}"))) == ["9:12:missing"]

@@ -216,7 +216,7 @@ WHOLES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), WHOLES)
-def test_a_bad_whole(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_a_file_that_is_no_mapping(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, text)) == expected
 
 
@@ -274,7 +274,7 @@ def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expecte
         loaded(tmp_path, text)
 
 
-def test_early_stopping_watches_what_is_measured(tmp_path: Path) -> None:
+def test_early_stopping_watches_a_metric_that_is_logged(tmp_path: Path) -> None:
     file = tmp_path / "language_model.yaml"
     file.write_text(
         "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
@@ -340,7 +340,7 @@ def test_all_faults_at_once_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_paths_are_shown_as_written(tmp_path: Path) -> None:
+def test_paths_are_reported_as_the_recipe_writes_them(tmp_path: Path) -> None:
     text = BLOCK.replace("@", "repeat: {times: 2, stack: [{residual: [{residual: {stack: [{rnn: {cel: 1}}]}}]}]}")
     (fault,) = refused(tmp_path, text)
     assert fault.path == "model.decoder[0].repeat.stack[0].residual[0].residual.stack[0].rnn.cel"
@@ -359,7 +359,7 @@ def test_the_deepest_nesting_is_checked(tmp_path: Path) -> None:
     loaded(tmp_path, SMALL.replace("[norm]", "[{residual: " * 30 + "[norm]" + "}]" * 30))
 
 
-def test_a_typo_is_told_without_torch(tmp_path: Path) -> None:
+def test_a_typo_is_reported_without_importing_torch(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(SMALL.replace("norm", "nrm"))
     code = (
         "import sys, composer\n"

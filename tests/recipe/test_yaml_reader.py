@@ -169,7 +169,7 @@ def test_a_duplicate_names_the_line_of_the_first() -> None:
         f"'{'x' * 100_000}': 1\n" * 2,
     ],
 )
-def test_what_is_told_is_short(text: str) -> None:
+def test_messages_are_short(text: str) -> None:
     with pytest.raises(RecipeError) as raised:
         parse(text, "f.yaml")
     assert len(raised.value.faults) <= yaml_reader.MAX_FAULTS + 1
@@ -244,7 +244,7 @@ def test_bytes_that_are_no_recipe(tmp_path: Path, data: bytes, expected: str) ->
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "latin-1"])
-def test_a_text_for_another_system_is_told_as_what_it_is(tmp_path: Path, encoding: str) -> None:
+def test_a_file_in_another_encoding_is_named_as_such(tmp_path: Path, encoding: str) -> None:
     mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
     (tmp_path / "a.yaml").write_bytes(mark + "é: 1\n".encode(encoding))
     with pytest.raises(RecipeError) as raised:
@@ -256,14 +256,14 @@ def test_a_text_for_another_system_is_told_as_what_it_is(tmp_path: Path, encodin
 
 @pytest.mark.usefixtures("any_parser")
 @pytest.mark.parametrize("text", ["a:\n\tb: 1\n", "a:\n  b:\n\t- c\n", "\ta: 1\n"])
-def test_a_tab_is_told_as_a_tab(text: str) -> None:
+def test_a_tab_is_reported_as_a_tab(text: str) -> None:
     with pytest.raises(RecipeError) as raised:
         parse(text, "f.yaml")
     (fault,) = raised.value.faults
     assert (fault.message, fault.hint) == ("a tab cannot indent", "indent with spaces")
 
 
-def test_what_is_not_a_file(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "locked").write_text("a: 1")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -299,7 +299,7 @@ plain_data = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "no", "1", "1e3", "~", "010"]), plain_data, max_size=3))
-def test_what_is_dumped_reads_back(data: dict[str, object]) -> None:
+def test_dumped_data_reads_back_equal(data: dict[str, object]) -> None:
     assert to_data(parse(dump(data), "f")) == data
 
 

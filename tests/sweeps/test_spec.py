@@ -137,7 +137,7 @@ def test_a_point_is_the_recipe_that_one_would_write(tmp_path: Path) -> None:
     recipe = point_recipe(read, {"encoder": "none"})
     assert recipe.fingerprints == mine.fingerprints
     assert point_recipe(read, {"encoder": "same"}).fingerprints == load(tmp_path / "base.yaml").fingerprints
-    assert recipe.name == recipe.written["name"] == f"tried-{cost_point(read, {'encoder': 'none'}).fingerprint}"
+    assert recipe.name == recipe.explicit["name"] == f"tried-{cost_point(read, {'encoder': 'none'}).fingerprint}"
     written = tmp_path / "again.yaml"
     written.write_text(recipe.dump(), encoding="utf-8")
     assert load(written).frozen == recipe.frozen
