@@ -98,7 +98,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = No
     recipe = from_node(sweep.base, root, schema.load(), sweep.data_dir)  # data files are looked up where the base's are
     name = f"{sweep.name[:MAX_NAME_LENGTH]}-{point_fingerprint(recipe)}"
     sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
-    return replace(recipe, written={"recipe": 1, "name": name, **sections}, frozen={**recipe.frozen, "name": name})
+    return replace(recipe, explicit={"recipe": 1, "name": name, **sections}, frozen={**recipe.frozen, "name": name})
 
 
 def point_fingerprint(recipe: Recipe) -> str:
