@@ -53,7 +53,7 @@ class ReproducedRun:
     folder: RunDir
     record: Mapping[str, Any]
 
-    def place(self, runs: Path, name: str) -> Path:
+    def default_dir(self, runs: Path, name: str) -> Path:
         """Return the default folder of a reproduction: among other runs, and never the run's own."""
         first, second = runs / f"{name}-repeat", runs / f"{name}-repeat-2"
         return second if _same_directory(first, self.folder.path) else first
@@ -96,11 +96,13 @@ class ReproducedRun:
             if weights == self.record["initial_weights"]["weights"]:
                 yield path.parent
 
-    def pace(self) -> dict[int, float]:
+    def budget_trace(self) -> dict[int, float]:
         """Return the share of the budget spent after each step, if the run's budget is in minutes."""
         return read_budget_trace(self.folder.metrics)
 
-    def told(self, recipe: Recipe, fingerprints: Mapping[str, str], environment: EnvironmentRecord) -> dict[str, Any]:
+    def comparison_record(
+        self, recipe: Recipe, fingerprints: Mapping[str, str], environment: EnvironmentRecord
+    ) -> dict[str, Any]:
         """Return `repeat_of` of the reproduction's run.json: this run, and every known difference from it."""
         recorded = self.record["fingerprints"]
         differs = [OTHER_RECIPE] if recorded["recipe"] != recipe.fingerprints["run"] else []

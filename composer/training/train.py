@@ -59,7 +59,7 @@ def train(
     silence_lightning()
     keep_freed_memory()
     original = find_original_run(recipe, run, start_from)
-    default = original.place(RUNS, recipe.name) if original else RUNS / recipe.name
+    default = original.default_dir(RUNS, recipe.name) if original else RUNS / recipe.name
     run_dir = RunDir(Path(run) if run else default)
     display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
     record = open_record(recipe, run_dir, resume) if is_main_process() else wait_for_record(run_dir)
@@ -175,7 +175,7 @@ def first_record(training: TrainingSetup, environment: EnvironmentRecord) -> dic
         "started_at": utc_now(),
         "start_from": str(training.start_from) if training.start_from else None,
         "initial_weights": weights,
-        "repeat_of": original.told(recipe, fingerprints, environment) if original else None,
+        "repeat_of": original.comparison_record(recipe, fingerprints, environment) if original else None,
         "data": {
             "folders": [str(folder) for folder in training.source.folders],
             "pairs": {split: len(pairs) for split, pairs in data.pairs.items()},
