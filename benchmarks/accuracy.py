@@ -1,6 +1,6 @@
-"""Accuracy by length of generated tasks, several runs side by side: a Markdown table for each task, and a picture.
+"""Accuracy by length of generated tasks, several runs side by side: a Markdown table for each task, and a chart.
 
-    python benchmarks/accuracy.py RUN [RUN ...] [--lengths 200 400] [--lines 100] [--picture F.svg]
+    python benchmarks/accuracy.py RUN [RUN ...] [--lengths 200 400] [--lines 100] [--chart F.html]
 
 A cell is the share of lines without any error, and behind it, where that is not all, the share of words in place; of
 vectors of bits also what an answer costs in bits, the true answer so far being given. A length is what the task's
@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 
 KEPT = "accuracy.json"
-MARKERS = "osD^v<>PX*"
+COLORS = ("#1c5fcf", "#c2410c", "#15803d", "#7c3aed", "#b45309", "#0e7490", "#be185d", "#4d5562")
 
 
 class Share(NamedTuple):
@@ -177,49 +176,109 @@ def cuts(rows: Sequence[Row]) -> list[str]:
     return [f"\n{name} at {length}: {cut}." for name, length, cut in told if cut]
 
 
-# ------------------------------------------------------------------------------------------- a picture
+# ------------------------------------------------------------------------------------------- chart
 
 
 def draw(tasks: Mapping[str, Sequence[Row]], path: Path) -> None:
-    """One panel for each task, one line for each run, one colour for each recipe, whose seeds are a little apart."""
-    from matplotlib.figure import Figure
+    """Write an HTML page: a chart for each task, a line for each run, a colour for each recipe."""
+    from plotly.subplots import make_subplots
 
-    figure = Figure(figsize=(1 + 5 * len(tasks), 4.4), layout="constrained")
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
-    for axes, (task, rows) in zip(panels, tasks.items(), strict=True):
-        panel(axes, rows)
-        axes.set(title=task, xlabel="length", ylim=(-3, 103))
-        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
-    panels[0].set_ylabel("lines without any error, %")
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure = make_subplots(cols=len(tasks), shared_yaxes=True, subplot_titles=list(tasks))
+    for column, rows in enumerate(tasks.values(), start=1):
+        add_task(figure, rows, column)
+    figure.update_xaxes(type="log", title="length")
+    figure.update_yaxes(range=(-3, 103), title="lines without any error, %", col=1)
+    figure.write_html(path)
 
 
-def panel(axes: Any, rows: Sequence[Row]) -> None:
-    """The lines of one task over the logarithm of the length, and how far training went."""
-    ticks = sorted({length for each in rows for length in each.lengths})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [str(each) for each in ticks])
-    axes.minorticks_off()
-    for longest in sorted({each.longest for each in rows}):
-        axes.axvline(longest, color="0.6", linestyle=":", label=f"trained up to {longest}")
+def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
+    """Add the lines of one task, and how long the training pairs were."""
+    lengths = sorted({length for row in rows for length in row.lengths})
+    figure.update_xaxes(tickvals=lengths, ticktext=[str(length) for length in lengths], col=column)
     recipes = list(dict.fromkeys(each.recipe for each in rows))
-    seen: Counter[str] = Counter()
+    ordered = sorted(rows, key=lambda each: (recipes.index(each.recipe), each.seed))
+    return {task: [each for each in ordered if each.task == task] for task in dict.fromkeys(each.task for each in rows)}
+
+
+def table(task: str, rows: Sequence[Row]) -> str:
+    """One line for each run, one column for each length."""
+    lengths = sorted({length for each in rows for length in each.lengths})
+    lines = [f"| {task} at length | " + " | ".join(title(length, rows) for length in lengths) + " |"]
+    lines.append("|---" * (len(lengths) + 1) + "|")
+    lines += [f"| {each.name} | " + " | ".join(cell(each, length) for length in lengths) + " |" for each in rows]
+    return "\n".join([*lines, *cuts(rows)])
+
+
+def title(length: int, rows: Sequence[Row]) -> str:
+    """A length, and how many lines its shares are of, where that is known."""
+    counts = sorted({each.shares[length].lines for each in rows if each.shares and length in each.shares})
+    return f"{length} ({' or '.join(f'{count:,}' for count in counts)} lines)" if counts else str(length)
+
+
+def cell(found: Row, length: int) -> str:
+    if found.shares is None:
+        return "half-run"
+    if length not in found.shares:
+        return "not asked"
+    share = found.shares[length]
+    bits = "" if share.bits is None else f", {share.bits:.2g} bits" if share.bits < 100 else f", {share.bits:.0f} bits"
+    return percent(share.exact) + ("" if share.exact == 1 else f" ({percent(share.placed)})") + bits
+
+
+def percent(share: float) -> str:
+    """Rounded down, so that 100 % and 0 % are told only of all and of nothing."""
+    return f"{share:.0%}".replace("%", " %") if share in (0, 1) else f"{math.floor(1000 * share + 1e-9) / 10:.1f} %"
+
+
+def cuts(rows: Sequence[Row]) -> list[str]:
+    """A paragraph for each cell whose answers were cut."""
+    told = [(each.name, length, share.cut) for each in rows for length, share in (each.shares or {}).items()]
+    return [f"\n{name} at {length}: {cut}." for name, length, cut in told if cut]
+
+
+# ------------------------------------------------------------------------------------------- chart
+
+
+def draw(tasks: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Write an HTML page: a chart for each task, a line for each run, a colour for each recipe."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(cols=len(tasks), shared_yaxes=True, subplot_titles=list(tasks))
+    for column, rows in enumerate(tasks.values(), start=1):
+        add_task(figure, rows, column)
+    figure.update_xaxes(type="log", title="length")
+    figure.update_yaxes(range=(-3, 103), title="lines without any error, %", col=1)
+    figure.write_html(path)
+
+
+def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
+    """Add the lines of one task, and how long the training pairs were."""
+    lengths = sorted({length for row in rows for length in row.lengths})
+    figure.update_xaxes(tickvals=lengths, ticktext=[str(length) for length in lengths], col=column)
+    for longest in sorted({row.longest for row in rows}):
+        figure.add_vline(x=longest, line={"dash": "dot", "color": "gray"}, col=column)
+        # on a logarithmic axis Plotly wants the position of an annotation as a logarithm, that of a line as it is
+        text = f"trained up to {longest}"
+        figure.add_annotation(x=math.log10(longest), y=100, text=text, showarrow=False, row=1, col=column)
+    recipes = list(dict.fromkeys(row.recipe for row in rows))
     step = min(0.04, 0.4 / len(rows))
-    for place, each in enumerate(rows):
-        points = sorted((each.shares or {}).items())
-        kind = recipes.index(each.recipe)
-        # so that lines of the same values can be told apart
-        aside = 2 ** (step * (place - (len(rows) - 1) / 2))
-        axes.plot(
-            [length * aside for length, _ in points],
-            [100 * share.exact for _, share in points],
-            color=f"C{kind % 10}",
-            marker=MARKERS[kind % len(MARKERS)],
-            markersize=4,
-            linewidth=1.2,
-            label=None if seen[each.recipe] else label(each.recipe, rows),
+    for number, row in enumerate(rows):
+        points = sorted((row.shares or {}).items())
+        kind = recipes.index(row.recipe)
+        # lines of the same values are a little apart, so that each can be seen
+        shift = 2 ** (step * (number - (len(rows) - 1) / 2))
+        figure.add_scatter(
+            x=[length * shift for length, _ in points],
+            y=[100 * share.exact for _, share in points],
+            line={"color": COLORS[kind % len(COLORS)]},
+            marker={"symbol": kind % 10},
+            name=label(row.recipe, rows),
+            legendgroup=f"{column} {row.recipe}",
+            showlegend=row is next(other for other in rows if other.recipe == row.recipe),
+            row=1,
+            col=column,
         )
-        seen[each.recipe] += 1
+    # last, since Plotly draws no line across a chart that is still empty
 
 
 def label(recipe: str, rows: Sequence[Row]) -> str:
@@ -236,15 +295,15 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--lengths", type=int, nargs="+", default=(), help="lengths beside those of the runs' tests")
     parser.add_argument("--lines", type=int, default=100, help="test lines of each of these lengths")
-    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--chart", type=Path, help="write the chart to this HTML file")
     told = parser.parse_args()
     try:
         tasks = together([row(run, told.lengths, told.lines) for run in told.runs])
     except ComposerError as error:
         raise SystemExit(str(error)) from error
     print("\n\n".join(table(task, rows) for task, rows in tasks.items()))
-    if told.picture:
-        draw(tasks, told.picture)
+    if told.chart:
+        draw(tasks, told.chart)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""BLEU by the length of the source, several runs side by side: a Markdown table, and a picture.
+"""BLEU by the length of the source, several runs side by side: a Markdown table, and a chart.
 
-    python benchmarks/by_length.py RUN [RUN ...] [--data DIR] [--edges 7 10 13 16 20] [--tokenised] [--picture F.svg]
+    python benchmarks/by_length.py RUN [RUN ...] [--data DIR] [--edges 7 10 13 16 20] [--tokenised] [--chart F.html]
 
 Every run translates the test lines as its recipe decodes. All runs must have been tested on the same source lines. What
 stands behind a score is half the width of its 95 % interval over resampled lines: a bucket of few lines says little.
@@ -109,20 +109,18 @@ def table(rows: Rows) -> str:
 
 
 def draw(rows: Rows, path: Path) -> None:
-    """One line for each run, with its intervals; the kind of picture by the name's end (svg, png)."""
-    from matplotlib.figure import Figure
+    """Write an HTML page: one line for each run, with its intervals."""
+    from plotly.graph_objects import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for shift, (name, buckets) in enumerate(rows):
-        where = np.arange(len(buckets)) + 0.06 * (shift - (len(rows) - 1) / 2)
-        axes.errorbar(
-            where, [each.bleu for each in buckets], [each.spread for each in buckets], marker="o", capsize=3, label=name
-        )
-    axes.set_xticks(range(len(rows[0][1])), [f"{each.words}\n{each.lines} lines" for each in rows[0][1]])
-    axes.set(xlabel="words of the source", ylabel="BLEU", ylim=(0, None))
-    axes.legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure = Figure()
+    buckets = [f"{bucket.words}<br>{bucket.lines} lines" for bucket in rows[0][1]]
+    for shift, (name, results) in enumerate(rows):
+        where = np.arange(len(results)) + 0.06 * (shift - (len(rows) - 1) / 2)
+        scores = [result.bleu for result in results]
+        figure.add_scatter(x=where, y=scores, error_y={"array": [result.spread for result in results]}, name=name)
+    figure.update_xaxes(title="words of the source", tickvals=list(range(len(buckets))), ticktext=buckets)
+    figure.update_yaxes(title="BLEU", rangemode="tozero")
+    figure.write_html(path)
 
 
 def main() -> None:
@@ -131,7 +129,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--edges", type=int, nargs="+", default=EDGES)
     parser.add_argument("--tokenised", action="store_true", help="the lines are tokens between spaces")
-    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--chart", type=Path, help="write the chart to this HTML file")
     asked = parser.parse_args()
     found = [translated(run, asked.data) for run in asked.runs]
     same_sources(found)
@@ -139,8 +137,8 @@ def main() -> None:
     rows = [(each.name, by_length(each, metric, sorted(asked.edges))) for each in found]
     print(table(rows))
     print(f"\nBLEU {metric.get_signature()}")
-    if asked.picture:
-        draw(rows, asked.picture)
+    if asked.chart:
+        draw(rows, asked.chart)
 
 
 if __name__ == "__main__":
