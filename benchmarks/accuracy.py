@@ -195,71 +195,6 @@ def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
     """Add the lines of one task, and how long the training pairs were."""
     lengths = sorted({length for row in rows for length in row.lengths})
     figure.update_xaxes(tickvals=lengths, ticktext=[str(length) for length in lengths], col=column)
-    recipes = list(dict.fromkeys(each.recipe for each in rows))
-    ordered = sorted(rows, key=lambda each: (recipes.index(each.recipe), each.seed))
-    return {task: [each for each in ordered if each.task == task] for task in dict.fromkeys(each.task for each in rows)}
-
-
-def table(task: str, rows: Sequence[Row]) -> str:
-    """One line for each run, one column for each length."""
-    lengths = sorted({length for each in rows for length in each.lengths})
-    lines = [f"| {task} at length | " + " | ".join(title(length, rows) for length in lengths) + " |"]
-    lines.append("|---" * (len(lengths) + 1) + "|")
-    lines += [f"| {each.name} | " + " | ".join(cell(each, length) for length in lengths) + " |" for each in rows]
-    return "\n".join([*lines, *cuts(rows)])
-
-
-def title(length: int, rows: Sequence[Row]) -> str:
-    """A length, and how many lines its shares are of, where that is known."""
-    counts = sorted({each.shares[length].lines for each in rows if each.shares and length in each.shares})
-    return f"{length} ({' or '.join(f'{count:,}' for count in counts)} lines)" if counts else str(length)
-
-
-def cell(found: Row, length: int) -> str:
-    if found.shares is None:
-        return "half-run"
-    if length not in found.shares:
-        return "not asked"
-    share = found.shares[length]
-    bits = "" if share.bits is None else f", {share.bits:.2g} bits" if share.bits < 100 else f", {share.bits:.0f} bits"
-    return percent(share.exact) + ("" if share.exact == 1 else f" ({percent(share.placed)})") + bits
-
-
-def percent(share: float) -> str:
-    """Rounded down, so that 100 % and 0 % are told only of all and of nothing."""
-    return f"{share:.0%}".replace("%", " %") if share in (0, 1) else f"{math.floor(1000 * share + 1e-9) / 10:.1f} %"
-
-
-def cuts(rows: Sequence[Row]) -> list[str]:
-    """A paragraph for each cell whose answers were cut."""
-    told = [(each.name, length, share.cut) for each in rows for length, share in (each.shares or {}).items()]
-    return [f"\n{name} at {length}: {cut}." for name, length, cut in told if cut]
-
-
-# ------------------------------------------------------------------------------------------- chart
-
-
-def draw(tasks: Mapping[str, Sequence[Row]], path: Path) -> None:
-    """Write an HTML page: a chart for each task, a line for each run, a colour for each recipe."""
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(cols=len(tasks), shared_yaxes=True, subplot_titles=list(tasks))
-    for column, rows in enumerate(tasks.values(), start=1):
-        add_task(figure, rows, column)
-    figure.update_xaxes(type="log", title="length")
-    figure.update_yaxes(range=(-3, 103), title="lines without any error, %", col=1)
-    figure.write_html(path)
-
-
-def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
-    """Add the lines of one task, and how long the training pairs were."""
-    lengths = sorted({length for row in rows for length in row.lengths})
-    figure.update_xaxes(tickvals=lengths, ticktext=[str(length) for length in lengths], col=column)
-    for longest in sorted({row.longest for row in rows}):
-        figure.add_vline(x=longest, line={"dash": "dot", "color": "gray"}, col=column)
-        # on a logarithmic axis Plotly wants the position of an annotation as a logarithm, that of a line as it is
-        text = f"trained up to {longest}"
-        figure.add_annotation(x=math.log10(longest), y=100, text=text, showarrow=False, row=1, col=column)
     recipes = list(dict.fromkeys(row.recipe for row in rows))
     step = min(0.04, 0.4 / len(rows))
     for number, row in enumerate(rows):
@@ -279,6 +214,11 @@ def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
             col=column,
         )
     # last, since Plotly draws no line across a chart that is still empty
+    for longest in sorted({row.longest for row in rows}):
+        figure.add_vline(x=longest, line={"dash": "dot", "color": "gray"}, col=column)
+        # on a logarithmic axis Plotly wants the position of an annotation as a logarithm, that of a line as it is
+        text = f"trained up to {longest}"
+        figure.add_annotation(x=math.log10(longest), y=-1, text=text, showarrow=False, row=1, col=column)
 
 
 def label(recipe: str, rows: Sequence[Row]) -> str:
