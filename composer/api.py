@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
     from typing_extensions import TypeIs
 
-    from composer.comparison.diff_text import Difference
+    from composer.comparison.diff import Difference
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan

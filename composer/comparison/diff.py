@@ -1,20 +1,36 @@
-"""`diff`: what to change in one recipe or run to get another, what that costs, and how the scores change."""
+"""`diff`: what to change in one recipe or run to get another, what that costs and how scores change; and its text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from textwrap import wrap
+from typing import Any
 
-from composer.comparison.changes import Side, compare_costs, compare_fingerprints, data_changes, setting_changes
-from composer.comparison.diff_text import Difference
+from composer.comparison.changes import (
+    SECTIONS,
+    Agreement,
+    Change,
+    Costs,
+    Side,
+    compare_costs,
+    compare_fingerprints,
+    data_changes,
+    setting_changes,
+)
 from composer.comparison.model_changes import model_changes
-from composer.comparison.tables import record_changes, run_tests
+from composer.comparison.tables import cost_clauses, costs_table, record_changes, run_tests, score_clauses, scores_table
+from composer.comparison.tree import NAME, stack_trees
 from composer.errors import ComposerError, Fault, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.search_space import point_from_args
-from composer.sweeps.significance import find_run
+from composer.sweeps.significance import Comparison, find_run
 from composer.sweeps.spec import is_sweep
 
 Reference = str | Path | Recipe
@@ -103,3 +119,261 @@ def _open_trial(sweep: Path, which: str, data: Path | None) -> Side:
         return Side(name, point_from_args(sweep, which.split(","), data).recipe)
     run = RunDir(find_run(open_leaderboard(sweep), which))
     return Side(name, load(run.recipe, (), data), run.read(), run.path)
+
+
+LINE_WIDTH = 110
+"""Lines are folded here; longer replacements put both values on lines of their own."""
+MAX_PATHS = 6
+"""Paths that are listed for a change that occurs in many places."""
+MAX_CLAUSES = 4
+"""Changes in the summary."""
+NOT_IN_SUMMARY = ("trainer", "logging", "run")
+DECIDING = ("model", "data", "training", "decoding")
+HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
+
+Key = tuple[str, str]
+"""Grouping key of a change: equal for the same change in several places."""
+Group = Sequence[Change]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two recipes or runs, A and B.
+
+    `tested` compares two runs on the same test lines, or says why they are not compared; "" if it was not requested.
+    """
+
+    one: Side
+    other: Side
+    changes: tuple[Change, ...]
+    agreement: Agreement
+    costs: tuple[Costs, Costs]
+    tested: Comparison | str
+
+    @property
+    def same(self) -> bool:
+        """True if both train the same: the three fingerprints agree, and no deciding section differs."""
+        return self.agreement.all and not any(change.section in DECIDING for change in self.changes)
+
+    @cached_property
+    def word_counts(self) -> Counter[str]:
+        """The number of A's blocks by their word in the recipe."""
+        trees = stack_trees(self.one.recipe).values()
+        return Counter(node.word for root in trees for node in root.descendants())
+
+    def text(self) -> str:
+        """Return all of it, for people to read."""
+        lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
+        for section in (*SECTIONS, "run"):
+            changes = [change for change in self.changes if change.section == section]
+            if changes:
+                lines.append(HEADS.get(section, section))
+                lines += [part for line in change_lines(changes, self.word_counts) for part in fold(f"  {line}")]
+                lines.append("")
+        lines += [*costs_table(*self.costs), *scores_table(self.one.scores, self.other.scores, self.tested)]
+        lines += [f"fingerprints: {self.agreement.text()}", "", self.sentence()]
+        return "\n".join(lines)
+
+    def sentence(self) -> str:
+        """Return a summary in one sentence."""
+        same_data = self.agreement.same("data")
+        changes = summary_clauses(self.changes, self.word_counts)
+        scores = score_clauses(self.one.scores, self.other.scores, self.tested, same_data)
+        clauses = [*changes, *cost_clauses(*self.costs), *scores]
+        if not clauses and self.same:
+            return "They are the same: model, data and run."
+        if not changes:
+            certain = same_data and self.agreement.by_content
+            clauses.insert(0, "the same recipe and data" if certain else "the same recipe")
+        return f"{'; '.join(clauses)}."
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return all of it as plain data."""
+        one, other = self.costs
+        return {
+            "a": self.one.name,
+            "b": self.other.name,
+            "same": self.same,
+            "sentence": self.sentence(),
+            "fingerprints": self.agreement.as_json(),
+            "changes": [change.as_json() for change in self.changes],
+            "costs": {"a": one.as_json(), "b": other.as_json()},
+            "scores": {"a": self.one.scores, "b": self.other.scores},
+            "test": self.tested.as_json() if isinstance(self.tested, Comparison) else None,
+            "no_test": self.tested if isinstance(self.tested, str) else "",
+        }
+
+
+def fold(line: str) -> list[str]:
+    """Fold a line at LINE_WIDTH, with the later lines indented further."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, LINE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+# ------------------------------------------------------------------------------------------- changes
+
+
+def change_lines(changes: Group, word_counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield changes line by line: one that occurs in many places once, the settings of one block together."""
+    groups = group_changes(changes)
+    done: set[Key] = set()
+    for change in changes:
+        key = grouping_key(change)
+        if key in done:
+            continue
+        keys = keys_of_same_blocks(key, groups)
+        done.update(keys)
+        if len(groups[key]) > 1:
+            yield from lines_of_many([groups[key] for key in keys], word_counts)
+        else:
+            yield from lines_of_block([groups[key][0] for key in keys])
+
+
+def group_changes(changes: Iterable[Change]) -> dict[Key, list[Change]]:
+    """Group the same change in several places."""
+    groups: dict[Key, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(grouping_key(change), []).append(change)
+    return groups
+
+
+def grouping_key(change: Change) -> Key:
+    """Return a change's grouping key; all dropout rates share one key."""
+    if change.kind != "set":
+        return change.kind, change.what
+    if is_dropout(change):
+        return "", f"dropout {change.values}"
+    return (change.word, change.what) if change.word else (change.section, change.text())
+
+
+def is_dropout(change: Change) -> bool:
+    """Return whether a setting is a probability of dropping, all of which `model.dropout` sets."""
+    is_rate = change.setting == "dropout" or (change.word, change.setting) == ("dropout", "rate")
+    return change.section == "model" and is_rate
+
+
+def keys_of_same_blocks(key: Key, groups: Mapping[Key, Group]) -> list[Key]:
+    """Return the keys of all settings that have changed in the same blocks as the one at `key`."""
+    first = groups[key][0]
+    if first.kind != "set" or not first.word:
+        return [key]
+    blocks = [change.block for change in groups[key]]
+    return [name for name, group in groups.items() if group[0].kind == "set" and [one.block for one in group] == blocks]
+
+
+def title(group: Group, word_counts: Mapping[str, int]) -> tuple[str, bool]:
+    """Return what has changed alike in several places, and whether that already says where."""
+    first = group[0]
+    of_section = next((change for change in group if change.kind == "set" and not change.word), None)
+    if of_section is not None:
+        return f"{of_section.section}.{of_section.text()}, and so in {count_blocks(len(group) - 1)}", True
+    if first.kind != "set":
+        return f"{first.what}, in {len(group)} places", False
+    if is_dropout(first):
+        return f"dropout {first.values}, in {count_blocks(len(group))}", False
+    if len(group) == word_counts.get(first.word):
+        return f"every {first.word}: {first.what}", True
+    return f"{first.word}: {first.what}, in {count_blocks(len(group))}", False
+
+
+def count_blocks(number: int) -> str:
+    """Return `1 block`, `2 blocks` and so on."""
+    return "1 block" if number == 1 else f"{number} blocks"
+
+
+def title_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str, bool]:
+    """Return what has changed in the same blocks, and whether that already says where."""
+    group = groups[0]
+    head, says_where = title(group, word_counts)
+    if says_where:
+        return ", ".join([head, *(other[0].what for other in groups[1:])]), True
+    if len(groups) == 1:
+        return head, False
+    return f"{group[0].word}: {', '.join(other[0].what for other in groups)}, in {count_blocks(len(group))}", False
+
+
+def lines_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield what has changed in the same blocks, and the paths of these blocks."""
+    head, says_where = title_of_many(groups, word_counts)
+    if says_where:
+        yield head
+        return
+    yield f"{head}:"
+    paths = [change.block if change.kind == "set" else change.where for change in groups[0]]
+    yield from (f"  {path}" for path in paths[:MAX_PATHS])
+    if len(paths) > MAX_PATHS:
+        yield f"  and {len(paths) - MAX_PATHS} more"
+
+
+def lines_of_block(group: Group) -> Iterator[str]:
+    """Yield the changes of one block, in one line if it is not too long."""
+    first = group[0]
+    if len(group) > 1:
+        line = f"{first.block}: {', '.join(change.what for change in group)}"
+        if len(line) <= LINE_WIDTH:
+            yield line
+        else:
+            yield f"{first.block}:"
+            yield from (f"  {change.what}" for change in group)
+    elif isinstance(first.before, list) and first.kind == "replaced":
+        yield f"{first.where}, all of it:"
+        yield from (f"  - {block}" for block in first.before)
+        yield from (f"  + {block}" for block in first.after)
+    elif len(first.text()) > LINE_WIDTH and first.kind == "replaced":
+        yield from (f"{first.where}:", f"  {first.before}", f"  -> {first.after}")
+    else:
+        yield first.text()
+
+
+# ------------------------------------------------------------------------------------------- the summary
+
+
+def summary_clauses(changes: Iterable[Change], word_counts: Mapping[str, int]) -> list[str]:
+    """Return the first changes of the sections that decide about a result, and how many more there are."""
+    deciding = [change for change in changes if change.section not in NOT_IN_SUMMARY]
+    clauses = list(dict.fromkeys(clause(cluster, word_counts) for cluster in cluster_changes(deciding)))
+    more = len(clauses) - MAX_CLAUSES
+    return [*clauses[:MAX_CLAUSES], f"and {more} more change{'' if more == 1 else 's'}"] if more > 0 else clauses
+
+
+def cluster_changes(changes: Iterable[Change]) -> list[list[Group]]:
+    """Return the groups of each clause: blocks before their settings, the model before all else, and names last."""
+    groups = group_changes(sorted(changes, key=rank))
+    clusters: list[list[Group]] = []
+    done: set[Key] = set()
+    for key in groups:
+        if key not in done:
+            keys = keys_of_same_blocks(key, groups)
+            done.update(keys)
+            clusters.append([groups[other] for other in keys])
+    return clusters
+
+
+def rank(change: Change) -> int:
+    """Return the rank of a change in the summary, 0 to 3."""
+    if change.kind == "set" and change.setting in (NAME, "of", "from"):
+        return 3
+    if change.section != "model":
+        return 2
+    return 1 if change.kind == "set" else 0
+
+
+def clause(groups: Sequence[Group], word_counts: Mapping[str, int]) -> str:
+    """Return the same change in several places, or the changes of one block, in one clause."""
+    first = groups[0][0]
+    if len(groups[0]) > 1:
+        return title_of_many(groups, word_counts)[0]
+    if len(groups) > 1:
+        return f"{first.block}: {', '.join(group[0].what for group in groups)}"
+    if isinstance(first.before, list) and first.kind == "replaced":
+        return f"another {first.where}"
+    text = first.text() if len(first.text()) <= LINE_WIDTH else shorten(first)
+    return text if first.word or text.startswith((first.section, "another ")) else f"{first.section}.{text}"
+
+
+def shorten(change: Change) -> str:
+    """Return a change without what is inside the blocks, or without its long values."""
+    if change.kind == "set":
+        return f"another {change.block or change.section}.{change.setting}"
+    before, after = (re.split(r"[(\[{]", str(value))[0] for value in (change.before, change.after))
+    return replace(change, before=before, after=after).text()

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
 from composer.errors import ComposerError, RecipeError, RunError, did_you_mean
-from composer.hub.archive import SUFFIX, open_archive
 from composer.hub.huggingface import hub_remote
 from composer.hub.manifest import (
     FILES,
@@ -35,6 +34,7 @@ from composer.hub.manifest import (
     read_small,
     refuse,
 )
+from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import (
     DEFAULT_MAX_GIB,
     Artifact,
@@ -339,8 +339,6 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
     if not (path / RECORD).exists():
         message = "this is no pack, run folder or recipe"
         refuse(request.ref, message, "name a folder that has pack.json or run.json, an archive or a recipe")
-    from composer.hub.pack import packed_temporarily  # imported late: needs torch, which pulling a pack does not
-
     recipe = read_recipe(path / "recipe.yaml", read_record(path, request.ref), request.ref)
     sizes = [(path / name).stat().st_size for name in FILES if (path / name).is_file()]
     check_limit(sum(sizes), request.max_bytes, request.ref)

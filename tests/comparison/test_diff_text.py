@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from composer.cli.main import app
 from composer.comparison.changes import model_costs
-from composer.comparison.diff import diff
-from composer.comparison.diff_text import LINE_WIDTH
+from composer.comparison.diff import LINE_WIDTH, diff
 from composer.comparison.tables import format_change, format_percent
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
