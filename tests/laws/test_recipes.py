@@ -11,6 +11,7 @@ from composer.model.vocabulary import FIXED_VOCABULARIES, max_vocabulary
 from composer.recipe.node import to_data
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
+from tests.recipes.model_sizes import size_overrides
 
 HOME = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
@@ -39,9 +40,10 @@ def name(path: Path) -> str:
 
 
 def small(path: Path) -> Recipe:
-    """The recipe with the sizes that it states under `vars` made small."""
-    stated = to_data(load(path).root).get("vars", {})
-    return load(path, [f"vars.{key}={size}" for key, size in SMALL.items() if key in stated])
+    """Return the recipe with small sizes: its variables, or, where it has none, the settings of the same names."""
+    stated = to_data(load(path).root).get("vars")
+    sizes = {key: size for key, size in SMALL.items() if not stated or key in stated}
+    return load(path, size_overrides(path, sizes))
 
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
