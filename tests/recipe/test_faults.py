@@ -14,7 +14,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 BAD_TEXT = "test_a_bad_text_is_refused_where_it_is_bad"
-BAD_BLOCK, BAD_WHOLE, BAD_SECTION = (f"test_a_bad_{part}" for part in ("block", "whole", "section"))
+BAD_BLOCK, BAD_WHOLE, BAD_SECTION = (f"test_a_bad_{part}" for part in ("block", "recipe", "section"))
 
 FAULTS = {
     # the text of a recipe
@@ -31,9 +31,9 @@ FAULTS = {
     "two documents": BAD_TEXT,
     "nothing, or comments alone": BAD_TEXT,
     "a list or a word at the top": BAD_TEXT,
-    "indented with tabs": "test_a_tab_is_told_as_a_tab",
+    "indented with tabs": "test_a_tab_is_reported_as_a_tab",
     "a byte order mark, carriage returns": "test_byte_order_mark_and_carriage_returns",
-    "UTF-16, Latin-1, NUL, binary": "test_a_text_for_another_system_is_told_as_what_it_is",
+    "UTF-16, Latin-1, NUL, binary": "test_a_file_in_another_encoding_is_named_as_such",
     "`no` and `on` are words": "test_scalars_follow_the_core_schema",
     "`1e-4` is a number": "test_scalars_follow_the_core_schema",
     "`010`, `1_000`, `1:20`": "test_scalars_follow_the_core_schema",
@@ -54,17 +54,17 @@ FAULTS = {
     "heads that do not divide the width": "test_attention_refuses_heads_that_do_not_divide",
     "a vocabulary that cannot be": BAD_WHOLE,
     "a memory where there is no encoder": "test_a_decoder_that_reads_where_there_is_no_encoder",
-    "a setting for what is not there": "test_a_bad_setting_is_told_in_its_own_text",
-    "a setting of another kind, an index too large": "test_a_bad_setting_is_told_in_its_own_text",
+    "a setting for what is not there": "test_a_bad_override_is_reported_in_its_own_text",
+    "a setting of another kind, an index too large": "test_a_bad_override_is_reported_in_its_own_text",
     "variables without a value, or in a circle": "test_bad_variables",
-    "recipes that extend each other": "test_a_circle_is_told_where_it_closes",
-    "extending what lies elsewhere": "test_what_cannot_be_extended",
-    "a folder, a pipe or a device for a recipe": "test_what_is_no_recipe_at_all",
+    "recipes that extend each other": "test_a_cycle_is_reported_where_it_closes",
+    "extending what lies elsewhere": "test_an_invalid_base_is_refused",
+    "a folder, a pipe or a device for a recipe": "test_a_file_that_is_no_recipe_is_refused",
     "a file that may not be read": "test_a_recipe_that_may_not_be_read",
     "a recipe of a later language": BAD_WHOLE,
     "a recipe that names code": "test_a_recipe_brings_no_code",
     "a plug-in that cannot be imported": "test_a_plug_in_that_cannot_be_used_is_named",
-    "a plug-in that fails later": "test_a_plug_in_that_fails_is_told_of_at_its_line",
+    "a plug-in that fails later": "test_a_plug_in_that_fails_is_reported_at_its_line",
     "a hundred thousand blocks": "test_too_large_a_model_is_refused",
     "more weights than memory": "test_parameters_that_no_memory_holds",
     "a name with slashes": BAD_SECTION,

@@ -216,7 +216,7 @@ WHOLES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), WHOLES)
-def test_a_file_that_is_no_mapping(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_a_bad_recipe(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, text)) == expected
 
 
