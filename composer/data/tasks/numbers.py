@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Literal
 
-from num2words import num2words
-
 from blocks.core.contract import Bounds
 from composer.data.tasks import Draws, Key, Lines, TaskError, task
 
@@ -195,4 +193,6 @@ def spell_german(number: int) -> str:
 
 @cache
 def _words(number: int, language: str) -> str:
+    from num2words import num2words  # no other task needs it
+
     return str(num2words(number, lang=language))
