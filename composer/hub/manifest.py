@@ -10,10 +10,10 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from composer.atomic_io import open_regular
 from composer.errors import RunError, os_error_reason
@@ -52,9 +52,6 @@ class Entry(NamedTuple):
 def refuse(origin: str | Path, message: str, fix: str = ASK_AGAIN) -> NoReturn:
     """Raise RunError about what was to be pulled."""
     raise RunError.of(message, fix, str(origin))
-
-
-# ------------------------------------------------------------------------------------------- names and sizes
 
 
 def check_entries(entries: Iterable[Entry], origin: str | Path) -> None:
@@ -107,8 +104,6 @@ def _fold(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
-# ------------------------------------------------------------------------------------------- pack.json
-
 FORMAT = "seqcomposer pack"
 VERSION = 1
 KEYS = {"format", "version", "name", "files"}
@@ -149,8 +144,12 @@ def make_manifest(name: str, files: Mapping[str, FileDigest], origin: str | Path
 
 def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     """Parse and validate a pack.json. Raises RunError."""
-    content = _parse_object(data, origin)
-    if content.get("format") != FORMAT:
+    check_size(MANIFEST, len(data), origin)
+    try:
+        content = json.loads(data.decode(), object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        refuse(origin, f"{MANIFEST} cannot be read: {error}")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         refuse(origin, f"{MANIFEST} is not that of a pack")
     version = content.get("version")
     if type(version) is not int or version < 1:
@@ -172,17 +171,6 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
 
 
-def _parse_object(data: bytes, origin: str | Path) -> dict[str, Any]:
-    check_size(MANIFEST, len(data), origin)
-    try:
-        content = json.loads(data.decode(), object_pairs_hook=_unique_keys)
-    except (ValueError, RecursionError) as error:
-        refuse(origin, f"{MANIFEST} cannot be read: {error}")
-    if not isinstance(content, dict):
-        refuse(origin, f"{MANIFEST} is not a JSON object")
-    return content
-
-
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
     mapping = dict(pairs)
@@ -200,26 +188,17 @@ def _parse_digest(name: str, entry: Any, origin: str | Path) -> FileDigest:
     return FileDigest(sha256, size)
 
 
-# ------------------------------------------------------------------------------------------- checksums
-
-
-class Readable(Protocol):
-    """Something with `read`: a file, or a member of an archive."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; fewer at the end."""
-
-
 def open_file(path: Path, origin: str | Path) -> BinaryIO:
     """Open a regular file for reading. Raises RunError for links, devices and what is not there."""
     try:
         file = open_regular(path)
     except OSError as error:
         reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
-        refuse(origin, f"`{path.name}` {reason}", "put the file itself there")
-    if file is None:
-        refuse(origin, f"`{path.name}` is no regular file", "put the file itself there")
-    return file
+    else:
+        if file is not None:
+            return file
+        reason = "is no regular file"
+    refuse(origin, f"`{path.name}` {reason}", "put the file itself there")
 
 
 def read_small(path: Path, origin: str | Path) -> bytes:
@@ -239,14 +218,14 @@ def digest_file(path: Path, origin: str | Path) -> FileDigest:
         return FileDigest(sha256.hexdigest(), file.tell())
 
 
-def copy_verified(source: Readable, target: Path, expected: FileDigest, origin: str | Path) -> None:
+def copy_verified(read: Callable[[int], bytes], target: Path, expected: FileDigest, origin: str | Path) -> None:
     """Copy exactly as many bytes as `expected` has, hashing what is written. Raises RunError where they differ.
 
-    Whether more bytes follow in `source` is for the caller to check.
+    Whether more bytes follow is for the caller to check.
     """
     sha256, remaining = hashlib.sha256(), expected.size
     with target.open("xb") as file:
-        while remaining and (chunk := source.read(min(CHUNK, remaining))):
+        while remaining and (chunk := read(min(CHUNK, remaining))):
             sha256.update(chunk)
             file.write(chunk)
             remaining -= len(chunk)
@@ -257,8 +236,6 @@ def copy_verified(source: Readable, target: Path, expected: FileDigest, origin: 
         fix = "it was changed or damaged: ask for the pack again"
         refuse(origin, f"`{target.name}` {reason}; nothing was taken", fix)
 
-
-# ------------------------------------------------------------------------------------------- local paths
 
 PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 LOCAL_PATH = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)

@@ -19,7 +19,6 @@ from typing import BinaryIO
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors, require_absent
 from composer.errors import RunError
-from composer.hub.huggingface import model_card
 from composer.hub.manifest import (
     FILES,
     FOLDER,
@@ -39,6 +38,7 @@ from composer.hub.manifest import (
     redact_record,
     refuse,
 )
+from composer.hub.model_card import model_card
 from composer.hub.verify_pack import check_digests, check_record
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -51,18 +51,14 @@ MAX_MEMBER_BYTES = 8**11 - 1
 """Largest size that a ustar header can say: 8 GiB less one."""
 MAX_PADDING = 1 << 16
 KINDS = {
-    b"0": REGULAR,
-    b"\0": REGULAR,
+    **dict.fromkeys((b"0", b"\0"), REGULAR),
     b"5": FOLDER,
     b"1": "hard link",
     b"2": "symbolic link",
-    b"3": "device",
-    b"4": "device",
+    **dict.fromkeys((b"3", b"4"), "device"),
     b"6": "FIFO",
-    b"x": "pax header",
-    b"g": "pax header",
-    b"L": "GNU header",
-    b"K": "GNU header",
+    **dict.fromkeys((b"x", b"g"), "pax header"),
+    **dict.fromkeys((b"L", b"K"), "GNU header"),
     b"S": "sparse file",
 }
 
@@ -125,27 +121,22 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> Ma
     for name in COPIED:
         with open_file(folder.path / name, folder.path) as source, (target / name).open("xb") as copy:
             shutil.copyfileobj(source, copy)
-    metrics = folder.metrics
-    (target / metrics.name).write_bytes(read_small(metrics, folder.path) if metrics.exists() else b"")
+    metrics = read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
+    (target / folder.metrics.name).write_bytes(metrics)
     record = folder.read()
     check_record(record, folder.record)
     (target / folder.record.name).write_bytes(redact_record(record))
-    (target / CARD).write_bytes(_card(folder, recipe, license))
+    card = folder.path / CARD
+    if card.exists() and license:
+        message = "this run has a README.md, which is packed as its model card"
+        raise RunError.of(message, "write `license:` at its head instead", str(card))
+    text = read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
+    (target / CARD).write_bytes(text)
     files = {name: digest_file(target / name, target) for name in FILES}
     check_digests(record, files, folder.path)
     manifest = make_manifest(recipe.name, files, folder.path)
     (target / MANIFEST).write_bytes(manifest.data)
     return manifest
-
-
-def _card(folder: RunDir, recipe: Recipe, license: str) -> bytes:
-    path = folder.path / CARD
-    if not path.exists():
-        return model_card(recipe, folder.read(), license).encode()
-    if license:
-        message = "this run has a README.md, which is packed as its model card"
-        raise RunError.of(message, "write `license:` at its head instead", str(path))
-    return read_small(path, folder.path)
 
 
 def write_archive(file: BinaryIO, manifest: Manifest, folder: Path) -> None:
@@ -213,9 +204,9 @@ class ArchiveReader:
             if expected is None:
                 refuse(self.origin, f"`{entry.name}` is there twice; nothing was taken")
             if entry.size != expected.size:
-                message = f"`{entry.name}` has {entry.size:,} bytes, and {MANIFEST} says {expected.size:,}"
-                refuse(self.origin, message)
-            copy_verified(self.file, folder / entry.name, expected, self.origin)
+                sizes = f"{entry.size:,} bytes, and {MANIFEST} says {expected.size:,}"
+                refuse(self.origin, f"`{entry.name}` has {sizes}")
+            copy_verified(self.file.read, folder / entry.name, expected, self.origin)
             self.file.read_exactly(-entry.size % BLOCK)
         if remaining:
             refuse(self.origin, f"`{next(iter(remaining))}` is not there; nothing was taken")

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
 from composer.errors import ComposerError, RecipeError, RunError, did_you_mean
-from composer.hub.huggingface import hub_remote
 from composer.hub.manifest import (
     FILES,
     FOLDER,
@@ -35,18 +34,7 @@ from composer.hub.manifest import (
     refuse,
 )
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
-from composer.hub.remotes import (
-    DEFAULT_MAX_GIB,
-    Artifact,
-    HubModel,
-    LocalPath,
-    Reference,
-    Remote,
-    git_remote,
-    parse_reference,
-    wandb_remote,
-    without_password,
-)
+from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
 from composer.hub.verify_pack import read_recipe, read_record, side_effects, verify_pack
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.inheritance import portable_text
@@ -64,9 +52,6 @@ GIT_FILES = (".gitattributes", ".gitignore")
 MAX_ENTRIES = 100_000
 MAX_RECIPES = 2_000
 MAX_CANDIDATES = 5
-
-Fill = Callable[[Path], None]
-"""Writes the files of a pack into a new folder."""
 
 
 @dataclass(frozen=True)
@@ -164,25 +149,18 @@ def pull_reference(
 @contextmanager
 def downloaded(reference: Reference, request: Request) -> Iterator[Download]:
     """Yield what a reference names, downloaded unless it is a local path. Raises RunError."""
-    if isinstance(reference, LocalPath):
-        if not os.path.exists(reference.path):
+    if not reference.scheme:
+        path = Path(reference.name)
+        if not path.exists():
             raise RunError.of("this does not exist", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`", request.ref)
-        yield Download(reference.path, os.path.abspath(reference.path))  # a recipe elsewhere may extend it
+        yield Download(path, os.path.abspath(path))  # a recipe elsewhere may extend it
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
         top, work = Path(name, "taken"), Path(name, "work")
         top.mkdir()
         work.mkdir()
-        if isinstance(reference, Artifact):
-            path, remote = "", wandb_remote(reference, request.ref)
-        elif isinstance(reference, HubModel):
-            path, remote = reference.path, hub_remote(reference, request.ref)
-        else:
-            path, remote = reference.path, git_remote(reference, request.ref, work, request.max_bytes)
-        yield Download(fetch(remote, path, top, request.max_bytes), remote.pinned, top)
-
-
-# ------------------------------------------------------------------------------------------- fetching from a remote
+        remote = open_remote(reference, request.ref, work, request.max_bytes)
+        yield Download(fetch(remote, reference.path, top, request.max_bytes), remote.pinned, top)
 
 
 def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
@@ -192,7 +170,9 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     """
     if len(remote.entries) > MAX_ENTRIES:
         refuse(remote.origin, f"more than {MAX_ENTRIES:,} files are there", "ask for a smaller place")
-    path = path or _only_candidate(remote)
+    if not path and not {MANIFEST, RECORD} & remote.entries.keys():
+        candidates = pull_candidates(remote)
+        path = candidates[0] if len(candidates) == 1 else ""
     if path in remote.entries:
         return _fetch_file(remote, path, into, max_bytes)
     start = f"{path}/" if path else ""
@@ -200,14 +180,6 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     if MANIFEST not in inside and RECORD not in inside:
         _refuse_path(remote, path, is_folder=bool(inside))
     return _fetch_folder(remote, start, inside, into / "pulled", max_bytes)
-
-
-def _only_candidate(remote: Remote) -> str:
-    """Return the only archive or recipe of a remote that is no pack itself; "" where there is none, or several."""
-    if MANIFEST in remote.entries or RECORD in remote.entries:
-        return ""
-    candidates = pull_candidates(remote)
-    return candidates[0] if len(candidates) == 1 else ""
 
 
 def pull_candidates(remote: Remote) -> list[str]:
@@ -228,7 +200,8 @@ def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
         message = f"`{path}` is no pack, run folder or recipe"
     else:
         message = f"nothing is called `{path}` there{did_you_mean(path, candidates)}"
-    fix = f"there are {listing}{more}; write `{remote.path_form}`" if candidates else "ask where it is"
+    form = f"{remote.origin.partition('#')[0]}#PATH"
+    fix = f"there are {listing}{more}; write `{form}`" if candidates else "ask where it is"
     raise RunError.of(message, fix, remote.origin)
 
 
@@ -292,15 +265,17 @@ def check_limit(size: int, max_bytes: int, origin: str) -> None:
         refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
 
 
-# ------------------------------------------------------------------------------------------- recipes
-
-
 def _pull_recipe(download: Download, request: Request) -> Pulled:
     """Cache a recipe together with all that it extends. Raises RecipeError, RunError."""
     try:
         text = portable_text(download.path, None if download.top is None else download.top / RECIPES)
     except RecipeError as error:
-        raise _with_remote_names(error, download, request.ref) from None
+        if download.top is None:
+            raise
+        # faults name the remote, in place of the temporary folder
+        start, remote = f"{download.top / RECIPES}{os.sep}", f"{request.ref.partition('#')[0]}#"
+        faults = [replace(fault, file=fault.file.replace(start, remote)) for fault in error.faults]
+        raise RecipeError(faults) from None
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     check_fingerprint(sha256, request)
     if request.target is not None:
@@ -312,14 +287,6 @@ def _pull_recipe(download: Download, request: Request) -> Pulled:
     return Pulled(request.ref, request.target or cached, sha256, sha256)
 
 
-def _with_remote_names(error: RecipeError, download: Download, origin: str) -> RecipeError:
-    """Name the remote in faults, in place of the temporary folder."""
-    if download.top is None:
-        return error
-    start, remote = f"{download.top / RECIPES}{os.sep}", f"{origin.partition('#')[0]}#"
-    return RecipeError(replace(fault, file=fault.file.replace(start, remote)) for fault in error.faults)
-
-
 def check_fingerprint(sha256: str, request: Request) -> None:
     """Raise RunError where a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
@@ -328,17 +295,14 @@ def check_fingerprint(sha256: str, request: Request) -> None:
         raise RunError.of(message, fix, request.ref)
 
 
-# ------------------------------------------------------------------------------------------- packs and runs
-
-
 def _pull_folder(path: Path, request: Request) -> Pulled:
     """Install a pack that is a folder, or a run folder, which is packed first. Raises RunError."""
     if (path / MANIFEST).exists():
         manifest = read_manifest(path, request.ref)
         return _install(manifest, partial(copy_files, path, manifest, request.ref), request)
     if not (path / RECORD).exists():
-        message = "this is no pack, run folder or recipe"
-        refuse(request.ref, message, "name a folder that has pack.json or run.json, an archive or a recipe")
+        fix = "name a folder that has pack.json or run.json, an archive or a recipe"
+        refuse(request.ref, "this is no pack, run folder or recipe", fix)
     recipe = read_recipe(path / "recipe.yaml", read_record(path, request.ref), request.ref)
     sizes = [(path / name).stat().st_size for name in FILES if (path / name).is_file()]
     check_limit(sum(sizes), request.max_bytes, request.ref)
@@ -348,28 +312,28 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
 
 def read_manifest(folder: Path, origin: str) -> Manifest:
     """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
-    entries = (_to_entry(entry) for entry in os.scandir(folder) if entry.name not in (*GIT_FILES, ".git"))
+    kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
+    entries = []
+    for file in os.scandir(folder):
+        status = file.stat(follow_symlinks=False)
+        if file.name not in (*GIT_FILES, ".git"):
+            kind = kinds.get(stat.S_IFMT(status.st_mode), "device")
+            entries.append(Entry(file.name, kind, status.st_size))
     check_entries(entries, origin)
     return parse_manifest(read_small(folder / MANIFEST, origin), origin)
-
-
-def _to_entry(entry: os.DirEntry[str]) -> Entry:
-    status = entry.stat(follow_symlinks=False)
-    kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
-    return Entry(entry.name, kinds.get(stat.S_IFMT(status.st_mode), "device"), status.st_size)
 
 
 def copy_files(folder: Path, manifest: Manifest, origin: str, draft: Path) -> None:
     """Copy the files of a pack into `draft`, verifying what is written. Raises RunError."""
     for name, expected in manifest.files.items():
         with open_file(folder / name, origin) as file:
-            copy_verified(file, draft / name, expected, origin)
+            copy_verified(file.read, draft / name, expected, origin)
             if file.read(1):
                 refuse(origin, f"`{name}` has more bytes than {MANIFEST} says; nothing was taken")
 
 
-def _install(manifest: Manifest, fill: Fill, request: Request) -> Pulled:
-    """Fill a new run folder, verify it, cache its recipe, and only then give the folder its name. Raises RunError."""
+def _install(manifest: Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:
+    """Let `fill` write a new run folder, verify it, cache its recipe, and only then give the folder its name."""
     check_fingerprint(manifest.sha256, request)
     check_limit(manifest.size, request.max_bytes, request.ref)
     folder = request.target or RUNS / manifest.name

@@ -1,4 +1,4 @@
-"""Where packs and recipes are pulled from: references and their syntax, git repositories, W&B artifacts."""
+"""Where to pull packs and recipes from: the syntax of references; git, W&B artifacts and the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Literal, NoReturn
 
 from composer.errors import MAX_LIBRARY_MESSAGE, RunError, one_line_error
 from composer.hub.manifest import FOLDER, REGULAR, Entry, refuse
@@ -38,38 +40,20 @@ _LOOKS_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
 
 
 @dataclass(frozen=True)
-class LocalPath:
-    """Reference to a file or a folder of this machine."""
+class Reference:
+    """What is to be pulled: a local path, a git URL, a W&B artifact, or a repository on the Hugging Face hub.
 
-    path: Path
+    `path` lies inside a repository, "" for its root; `revision` is "" for the default branch.
+    """
 
-
-@dataclass(frozen=True)
-class Repository:
-    """Reference to a path in a revision of a git repository; "" for its root, and for the default branch."""
-
-    url: str
-    revision: str
-    path: str
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """Reference to an artifact of Weights & Biases: ENTITY/PROJECT/NAME:VERSION."""
-
+    scheme: Literal["", "git+", "wandb:", "hub:"]
     name: str
+    revision: str = ""
+    path: str = ""
 
-
-@dataclass(frozen=True)
-class HubModel:
-    """Reference to a path in a revision of a repository on the Hugging Face hub; "" as in Repository."""
-
-    repository: str
-    revision: str
-    path: str
-
-
-Reference = LocalPath | Repository | Artifact | HubModel
+    def pinned(self, commit: str) -> str:
+        """Return a reference to `commit`, whatever its branch or tag will mean later."""
+        return f"{self.scheme}{self.name}@{commit}" + (f"#{self.path}" if self.path else "")
 
 
 @dataclass(frozen=True)
@@ -83,14 +67,6 @@ class Remote:
     pinned: str
     entries: Mapping[str, Entry]
     fetch: Callable[[str, Path], None]
-
-    @property
-    def path_form(self) -> str:
-        """How to refer to a path in it."""
-        return f"{self.origin.partition('#')[0]}#PATH"
-
-
-# ------------------------------------------------------------------------------------------- references
 
 
 def parse_reference(text: str) -> Reference:
@@ -107,16 +83,16 @@ def parse_reference(text: str) -> Reference:
         if _ARTIFACT.fullmatch(name) is None:
             fix = f"write `{FORMS['wandb:']}`; a version is `v3` or `latest`"
             _refuse_reference(text, "this is no artifact of Weights & Biases", fix)
-        return Artifact(name)
+        return Reference("wandb:", name)
     if text.startswith("hub:"):
         return _parse_hub(text)
     if _LOOKS_LIKE_A_URL.match(text):
         fix = f"of a git repository, write `{FORMS['git+']}`"
         _refuse_reference(text, "a bare URL does not say what lies there", fix)
-    return LocalPath(Path(text))
+    return Reference("", text)
 
 
-def _parse_git(text: str) -> Repository:
+def _parse_git(text: str) -> Reference:
     url, _, path = text.removeprefix("git+").partition("#")
     parts = _URL.fullmatch(url)
     if parts is None or parts["scheme"] not in SCHEMES:
@@ -128,7 +104,8 @@ def _parse_git(text: str) -> Repository:
         _refuse_reference(text, "this is not how a host is written", fix)
     if at and not _is_revision(revision):
         _refuse_reference(text, f"`{revision}` is no branch, tag or commit", f"write `{FORMS['git+']}`")
-    return Repository(f"{parts['scheme']}://{parts['authority']}{inside}", revision, _inner_path(text, path))
+    repository = f"{parts['scheme']}://{parts['authority']}{inside}"
+    return Reference("git+", repository, revision, _inner_path(text, path))
 
 
 def _is_safe_host(scheme: str, authority: str) -> bool:
@@ -146,12 +123,12 @@ def _is_revision(text: str) -> bool:
     return _REVISION.fullmatch(text) is not None and ".." not in text and "//" not in text
 
 
-def _parse_hub(text: str) -> HubModel:
+def _parse_hub(text: str) -> Reference:
     repository, _, path = text.removeprefix("hub:").partition("#")
     name, at, revision = repository.partition("@")
     if _MODEL.fullmatch(name) is None or ".." in name or (at and not _is_revision(revision)):
         _refuse_reference(text, "this is no repository of the Hugging Face hub", f"write `{FORMS['hub:']}`")
-    return HubModel(name, revision, _inner_path(text, path))
+    return Reference("hub:", name, revision, _inner_path(text, path))
 
 
 def _inner_path(text: str, path: str) -> str:
@@ -172,15 +149,7 @@ def without_password(text: str) -> str:
     return re.sub(r"://[^/@]*@", "://", text[:MAX_CHARACTERS])
 
 
-def pinned(reference: Repository | HubModel, commit: str) -> str:
-    """Return a reference to `commit`, whatever its branch or tag will mean later."""
-    start = f"git+{reference.url}" if isinstance(reference, Repository) else f"hub:{reference.repository}"
-    return f"{start}@{commit}" + (f"#{reference.path}" if reference.path else "")
-
-
-# ------------------------------------------------------------------------------------------- git
-#
-# One commit is fetched into a bare repository, and blobs are read out of it. So nothing is checked out: no hook, no
+# One commit is fetched into a bare repository, and blobs are read out of it. So git checks nothing out: no hook, no
 # filter (LFS is one), no submodule and no link of the repository ever comes to act.
 
 SETTINGS = (
@@ -204,16 +173,11 @@ SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
 CHECK_URL = "look at the URL and the revision; a private repository needs a key or a credential helper"
 CHECK_NETWORK = "look at the network, and at how the host is written"
 MAKE_ROOM = "make room for temporary files, or set TMPDIR to a folder that has it"
+UNREACHABLE: tuple[str, ...] = ("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out")
+UNREACHABLE += ("Network is unreachable", "No route to host", "Operation too slow")
 HINTS = {
-    "No space left on device": MAKE_ROOM,
-    "unable to stream": MAKE_ROOM,
-    "Could not resolve": CHECK_NETWORK,
-    "Failed to connect": CHECK_NETWORK,
-    "Connection refused": CHECK_NETWORK,
-    "Connection timed out": CHECK_NETWORK,
-    "Network is unreachable": CHECK_NETWORK,
-    "No route to host": CHECK_NETWORK,
-    "Operation too slow": CHECK_NETWORK,
+    **dict.fromkeys(("No space left on device", "unable to stream"), MAKE_ROOM),
+    **dict.fromkeys(UNREACHABLE, CHECK_NETWORK),
     "Host key verification failed": "connect to the host once with ssh, and look at its key",
     "Permission denied": "a private repository needs a key or a credential helper",
 }
@@ -228,16 +192,16 @@ EXTRA_BYTES = 1 << 27
 """Bytes that the rest of a repository may have beside what is wanted."""
 
 
-def git_remote(ref: Repository, origin: str, work: Path, max_bytes: int) -> Remote:
+def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
     """Fetch a commit into a bare repository in `work` and list it. Raises RunError."""
     run_git(origin, work, "init", "--quiet", "--bare", "--template=", ".")
-    check_answers(origin, work, ref.url)
+    check_answers(origin, work, ref.name)
     options = ("--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
-    run_git(origin, work, "fetch", *options, "--", ref.url, refspec, max_bytes=max_bytes + EXTRA_BYTES)
+    run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
     commit = run_git(origin, work, "rev-parse", f"{PULLED_REF}^{{commit}}").decode().strip()
     entries, blobs = parse_tree(list_tree(origin, work, commit))
-    return Remote(origin, pinned(ref, commit), entries, partial(_fetch_blob, origin, work, blobs))
+    return Remote(origin, ref.pinned(commit), entries, partial(_fetch_blob, origin, work, blobs))
 
 
 def check_answers(origin: str, work: Path, url: str) -> None:
@@ -299,10 +263,13 @@ def run_git(
 ) -> bytes:
     """Run a git command and return its output. max_bytes: largest file that it may write. Raises RunError."""
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.PIPE}
-    limit = _file_size_limit(max_bytes)
-    command = git_command(*words)
+    limit = None
+    if max_bytes and sys.platform != "win32":  # Windows has no such limit
+        import resource
+
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     try:
-        done = subprocess.run(command, cwd=work, env=git_environment(), preexec_fn=limit, check=False, **streams)
+        done = subprocess.run(git_command(*words), env=git_environment(), cwd=work, preexec_fn=limit, **streams)
     except FileNotFoundError:
         raise RunError.of("the git command is not there", "install git", origin) from None
     if done.returncode:
@@ -321,14 +288,6 @@ def git_environment() -> dict[str, str]:
     return {"GIT_SSH_COMMAND": SSH, **inherited, **ENVIRONMENT}
 
 
-def _file_size_limit(max_bytes: int | None) -> Callable[[], None] | None:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return None
-    return partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes)) if max_bytes else None
-
-
 def git_error(origin: str, status: int, output: str) -> RunError:
     """Return git's error in words, with a hint."""
     if status < 0 or "File too large" in output or ("index-pack" in output and "No space" not in output):
@@ -345,35 +304,59 @@ def git_error(origin: str, status: int, output: str) -> RunError:
     return RunError.of(f"git says: {line.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin)
 
 
-# ------------------------------------------------------------------------------------------- Weights & Biases
+def open_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
+    """List what a reference names; git needs an empty folder `work`. Raises RunError."""
+    if ref.scheme == "git+":
+        return git_remote(ref, origin, work, max_bytes)
+    return wandb_remote(ref, origin) if ref.scheme == "wandb:" else hub_remote(ref, origin)
 
 
-def wandb_remote(ref: Artifact, origin: str) -> Remote:
-    """List an artifact. Raises RunError, also where no key is configured: W&B would prompt for one."""
+def wandb_remote(ref: Reference, origin: str) -> Remote:
+    """List an artifact of W&B. Raises RunError, also where no key is configured: W&B would prompt for one."""
     from composer.training.loggers import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
         raise RunError.of("Weights & Biases knows nobody here", "say `wandb login`, or set WANDB_API_KEY", origin)
     import wandb
 
-    try:
+    fix = "look at the network, the name and the version, as its page has them"
+    errors = partial(_service_errors, "Weights & Biases", fix, origin)
+    with errors():
         members = dict(wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name).manifest.entries)
-    except Exception as error:  # what goes wrong on the way here has many classes, and one answer
-        raise _wandb_error(origin, error) from None
     # a reference's file lies elsewhere: W&B would take it from there, be it this very machine
     kinds = {name: REGULAR if member.ref is None else "reference to another place" for name, member in members.items()}
     entries = {str(name): Entry(str(name), kinds[name], member.size or 0) for name, member in members.items()}
-    return Remote(origin, origin, entries, partial(_fetch_member, members, origin))
 
-
-def _fetch_member(members: Mapping[str, Any], origin: str, name: str, target: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=".wandb-", dir=target.parent) as folder:
-        try:
+    def fetch(name: str, target: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix=".wandb-", dir=target.parent) as folder, errors():
             shutil.move(members[name].download(root=folder, skip_cache=True), target)
-        except Exception as error:  # as above
-            raise _wandb_error(origin, error) from None
+
+    return Remote(origin, origin, entries, fetch)
 
 
-def _wandb_error(origin: str, error: Exception) -> RunError:
-    fix = "look at the network, the name and the version, as its page has them"
-    return RunError.of(f"Weights & Biases does not give it: {one_line_error(error)}", fix, origin)
+def hub_remote(ref: Reference, origin: str) -> Remote:
+    """List a revision of a repository on the Hugging Face hub. Raises RunError."""
+    from huggingface_hub import HfApi, hf_hub_download
+
+    fix = "look at the name, the revision and the network; what is private needs `hf auth login`"
+    errors = partial(_service_errors, "the hub", fix, origin)
+    revision = ref.revision or None
+    with errors():
+        info = HfApi().model_info(ref.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS)
+    entries = {file.rfilename: Entry(file.rfilename, REGULAR, file.size or 0) for file in info.siblings or []}
+    commit = str(info.sha or ref.revision)
+
+    def fetch(name: str, target: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix=".hub-", dir=target.parent) as folder, errors():
+            shutil.move(hf_hub_download(ref.name, name, revision=commit, local_dir=folder), target)
+
+    return Remote(origin, ref.pinned(commit), entries, fetch)
+
+
+@contextmanager
+def _service_errors(service: str, fix: str, origin: str) -> Iterator[None]:
+    """Raise whatever goes wrong at a service as RunError."""
+    try:
+        yield
+    except Exception as error:  # what goes wrong on the way there has many classes, and one answer
+        raise RunError.of(f"{service} does not give it: {one_line_error(error)}", fix, origin) from None

@@ -28,7 +28,11 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
     """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
     check_weights(folder / "model.safetensors", origin)
     record = read_record(folder, origin)
-    check_no_local_paths(record, origin)
+    # data would be looked up under these paths
+    folders = record.get("data", {}).get("folders")
+    path = next(filter(is_local_path, strings_in(record)), None)
+    if folders or path is not None:
+        refuse(origin, f"run.json names a path of a machine, {path or folders[0]!a}; nothing was taken")
     check_metrics(folder / "metrics.jsonl", origin)
     check_digests(record, manifest.files, origin)
     recipe = read_recipe(folder / "recipe.yaml", record, origin)
@@ -60,11 +64,10 @@ def check_weights(path: Path, origin: str) -> None:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         is_header = 2 <= length <= min(path.stat().st_size - 8, MAX_HEADER_BYTES)
-        if is_header:
-            try:
-                is_header = isinstance(json.loads(file.read(length)), dict)
-            except (ValueError, RecursionError):
-                is_header = False
+        try:
+            is_header = is_header and isinstance(json.loads(file.read(length)), dict)
+        except (ValueError, RecursionError):
+            is_header = False
     if not is_header:
         refuse(origin, f"`{path.name}` are no safetensors, and other forms can run code; nothing was taken")
 
@@ -84,14 +87,6 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
     return record
 
 
-def check_no_local_paths(record: Mapping[str, Any], origin: str) -> None:
-    """Raise RunError where the run.json of a pack names a path of a machine: data would be looked up there."""
-    folders = record.get("data", {}).get("folders")
-    path = next(filter(is_local_path, strings_in(record)), None)
-    if folders or path is not None:
-        refuse(origin, f"run.json names a path of a machine, {path or folders[0]!a}; nothing was taken")
-
-
 def check_metrics(path: Path, origin: str) -> None:
     """Raise RunError where metrics.jsonl has values that no training logs; lines that were cut off are skipped."""
     with path.open("rb") as file:
@@ -106,9 +101,6 @@ def check_metrics(path: Path, origin: str) -> None:
                 refuse(origin, f"`{path.name}` is not what a training writes; nothing was taken")
 
 
-# ------------------------------------------------------------------------------------------- the recipe
-
-
 def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
     """Load the recipe of a pack, which must not extend another. Raises RunError with its first fault."""
     try:
@@ -121,8 +113,10 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         first = error.faults[0]
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
         message = f"its recipe cannot be read here: {place}{first.message}; nothing was taken"
-        fix = missing_plug_ins(record) or first.hint or _other_version(record)
-        raise RunError.of(message, fix, origin) from None
+        theirs, ours = (record.get("versions") or {}).get("seqcomposer"), versions().get("seqcomposer")
+        is_other = theirs and theirs != ours
+        maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask who made it"
+        raise RunError.of(message, missing_plug_ins(record) or first.hint or maker, origin) from None
 
 
 def missing_plug_ins(record: dict[str, Any]) -> str:
@@ -130,25 +124,14 @@ def missing_plug_ins(record: dict[str, Any]) -> str:
     used = record.get("plug_ins")
     installed = {point.name for point in plug_ins()}
     missing = {name: source for name, source in used.items() if name not in installed} if isinstance(used, dict) else {}
-    names = [f"`{name}` from {_package(source)}" for name, source in missing.items()]
+    names = []
+    for name, source in missing.items():
+        known = source if isinstance(source, dict) else {}
+        package, number = known.get("distribution"), known.get("version")
+        unpinned = package or known.get("from") or "an unknown package"
+        names.append(f"`{name}` from {f'{package}=={number}' if package and number else unpinned}")
     return f"look at and install the plug-in that has the block {', '.join(names)}" if names else ""
 
-
-def _package(source: Any) -> str:
-    """Return the package of a plug-in as pip takes it, as far as run.json knows it."""
-    known = source if isinstance(source, dict) else {}
-    name, number = known.get("distribution"), known.get("version")
-    return f"{name}=={number}" if name and number else str(name or known.get("from") or "an unknown package")
-
-
-def _other_version(record: dict[str, Any]) -> str:
-    known = record.get("versions")
-    theirs, ours = known.get("seqcomposer") if isinstance(known, dict) else None, versions().get("seqcomposer")
-    is_other = theirs and theirs != ours
-    return f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask who made it"
-
-
-# ------------------------------------------------------------------------------------------- run.json
 
 MAX_CHARACTERS = 4000
 MAX_INTEGER = 1 << 63
@@ -162,46 +145,39 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_CHARACTERS and value.isprintable()
 
 
-def is_integer(value: Any) -> bool:
-    """Return whether a value is an int of less than 64 bits, and no bool."""
-    return type(value) is int and abs(value) < MAX_INTEGER
+def _is_integer(value: Any) -> bool:
+    return type(value) is int and abs(value) < MAX_INTEGER  # no bool
 
 
-def is_count(value: Any) -> bool:
-    """Return whether a value is a whole number of 0 or more."""
-    return is_integer(value) and value >= 0
+def _is_count(value: Any) -> bool:
+    return _is_integer(value) and value >= 0
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is a float or a count."""
-    return isinstance(value, float) or is_count(value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or _is_count(value)
 
 
-def is_bool(value: Any) -> bool:
-    """Return whether a value is true or false."""
+def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def is_scalar(value: Any) -> bool:
-    """Return whether a value is null, a bool, a number or a text."""
-    return value is None or isinstance(value, bool | float) or is_text(value) or is_integer(value)
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, bool | float) or is_text(value) or _is_integer(value)
 
 
 def is_plain_data(value: Any, depth: int = MAX_DEPTH) -> bool:
     """Return whether a value is made of scalars, lists and mappings, nested no deeper than `depth`."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if items is None:
-        return is_scalar(value)
-    return depth > 0 and all((is_text(key) or is_count(key)) and is_plain_data(item, depth - 1) for key, item in items)
+        return _is_scalar(value)
+    return depth > 0 and all((is_text(key) or _is_count(key)) and is_plain_data(item, depth - 1) for key, item in items)
 
 
-def optional(check: Check) -> Check:
-    """Make a check that also accepts null."""
+def _optional(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def list_of(check: Check) -> Check:
-    """Make a check of a list."""
+def _list_of(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
@@ -218,7 +194,7 @@ def object_of(**checks: Check) -> Check:
     """Make a check of a mapping by key; other keys hold scalars."""
     return lambda value: (
         isinstance(value, dict)
-        and all(is_text(key) and checks.get(key, is_scalar)(item) for key, item in value.items())
+        and all(is_text(key) and checks.get(key, _is_scalar)(item) for key, item in value.items())
     )
 
 
@@ -226,45 +202,45 @@ RECORD: Mapping[str, Check] = {
     "name": is_text,
     "status": is_text,
     "fingerprints": mapping_of(is_hash, "model", "data", "run"),
-    "seed": is_count,
+    "seed": _is_count,
     "versions": mapping_of(is_text),
-    "source": optional(is_hash),
-    "plug_ins": mapping_of(mapping_of(optional(is_text))),
-    "machine": object_of(gpus=list_of(is_text)),
-    "git": optional(object_of(commit=is_text, dirty=is_bool)),
+    "source": _optional(is_hash),
+    "plug_ins": mapping_of(mapping_of(_optional(is_text))),
+    "machine": object_of(gpus=_list_of(is_text)),
+    "git": _optional(object_of(commit=is_text, dirty=_is_bool)),
     "started_at": is_text,
     "ended_at": is_text,
-    "start_from": optional(is_text),
-    "initial_weights": optional(mapping_of(is_hash, "weights", "tokenizer")),
-    "repeat_of": optional(
+    "start_from": _optional(is_text),
+    "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
+    "repeat_of": _optional(
         object_of(
             run=is_text,
             fingerprint=is_hash,
-            weights=optional(is_hash),
-            differs=list_of(is_text),
-            same=optional(is_bool),
+            weights=_optional(is_hash),
+            differs=_list_of(is_text),
+            same=_optional(_is_bool),
             message=is_text,
         )
     ),
-    "resumed_with": list_of(is_text),
+    "resumed_with": _list_of(is_text),
     "data": object_of(
-        folders=list_of(is_text),
-        pairs=mapping_of(is_count),
-        train_pairs_used=is_count,
-        sha256=optional(is_hash),
-        val_sha256=optional(is_hash),
+        folders=_list_of(is_text),
+        pairs=mapping_of(_is_count),
+        train_pairs_used=_is_count,
+        sha256=_optional(is_hash),
+        val_sha256=_optional(is_hash),
     ),
     "tokenizer": is_hash,
-    "vocabularies": mapping_of(is_count),
-    "parameters": is_count,
+    "vocabularies": mapping_of(_is_count),
+    "parameters": _is_count,
     "wandb": is_text,
-    "weights": optional(is_hash),
-    "minutes": is_number,
-    "steps": is_count,
-    "epochs": is_number,
-    "checkpoints_used": object_of(how=is_text, checkpoints=list_of(is_text)),
-    "scores": mapping_of(is_scalar),
-    "by_length": mapping_of(list_of(mapping_of(is_scalar))),
+    "weights": _optional(is_hash),
+    "minutes": _is_number,
+    "steps": _is_count,
+    "epochs": _is_number,
+    "checkpoints_used": object_of(how=is_text, checkpoints=_list_of(is_text)),
+    "scores": mapping_of(_is_scalar),
+    "by_length": mapping_of(_list_of(mapping_of(_is_scalar))),
 }
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
 
@@ -277,18 +253,10 @@ def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
             refuse(origin, message, "ask for the run again, with run.json as the training has left it")
 
 
-# ------------------------------------------------------------------------------------------- tokenizer.json
-
 MAX_SIDES = 16
-MODELS = {
-    "word": "WordLevel",
-    "char": "WordLevel",
-    "bits": "WordLevel",
-    "integers": "WordLevel",
-    "bpe": "BPE",
-    "unigram": "Unigram",
-}
+MODELS = {**dict.fromkeys(("word", "char", "bits", "integers"), "WordLevel"), "bpe": "BPE", "unigram": "Unigram"}
 """The model of the library `tokenizers` for each tokenizer of a recipe."""
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 STEPS: Mapping[str, tuple[Any, ...]] = {
     "normalizer": (None, {"type": "Prepend", "prepend": " "}),
     "pre_tokenizer": (
@@ -300,10 +268,7 @@ STEPS: Mapping[str, tuple[Any, ...]] = {
     "decoder": (
         None,
         {"type": "Fuse"},
-        {
-            "type": "Sequence",
-            "decoders": [{"type": "ByteLevel"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}],
-        },
+        {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, STRIP]},
     ),
     **dict.fromkeys(("post_processor", "truncation", "padding"), (None,)),
     "added_tokens": (None, []),
@@ -328,12 +293,12 @@ def check_tokenizer(data: bytes, expected: Mapping[str, Any], origin: str | Path
 
 def is_our_tokenizer(content: Any, kind: str) -> bool:
     """Return whether plain data are tokenizers of a kind, in the form in which a run saves them."""
-    if not isinstance(content, dict) or not is_text(content.get("format")) or not is_bool(content.get("lowercase")):
+    if not isinstance(content, dict) or not is_text(content.get("format")) or not _is_bool(content.get("lowercase")):
         return False
     settings, parts, sides = content.get("settings"), content.get("parts"), content.get("sides")
     if not isinstance(settings, dict) or set(settings) != {kind} or not isinstance(settings[kind], dict):
         return False
-    if not isinstance(parts, list) or len(parts) > MAX_SIDES or not sides or not mapping_of(is_count)(sides):
+    if not isinstance(parts, list) or len(parts) > MAX_SIDES or not sides or not mapping_of(_is_count)(sides):
         return False
     return all(index < len(parts) for index in sides.values()) and all(_is_part(part, kind) for part in parts)
 
@@ -349,5 +314,5 @@ def _without_flags(step: Any) -> Any:
     if isinstance(step, list):
         return [_without_flags(item) for item in step]
     if isinstance(step, dict):
-        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or not is_bool(item)}
+        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or not _is_bool(item)}
     return step

@@ -10,7 +10,7 @@ import pytest
 
 from composer.cli.output import print_evaluation
 from composer.evaluation.evaluate import evaluate
-from composer.hub.huggingface import model_card
+from composer.hub.model_card import model_card
 from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, token_scores
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
-from composer.hub.huggingface import fenced, languages, model_card, table
+from composer.hub.model_card import fenced, languages, model_card, table
 from composer.recipe.recipe import Recipe, load
 
 ROOT = Path(__file__).parents[2]

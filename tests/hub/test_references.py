@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from composer.errors import RunError
-from composer.hub.remotes import Artifact, HubModel, LocalPath, Reference, Repository, parse_reference, pinned
+from composer.hub.remotes import Reference, parse_reference
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -15,18 +13,18 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("runs/mine", LocalPath(Path("runs/mine"))),
-        ("git+https://example.org/a/b", Repository("https://example.org/a/b", "", "")),
+        ("runs/mine", Reference("", "runs/mine")),
+        ("git+https://example.org/a/b", Reference("git+", "https://example.org/a/b", "", "")),
         (
             "git+https://example.org:8443/a/b.git@v1.0#packs/x",
-            Repository("https://example.org:8443/a/b.git", "v1.0", "packs/x"),
+            Reference("git+", "https://example.org:8443/a/b.git", "v1.0", "packs/x"),
         ),
-        ("git+ssh://git@example.org/a/b@feature/x", Repository("ssh://git@example.org/a/b", "feature/x", "")),
-        ("git+file:///srv/r#x.yaml", Repository("file:///srv/r", "", "x.yaml")),
-        ("wandb:ann/translation/mine:v3", Artifact("ann/translation/mine:v3")),
-        ("wandb:translation/mine:latest", Artifact("translation/mine:latest")),
-        ("hub:ann/mine", HubModel("ann/mine", "", "")),
-        ("hub:ann/mine@main#packs/x/", HubModel("ann/mine", "main", "packs/x")),
+        ("git+ssh://git@example.org/a/b@feature/x", Reference("git+", "ssh://git@example.org/a/b", "feature/x", "")),
+        ("git+file:///srv/r#x.yaml", Reference("git+", "file:///srv/r", "", "x.yaml")),
+        ("wandb:ann/translation/mine:v3", Reference("wandb:", "ann/translation/mine:v3")),
+        ("wandb:translation/mine:latest", Reference("wandb:", "translation/mine:latest")),
+        ("hub:ann/mine", Reference("hub:", "ann/mine", "", "")),
+        ("hub:ann/mine@main#packs/x/", Reference("hub:", "ann/mine", "main", "packs/x")),
     ],
 )
 def test_each_form_of_a_reference_is_parsed(text: str, meant: Reference) -> None:
@@ -101,8 +99,6 @@ def test_a_password_is_not_printed() -> None:
 @pytest.mark.parametrize("text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"])
 def test_a_pinned_reference_names_the_same_path(text: str) -> None:
     first = parse_reference(text)
-    assert isinstance(first, Repository | HubModel)
-    again = parse_reference(pinned(first, COMMIT))
-    assert isinstance(again, Repository | HubModel)
+    again = parse_reference(first.pinned(COMMIT))
     assert again.revision == COMMIT
-    assert pinned(again, "main") == pinned(first, "main")
+    assert again.pinned("main") == first.pinned("main")

@@ -1,20 +1,15 @@
-"""Hugging Face hub: model cards (README.md with metadata), and repositories to pull from."""
+"""Model cards of packs: README.md in the form of the Hugging Face hub, with metadata in YAML."""
 
 from __future__ import annotations
 
 import math
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer.data.sources import source_names
-from composer.errors import RunError, one_line_error
-from composer.hub.manifest import REGULAR, Entry, basename
-from composer.hub.remotes import ANSWER_SECONDS, HubModel, Remote, pinned
+from composer.hub.manifest import basename
 from composer.recipe.metrics import METRICS, signatures
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump
@@ -31,8 +26,6 @@ SPLITS = {"val": "validation", "test": "test"}
 STACKS = ("encoder", "encoders", "decoder", "stacks")
 
 Record = Mapping[str, Any]
-
-# ------------------------------------------------------------------------------------------- model cards
 
 
 def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
@@ -102,7 +95,7 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "is_sacrebleu": is_sacrebleu,
         "sacrebleu_version": sacrebleu,
         "signatures": [(known[x], signatures()[f"{x}_signature"]) for x in known] if is_same_version else [],
-        "commands": fenced(_commands(recipe), "sh"),
+        "data_option": "" if recipe.dataset.get("generate") or is_on_hub(recipe) else " --data DIR",
         "training_table": table(("", ""), _training_rows(recipe, record)),
         "dataset": dataset_name(recipe),
         "max_length": f"{longest:,}" if longest else "",
@@ -142,13 +135,10 @@ def block_tags(recipe: Recipe) -> Iterator[str]:
     while todo:
         value = todo.pop(0)
         if isinstance(value, list):
-            yield from (str(name).replace("_", "-") for item in value if _is_block(item) for name in item)
+            blocks = (item for item in value if isinstance(item, Mapping) and len(item) == 1)
+            yield from (str(name).replace("_", "-") for block in blocks for name in block)
         if isinstance(value, Mapping | list):
             todo = [*(value.values() if isinstance(value, Mapping) else value), *todo]
-
-
-def _is_block(item: Any) -> bool:
-    return isinstance(item, Mapping) and len(item) == 1
 
 
 def is_on_hub(recipe: Recipe) -> bool:
@@ -206,20 +196,6 @@ def _training_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
         yield "device", ", ".join(devices)
 
 
-def _commands(recipe: Recipe) -> str:
-    needs_files = not (recipe.dataset.get("generate") or is_on_hub(recipe))
-    folder = f"runs/{recipe.name}"
-    return "\n".join(
-        [
-            "pip install seqcomposer",
-            f"seqcomposer pull REF --output {folder}    # REF: where you see this, or a path",
-            f"seqcomposer translate {folder} < text",
-            f"seqcomposer evaluate {folder}{' --data DIR    # where the data files are' if needs_files else ''}",
-            f"seqcomposer train {folder}/recipe.yaml{' --data DIR' if needs_files else ''}    # to train it again",
-        ]
-    )
-
-
 def fenced(text: str, language: str) -> str:
     """Return a Markdown code block, with a fence longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
@@ -232,37 +208,3 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [names, ["---"] * len(names), *rows]
     cells = ([" ".join(text.split()).replace("|", "\\|") for text in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
-
-
-# ------------------------------------------------------------------------------------------- repositories
-
-
-def hub_remote(ref: HubModel, origin: str) -> Remote:
-    """List a revision of a repository on the hub. Raises RunError."""
-    from huggingface_hub import HfApi
-
-    revision = ref.revision or None
-    try:
-        info = HfApi().model_info(ref.repository, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS)
-    except Exception as error:  # what goes wrong on the way here has many classes, and one answer
-        raise _hub_error(origin, error) from None
-    entries = {file.rfilename: Entry(file.rfilename, REGULAR, file.size or 0) for file in info.siblings or []}
-    commit = str(info.sha or ref.revision)
-    return Remote(origin, pinned(ref, commit), entries, partial(_fetch, ref.repository, commit, origin))
-
-
-def _fetch(repository: str, commit: str, origin: str, name: str, target: Path) -> None:
-    """Download one file of the commit that was listed."""
-    from huggingface_hub import hf_hub_download
-
-    with tempfile.TemporaryDirectory(prefix=".hub-", dir=target.parent) as folder:
-        try:
-            file = hf_hub_download(repository, name, revision=commit, local_dir=folder)
-        except Exception as error:  # as above
-            raise _hub_error(origin, error) from None
-        shutil.move(file, target)
-
-
-def _hub_error(origin: str, error: Exception) -> RunError:
-    fix = "look at the name, the revision and the network; what is private needs `hf auth login`"
-    return RunError.of(f"the hub does not give it: {one_line_error(error)}", fix, origin)
