@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from composer.formatting import strip_control_characters
@@ -50,6 +49,8 @@ def figure_html(figure: Figure, description: str = "") -> Markup:
         figure: A `plotly.graph_objects.Figure`; its template is ignored.
         description: The chart in words, for those who cannot see it.
     """
+    from jinja2.utils import htmlsafe_json_dumps
+
     content = json.loads(figure.to_json())
     content["layout"].pop("template", None)
     # not Plotly's own HTML: that is a script for each figure, and the page's policy allows only those that it lists

@@ -7,16 +7,20 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
 from composer.viz.charts import CHART_MARKER, plotly_script
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 DOCTYPE = b"<!DOCTYPE html>"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -33,7 +37,7 @@ def render(template: str, **context: object) -> str:
     Raises:
         jinja2.UndefinedError: If the template uses a name that `context` lacks.
     """
-    return TEMPLATES.get_template(template).render(**context)
+    return load_templates().get_template(template).render(**context)
 
 
 def write_html(file: Path, what: str, html: str) -> Path:
@@ -83,13 +87,29 @@ def png_uri(pixels: np.ndarray) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-# ------------------------------------------------------------------------------------------- for templates
+@cache
+def load_templates() -> Environment:
+    """Return the templates of `composer/viz/templates`, with the functions that they may call."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # training, which may not need it, imports this room
+
+    environment = Environment(
+        loader=PackageLoader("composer.viz", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=strip_text,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["coordinate"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
+    environment.globals.update(asset=asset, page_scripts=page_scripts, content_security_policy=content_security_policy)
+    return environment
 
 
 def asset(name: str) -> Markup:
     """Return the text of a file of `composer/viz/templates`, such as a style sheet, as it is."""
-    assert TEMPLATES.loader is not None
-    return Markup(TEMPLATES.loader.get_source(TEMPLATES, name)[0])
+    environment = load_templates()
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])
 
 
 def page_scripts(body: str) -> list[Markup]:
@@ -109,20 +129,3 @@ def content_security_policy(scripts: Iterable[str]) -> str:
 def strip_text(value: object) -> object:
     """Return what a template prints: text without control characters, everything else as it is."""
     return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def coordinate(value: float) -> str:
-    """Return a length in a picture with two decimals at most: 12.5, 3."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-TEMPLATES = Environment(
-    loader=PackageLoader("composer.viz", "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=strip_text,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.filters["coordinate"] = coordinate
-TEMPLATES.globals.update(asset=asset, page_scripts=page_scripts, content_security_policy=content_security_policy)

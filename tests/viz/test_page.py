@@ -15,14 +15,16 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from composer.viz.charts import figure_html, plotly_script
-from composer.viz.page import TEMPLATES, coordinate, render
+from composer.viz.page import load_templates, render
 from tests.viz.pages import figures, needs_nothing, read
 
 
 def page(body: str, title: str = "a page") -> str:
     """Return a page with this body; markup stays markup, text is escaped."""
-    return TEMPLATES.from_string("{% extends 'base.html' %}{% block body %}{{ body }}{% endblock %}").render(
-        title=title, body=body
+    return (
+        load_templates()
+        .from_string("{% extends 'base.html' %}{% block body %}{{ body }}{% endblock %}")
+        .render(title=title, body=body)
     )
 
 
@@ -71,4 +73,5 @@ def test_only_the_scripts_of_a_page_may_run() -> None:
 
 
 def test_lengths_in_pictures_are_short() -> None:
+    coordinate = load_templates().filters["coordinate"]
     assert [coordinate(value) for value in (10.0, 1.0, 0.126, -0.5)] == ["10", "1", "0.13", "-0.5"]
