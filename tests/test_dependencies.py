@@ -40,7 +40,6 @@ def closure(names):
 
 allowed = closure([
     "torch", "pytorch-lightning", "pyyaml", "jsonschema", "tokenizers", "safetensors", "sacrebleu", "rich", "typer",
-    "matplotlib",  # torchmetrics imports it where it is installed
 ])
 owners = metadata.packages_distributions().items()
 refused = {top for top, names in owners if not {n.lower().replace("_", "-") for n in names} & {*allowed, "seqcomposer"}}

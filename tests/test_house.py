@@ -55,7 +55,7 @@ DOORS = {
     "yaml": "recipe",
     "jsonschema": "recipe",
     "sacrebleu": "recipe",
-    "tokenizers": "data exporters",
+    "tokenizers": "data",
     "datasets": "data",
     "num2words": "data",
     "wandb": "training hub",
@@ -65,7 +65,6 @@ DOORS = {
     "jinja2": "viz",
     "huggingface_hub": "hub",
     "ctranslate2": "exporters",
-    "matplotlib": "",
 }
 """Each library, and the rooms in which one module, its door, may import it."""
 

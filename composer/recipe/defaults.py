@@ -60,7 +60,7 @@ def fingerprints(frozen: Data, data: str | None = None, began: Data | None = Non
     model = {key: value for key, value in frozen["model"].items() if key != "dropout"}
     model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
     model["stacks"] = used_stacks(model)
-    hashes = {"model": _hash(model), "data": data or _hash(frozen["data"])}
+    hashes = {"model": _hash(_without_relaxation(model)), "data": data or _hash(frozen["data"])}
     run = {
         **hashes,
         "training": {key: value for key, value in frozen["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
@@ -81,6 +81,20 @@ def used_stacks(model: Data) -> Data:
         used |= new
         todo += [stacks[name] for name in new]
     return {name: stack for name, stack in stacks.items() if name in used}
+
+
+def _without_relaxation(data: Any) -> Any:
+    # one setting of `repeat` took the place of three; where it is absent they are hashed, with their defaults, so that
+    # fingerprints of earlier runs stay true
+    if isinstance(data, list):
+        return [_without_relaxation(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    hashed = {key: _without_relaxation(value) for key, value in data.items()}
+    if "relaxation" in hashed and hashed["relaxation"] is None:
+        del hashed["relaxation"]
+        hashed |= {"sets": 1, "pull": 5e-4, "join": 0.5}
+    return hashed
 
 
 def _hash(data: Any) -> str:

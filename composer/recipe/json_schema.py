@@ -96,7 +96,7 @@ def describe(schema: Schema, keyword: str = "") -> str:
     if "x-first" in schema:  # the last branch is the mapping of all settings
         branches = branches[:-1] or branches
     numbers = [describe_bounds(branch) for branch in branches if branch.get("type") == "number"]
-    branches = [each for each in branches if each.get("type") != "integer" or describe_bounds(each) not in numbers]
+    branches = [b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers]
     if len(branches) == 1:
         return _describe_alone(branches[0], keyword)
     parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch)))

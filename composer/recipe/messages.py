@@ -257,7 +257,7 @@ def _wrong_value(error: SchemaError) -> Fault:
         return _wrong_version(error, str(error.path[0]))
     if error.keyword == "minItems" and not error.value:
         return _empty_list(error)
-    if error.keyword == "type" and error.value is None and any(each.get("type") == "object" for each in branches):
+    if error.keyword == "type" and error.value is None and any(b.get("type") == "object" for b in branches):
         return _nothing_after_colon(error)
     message = f"{error.subject} takes {describe(error.schema, error.keyword)}; {_actual(error)}"
     return error.fault(error.value_mark, _code(error), message, _value_hint(error))
@@ -342,7 +342,7 @@ def _value_hint(error: SchemaError) -> str:
         return f"write {describe(error.schema, error.keyword)}"
     bounds = ""
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
-        violated = next(each for each in branches if each.get(error.keyword) == error.detail)
+        violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)
         bounds = f"write {describe_bounds(violated, error.keyword)}; "
     return f"{bounds}the default is `{scalar_text(default)}`"
 

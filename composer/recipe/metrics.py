@@ -195,13 +195,13 @@ def text_scores(hypotheses: Texts, references: Texts) -> dict[str, float]:
 
 def signatures() -> dict[str, str]:
     """Return sacreBLEU's signatures by `NAME_signature`: the settings with which others compute the same score."""
-    found = {}
+    names = {}
     for name, metric in METRICS.items():
         if metric.sacrebleu:
             scorer = metric.scorer()
             scorer.corpus_score(["a"], [["a"]])  # a signature knows the number of references only afterwards
-            found[f"{name}_signature"] = str(scorer.get_signature())
-    return found
+            names[f"{name}_signature"] = str(scorer.get_signature())
+    return names
 
 
 class Resampled(NamedTuple):
@@ -223,5 +223,5 @@ def paired_bootstrap(
     test = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=resamples)
     settings, scores = test()
     (results,) = (value for name, value in scores.items() if name != "System")
-    resampled = [Resampled(each.score, each.ci, 1.0 if each.p_value is None else each.p_value) for each in results]
+    resampled = [Resampled(r.score, r.ci, 1.0 if r.p_value is None else r.p_value) for r in results]
     return resampled, str(next(iter(settings.values())))

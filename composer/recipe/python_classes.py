@@ -65,13 +65,13 @@ from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot,
 '''
 READ = '''\
 def read(path: str | Path) -> Recipe:
-    """The objects of a recipe's file, as it is written: with `vars` and `extends`, without comments.
+    """Read a recipe's file as objects, as it is written: with `vars` and `extends`, without comments.
 
-    What fits no class stays plain data, and `.recipe()` says what is wrong with it. Raises RecipeError where the file
+    What fits no class stays plain data, and `.recipe()` reports what is wrong with it. Raises RecipeError if the file
     is no recipe at all.
     """
-    found: Recipe = read_recipe(path, Recipe)
-    return found
+    recipe: Recipe = read_recipe(path, Recipe)
+    return recipe
 '''
 
 

@@ -121,7 +121,8 @@ def plug_ins() -> tuple[EntryPoint, ...]:
 
 def _block_in_file(name: str) -> type[Block]:
     module = importlib.import_module(f"blocks.{name}")
-    classes = [each for each in vars(module).values() if _is_block(each) and each.__module__ == module.__name__]
+    defined = [value for value in vars(module).values() if _is_block(value)]
+    classes = [block for block in defined if block.__module__ == module.__name__]
     if len(classes) != 1:
         raise RegistryError(f"blocks/{name}.py must define one block, and it defines {len(classes)}")
     block: type[Block] = classes[0]

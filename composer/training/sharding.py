@@ -22,7 +22,7 @@ from blocks.core.stack import Stack
 from blocks.repeat import Repeat
 from composer.model.encoder_decoder import EncoderDecoder
 
-BESIDE_FORWARD = ("start", "initial_output")
+BESIDE_FORWARD = ("start", "initial_output", "initial_outputs")
 """Methods of a block, besides forward, that may read its parameters."""
 
 
