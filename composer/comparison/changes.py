@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from composer.errors import ComposerError, format_path
 from composer.fingerprint import fingerprint_data
 from composer.model.builder import Builder
 from composer.model.planner import BlockCost, BlockFailed, count_parameters, measure_costs, vocabulary_bounds
-from composer.recipe.cache import SHORT_HASH
 from composer.recipe.json_schema import Schema, dereference
 from composer.recipe.recipe import Recipe
 from composer.run_dir import recorded_vocabularies
@@ -84,8 +83,10 @@ class Change:
     @property
     def what(self) -> str:
         """What happened there; equal for all places where the same happened."""
+        if self.is_name and self.before is None:
+            return f"now named {self.after}"
         if self.is_name:
-            return self._naming()
+            return f"no longer named {self.before}" if self.after is None else f"named {self.after}, was {self.before}"
         if self.kind in SENTENCES:
             return SENTENCES[self.kind].format(before=self.before, after=self.after, to=self.other_path)
         return f"{self.setting} {self.values}" if self.setting else self.values
@@ -94,11 +95,6 @@ class Change:
     def is_name(self) -> bool:
         """True for a block's `as`: the name by which others read it."""
         return self.kind == "set" and self.setting == NAME and bool(self.word)
-
-    def _naming(self) -> str:
-        if self.before is None:
-            return f"now named {self.after}"
-        return f"no longer named {self.before}" if self.after is None else f"named {self.after}, was {self.before}"
 
     @property
     def values(self) -> str:
@@ -116,13 +112,6 @@ class Change:
         if self.is_name:
             return f"{self.block}: {self.what}"
         return f"{self.block}.{self.setting}: {self.values}" if self.block else f"{self.setting}: {self.values}"
-
-    def as_json(self) -> Mapping[str, Any]:
-        """Return the change as plain data, with its text."""
-        return {**asdict(self), "text": self.text()}
-
-
-# ------------------------------------------------------------------------------------------- settings
 
 
 def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
@@ -154,7 +143,12 @@ class SettingWalk:
         rules = dereference(self.defs, schema)
         table = str(rules.get("x-choice") or "")
         if table and before is not None and after is not None:
-            yield from self._compare_choices(before, after, table, path)
+            ((one, settings),), ((other, others),) = before.items(), after.items()
+            if one == other:
+                yield from self.compare(settings, others, self.defs.get(f"{table}.{one}", {}), (*path, one))
+                return
+            texts = (self._choice_text(value, table) for value in (before, after))
+            yield Change("replaced", self.section, format_path(path), format_path(path), "", "", *texts)
         elif isinstance(before, Mapping) and isinstance(after, Mapping):
             known, more = rules.get("properties", {}), rules.get("additionalProperties")
             for key in dict.fromkeys((*before, *after)):
@@ -163,15 +157,6 @@ class SettingWalk:
         else:
             values = (self._choice_text(value, table) for value in (before, after))
             yield Change("set", self.section, "", "", "", format_path(path), *values)
-
-    def _compare_choices(self, before: Any, after: Any, table: str, path: tuple[str | int, ...]) -> Iterator[Change]:
-        """Compare two single-key mappings: one choice with other settings, or another choice."""
-        ((one, settings),), ((other, others),) = before.items(), after.items()
-        if one == other:
-            yield from self.compare(settings, others, self.defs.get(f"{table}.{one}", {}), (*path, one))
-        else:
-            texts = (self._choice_text(value, table) for value in (before, after))
-            yield Change("replaced", self.section, format_path(path), format_path(path), "", "", *texts)
 
     def _choice_text(self, value: Any, table: str) -> Any:
         """Return a choice in short, `adam(learning_rate=0.001)`; any other value unchanged."""
@@ -183,13 +168,9 @@ class SettingWalk:
         return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-# ------------------------------------------------------------------------------------------- fingerprints
-
 KEYS = ("model", "data", "run")
 MAX_DATA_BYTES = 1 << 28
 """Larger files are compared by name: hashing them would take a minute."""
-
-Fingerprints = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -199,8 +180,8 @@ class Agreement:
     `unreadable` is why data files that are there could not be read.
     """
 
-    one: Fingerprints
-    other: Fingerprints
+    one: Mapping[str, str]
+    other: Mapping[str, str]
     by_content: bool
     unreadable: str = ""
 
@@ -218,8 +199,7 @@ class Agreement:
         same = [key for key in KEYS if self.same(key)]
         differing = [key for key in KEYS if not self.same(key)]
         parts = [f"{_enumerate(same)} the same"] if same else []
-        if differing:
-            parts.append(f"{_enumerate(differing)} {'not' if same else 'differ'}")
+        parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
         why = f", which cannot be read: {self.unreadable}" if self.unreadable else ""
         return f"{', '.join(parts)}{'' if self.by_content else f' (data by the names of their files{why})'}"
 
@@ -251,7 +231,7 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
     return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, bool(generated or same_files), unreadable)
 
 
-def content_fingerprints(side: Side, data: Path | None) -> Fingerprints:
+def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
     """Return run.json's fingerprints, or those of a recipe with its data files; {} where they are unknown.
 
     Raises:
@@ -260,29 +240,15 @@ def content_fingerprints(side: Side, data: Path | None) -> Fingerprints:
     recorded = side.record.get("fingerprints")
     if isinstance(recorded, dict) and "recipe" in recorded:
         return recorded
-    if side.is_run or not has_small_files(side, data):
+    if side.is_run:
         return {}
-    return fingerprint_data(side.recipe, side.recipe.folders(data))
-
-
-def has_small_files(side: Side, data: Path | None) -> bool:
-    """Return whether all data are in files that are there, of at most MAX_DATA_BYTES together."""
     parallel = side.recipe.dataset.get("parallel") or {}
     mappings = [parallel[split] for split in available_splits(side.recipe) if isinstance(parallel.get(split), dict)]
     names = [name for mapping in mappings for name in mapping.values() if name]
     files = [text_files.find_file(name, side.recipe.folders(data)) for name in names]
-    return bool(files) and all(files) and sum(file.stat().st_size for file in files if file) <= MAX_DATA_BYTES
-
-
-def data_changes(agreement: Agreement, changes: Sequence[Change]) -> list[Change]:
-    """Return that files of the same names have other lines, which no recipe says."""
-    if agreement.same("data") or not agreement.by_content or any(change.section == "data" for change in changes):
-        return []
-    hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
-    return [Change("set", "data", "", "", "", "the lines in the files", *hashes)]
-
-
-# ------------------------------------------------------------------------------------------- costs
+    if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:
+        return {}
+    return fingerprint_data(side.recipe, side.recipe.folders(data))
 
 
 @dataclass(frozen=True)
@@ -300,9 +266,6 @@ class Costs:
     vocabularies: Mapping[str, int]
     trained: bool
 
-    def as_json(self) -> Mapping[str, Any]:
-        return asdict(self)
-
 
 def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
     """Return the costs of both. A recipe takes the vocabulary sizes of the other's run on the same data and tokenizer.
@@ -310,19 +273,16 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
     Raises:
         RecipeError: Where a model cannot be built.
     """
-    sizes = [trained_vocabularies(side) for side in (one, other)]
+    sizes = []
+    for side in (one, other):
+        recorded, needed = recorded_vocabularies(side.record) or {}, vocabulary_bounds(side.recipe)
+        sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
     if one.recipe.dataset == other.recipe.dataset:
         sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
     first = model_costs(one.recipe, sizes[0])
     alike = one.recipe.model == other.recipe.model and sizes[0] == sizes[1]
     same_bounds = sizes[1] or vocabulary_bounds(other.recipe) == first.vocabularies
     return first, first if alike and same_bounds else model_costs(other.recipe, sizes[1])
-
-
-def trained_vocabularies(side: Side) -> dict[str, int]:
-    """Return the vocabulary sizes of a run, as far as run.json has them."""
-    recorded, needed = recorded_vocabularies(side.record) or {}, vocabulary_bounds(side.recipe)
-    return {key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {}
 
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
@@ -344,16 +304,11 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
     state = tallies.get(id(model.decoder), BlockCost()).state_bytes
     encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
     named = {name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()}
-    parts = own_parameters({**named, "decoder": model.decoder, "embeddings and output": model})
-    return Costs(count_parameters(model), flops, state, parts, bounds, bool(vocabularies))
-
-
-def own_parameters(modules: Mapping[str, nn.Module]) -> dict[str, int]:
-    """Return the number of parameters of each module, shared ones with the first that has them."""
-    seen: set[int] = set()
-    counts = {}
+    modules: dict[str, nn.Module] = {**named, "decoder": model.decoder, "embeddings and output": model}
+    counted: set[int] = set()
+    parts = {}
     for name, module in modules.items():
-        own = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in seen}
-        seen |= own.keys()
-        counts[name] = sum(own.values())
-    return counts
+        own = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
+        counted |= own.keys()
+        parts[name] = sum(own.values())
+    return Costs(count_parameters(model), flops, state, parts, bounds, bool(vocabularies))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -19,13 +19,13 @@ from composer.comparison.changes import (
     Side,
     compare_costs,
     compare_fingerprints,
-    data_changes,
     setting_changes,
 )
 from composer.comparison.model_changes import model_changes
 from composer.comparison.tables import cost_clauses, costs_table, record_changes, run_tests, score_clauses, scores_table
 from composer.comparison.tree import NAME, stack_trees
 from composer.errors import ComposerError, Fault, RunError
+from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import open_leaderboard
@@ -34,6 +34,19 @@ from composer.sweeps.significance import Comparison, find_run
 from composer.sweeps.spec import is_sweep
 
 Reference = str | Path | Recipe
+LINE_WIDTH = 110
+"""Lines are folded here; longer replacements put both values on lines of their own."""
+MAX_PATHS = 6
+"""Paths that are listed for a change that occurs in many places."""
+MAX_CLAUSES = 4
+"""Changes in the summary."""
+NOT_IN_SUMMARY = ("trainer", "logging", "run")
+DECIDING = ("model", "data", "training", "decoding")
+HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
+
+Key = tuple[str, str]
+"""Grouping key of a change: equal for the same change in several places."""
+Group = Sequence[Change]
 
 
 def diff(
@@ -54,34 +67,33 @@ def diff(
         ComposerError: With the faults of both.
     """
     folder = None if data is None else Path(data)
-    one, other = open_both(a, b, folder)
-    costs = compare_costs(one, other)
-    changes = [*setting_changes(one.recipe, other.recipe), *model_changes(one.recipe, other.recipe)]
-    tested = "" if quick else run_tests(one, other, folder, log or (lambda _: None))
-    agreement = compare_fingerprints(one, other, folder)
-    changes += [*data_changes(agreement, changes), *record_changes(one, other)]
-    return Difference(one, other, tuple(changes), agreement, costs, tested)
-
-
-# ------------------------------------------------------------------------------------------- the two sides
-
-
-def open_both(one: Reference, other: Reference, data: Path | None) -> tuple[Side, Side]:
-    """Open both sides. Raises ComposerError with the faults of both."""
     sides: list[Side] = []
     faults: list[Fault] = []
-    for reference in (one, other):
+    for reference in (a, b):
         try:
-            sides.append(open_side(reference, data))
+            sides.append(open_side(reference, folder))
         except ComposerError as error:
             faults += error.faults
     if faults:
         raise ComposerError(faults)
-    return sides[0], sides[1]
+    one, other = sides
+    costs = compare_costs(one, other)
+    changes = [*setting_changes(one.recipe, other.recipe), *model_changes(one.recipe, other.recipe)]
+    tested = "" if quick else run_tests(one, other, folder, log or (lambda _: None))
+    agreement = compare_fingerprints(one, other, folder)
+    same_data_settings = not any(change.section == "data" for change in changes)
+    if same_data_settings and agreement.by_content and not agreement.same("data"):  # which no recipe says
+        hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
+        changes.append(Change("set", "data", "", "", "", "the lines in the files", *hashes))
+    changes += record_changes(one, other)
+    return Difference(one, other, tuple(changes), agreement, costs, tested)
 
 
 def open_side(reference: Reference, data: Path | None) -> Side:
-    """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`. Raises ComposerError."""
+    """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`. Raises ComposerError.
+
+    WHICH is a point of a sweep's file, `axis=value,...`, or a trial by its rank or fingerprint.
+    """
     if isinstance(reference, Recipe):
         return Side(str(reference.file), reference)
     path = Path(reference)
@@ -89,7 +101,11 @@ def open_side(reference: Reference, data: Path | None) -> Side:
         return _open_folder(path, data)
     sweep, mark, which = str(reference).rpartition("#")
     if mark and not path.exists() and Path(sweep).exists():
-        return _open_trial(Path(sweep), which, data)
+        name = f"{Path(sweep)}#{which}"
+        if "=" in which:
+            return Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
+        run = RunDir(find_run(open_leaderboard(Path(sweep)), which))
+        return Side(name, load(run.recipe, (), data), run.read(), run.path)
     if path.is_file() and is_sweep(path):
         fix = f"name one of its points, `{path}#AXIS=VALUE,...`, or one of its trials by rank, `{path}#1`"
         raise RunError.of("this is a sweep, many recipes in one file", fix, str(path))
@@ -110,30 +126,6 @@ def _open_folder(path: Path, data: Path | None) -> Side:
         return Side(str(path), load(path / "recipe.yaml", (), data))
     fix = "name a recipe, or a folder that `seqcomposer train` has written"
     raise RunError.of("this is no run folder: it has no run.json", fix, str(path))
-
-
-def _open_trial(sweep: Path, which: str, data: Path | None) -> Side:
-    """Open a point of a sweep's file by `axis=value,...`, or a trial by rank or fingerprint. Raises ComposerError."""
-    name = f"{sweep}#{which}"
-    if "=" in which:
-        return Side(name, point_from_args(sweep, which.split(","), data).recipe)
-    run = RunDir(find_run(open_leaderboard(sweep), which))
-    return Side(name, load(run.recipe, (), data), run.read(), run.path)
-
-
-LINE_WIDTH = 110
-"""Lines are folded here; longer replacements put both values on lines of their own."""
-MAX_PATHS = 6
-"""Paths that are listed for a change that occurs in many places."""
-MAX_CLAUSES = 4
-"""Changes in the summary."""
-NOT_IN_SUMMARY = ("trainer", "logging", "run")
-DECIDING = ("model", "data", "training", "decoding")
-HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
-
-Key = tuple[str, str]
-"""Grouping key of a change: equal for the same change in several places."""
-Group = Sequence[Change]
 
 
 @dataclass(frozen=True)
@@ -163,12 +155,14 @@ class Difference:
 
     def text(self) -> str:
         """Return all of it, for people to read."""
+        fold = partial(wrap, width=LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
         lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
         for section in (*SECTIONS, "run"):
             changes = [change for change in self.changes if change.section == section]
             if changes:
                 lines.append(HEADS.get(section, section))
-                lines += [part for line in change_lines(changes, self.word_counts) for part in fold(f"  {line}")]
+                for line in change_lines(changes, self.word_counts):
+                    lines += fold(f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6))
                 lines.append("")
         lines += [*costs_table(*self.costs), *scores_table(self.one.scores, self.other.scores, self.tested)]
         lines += [f"fingerprints: {self.agreement.text()}", "", self.sentence()]
@@ -177,7 +171,11 @@ class Difference:
     def sentence(self) -> str:
         """Return a summary in one sentence."""
         same_data = self.agreement.same("data")
-        changes = summary_clauses(self.changes, self.word_counts)
+        deciding = sorted((x for x in self.changes if x.section not in NOT_IN_SUMMARY), key=rank)
+        changes = list(dict.fromkeys(clause(cluster, self.word_counts) for cluster in cluster_changes(deciding)))
+        more = len(changes) - MAX_CLAUSES
+        if more > 0:
+            changes = [*changes[:MAX_CLAUSES], f"and {more} more change{'' if more == 1 else 's'}"]
         scores = score_clauses(self.one.scores, self.other.scores, self.tested, same_data)
         clauses = [*changes, *cost_clauses(*self.costs), *scores]
         if not clauses and self.same:
@@ -196,45 +194,37 @@ class Difference:
             "same": self.same,
             "sentence": self.sentence(),
             "fingerprints": self.agreement.as_json(),
-            "changes": [change.as_json() for change in self.changes],
-            "costs": {"a": one.as_json(), "b": other.as_json()},
+            "changes": [{**asdict(change), "text": change.text()} for change in self.changes],
+            "costs": {"a": asdict(one), "b": asdict(other)},
             "scores": {"a": self.one.scores, "b": self.other.scores},
             "test": self.tested.as_json() if isinstance(self.tested, Comparison) else None,
             "no_test": self.tested if isinstance(self.tested, str) else "",
         }
 
 
-def fold(line: str) -> list[str]:
-    """Fold a line at LINE_WIDTH, with the later lines indented further."""
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return wrap(line, LINE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-# ------------------------------------------------------------------------------------------- changes
-
-
-def change_lines(changes: Group, word_counts: Mapping[str, int]) -> Iterator[str]:
+def change_lines(changes: Iterable[Change], word_counts: Mapping[str, int]) -> Iterator[str]:
     """Yield changes line by line: one that occurs in many places once, the settings of one block together."""
-    groups = group_changes(changes)
-    done: set[Key] = set()
-    for change in changes:
-        key = grouping_key(change)
-        if key in done:
-            continue
-        keys = keys_of_same_blocks(key, groups)
-        done.update(keys)
-        if len(groups[key]) > 1:
-            yield from lines_of_many([groups[key] for key in keys], word_counts)
+    for cluster in cluster_changes(changes):
+        if len(cluster[0]) > 1:
+            yield from lines_of_many(cluster, word_counts)
         else:
-            yield from lines_of_block([groups[key][0] for key in keys])
+            yield from lines_of_block([group[0] for group in cluster])
 
 
-def group_changes(changes: Iterable[Change]) -> dict[Key, list[Change]]:
-    """Group the same change in several places."""
+def cluster_changes(changes: Iterable[Change]) -> Iterator[list[Group]]:
+    """Yield the groups of changes that are shown together, in the order of `changes`.
+
+    A group is the same change in several places; the groups of all settings of the same blocks are shown together.
+    """
     groups: dict[Key, list[Change]] = {}
     for change in changes:
         groups.setdefault(grouping_key(change), []).append(change)
-    return groups
+    done: set[Key] = set()
+    for key in groups:
+        if key not in done:
+            keys = keys_of_same_blocks(key, groups)
+            done.update(keys)
+            yield [groups[other] for other in keys]
 
 
 def grouping_key(change: Change) -> Key:
@@ -261,19 +251,21 @@ def keys_of_same_blocks(key: Key, groups: Mapping[Key, Group]) -> list[Key]:
     return [name for name, group in groups.items() if group[0].kind == "set" and [one.block for one in group] == blocks]
 
 
-def title(group: Group, word_counts: Mapping[str, int]) -> tuple[str, bool]:
+def title(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str, bool]:
     """Return what has changed alike in several places, and whether that already says where."""
-    first = group[0]
+    group, whats = groups[0], [group[0].what for group in groups]
+    first, count = group[0], len(group)
     of_section = next((change for change in group if change.kind == "set" and not change.word), None)
     if of_section is not None:
-        return f"{of_section.section}.{of_section.text()}, and so in {count_blocks(len(group) - 1)}", True
+        inside = f"{of_section.section}.{of_section.text()}, and so in {count_blocks(count - 1)}"
+        return ", ".join([inside, *whats[1:]]), True
     if first.kind != "set":
-        return f"{first.what}, in {len(group)} places", False
-    if is_dropout(first):
-        return f"dropout {first.values}, in {count_blocks(len(group))}", False
-    if len(group) == word_counts.get(first.word):
-        return f"every {first.word}: {first.what}", True
-    return f"{first.word}: {first.what}, in {count_blocks(len(group))}", False
+        return f"{first.what}, in {count} places", False
+    if is_dropout(first) and len(groups) == 1:
+        return f"dropout {first.values}, in {count_blocks(count)}", False
+    if count == word_counts.get(first.word) and not is_dropout(first):
+        return f"every {first.word}: {', '.join(whats)}", True
+    return f"{first.word}: {', '.join(whats)}, in {count_blocks(count)}", False
 
 
 def count_blocks(number: int) -> str:
@@ -281,24 +273,12 @@ def count_blocks(number: int) -> str:
     return "1 block" if number == 1 else f"{number} blocks"
 
 
-def title_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str, bool]:
-    """Return what has changed in the same blocks, and whether that already says where."""
-    group = groups[0]
-    head, says_where = title(group, word_counts)
-    if says_where:
-        return ", ".join([head, *(other[0].what for other in groups[1:])]), True
-    if len(groups) == 1:
-        return head, False
-    return f"{group[0].word}: {', '.join(other[0].what for other in groups)}, in {count_blocks(len(group))}", False
-
-
 def lines_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> Iterator[str]:
     """Yield what has changed in the same blocks, and the paths of these blocks."""
-    head, says_where = title_of_many(groups, word_counts)
+    head, says_where = title(groups, word_counts)
+    yield head if says_where else f"{head}:"
     if says_where:
-        yield head
         return
-    yield f"{head}:"
     paths = [change.block if change.kind == "set" else change.where for change in groups[0]]
     yield from (f"  {path}" for path in paths[:MAX_PATHS])
     if len(paths) > MAX_PATHS:
@@ -325,30 +305,6 @@ def lines_of_block(group: Group) -> Iterator[str]:
         yield first.text()
 
 
-# ------------------------------------------------------------------------------------------- the summary
-
-
-def summary_clauses(changes: Iterable[Change], word_counts: Mapping[str, int]) -> list[str]:
-    """Return the first changes of the sections that decide about a result, and how many more there are."""
-    deciding = [change for change in changes if change.section not in NOT_IN_SUMMARY]
-    clauses = list(dict.fromkeys(clause(cluster, word_counts) for cluster in cluster_changes(deciding)))
-    more = len(clauses) - MAX_CLAUSES
-    return [*clauses[:MAX_CLAUSES], f"and {more} more change{'' if more == 1 else 's'}"] if more > 0 else clauses
-
-
-def cluster_changes(changes: Iterable[Change]) -> list[list[Group]]:
-    """Return the groups of each clause: blocks before their settings, the model before all else, and names last."""
-    groups = group_changes(sorted(changes, key=rank))
-    clusters: list[list[Group]] = []
-    done: set[Key] = set()
-    for key in groups:
-        if key not in done:
-            keys = keys_of_same_blocks(key, groups)
-            done.update(keys)
-            clusters.append([groups[other] for other in keys])
-    return clusters
-
-
 def rank(change: Change) -> int:
     """Return the rank of a change in the summary, 0 to 3."""
     if change.kind == "set" and change.setting in (NAME, "of", "from"):
@@ -362,7 +318,7 @@ def clause(groups: Sequence[Group], word_counts: Mapping[str, int]) -> str:
     """Return the same change in several places, or the changes of one block, in one clause."""
     first = groups[0][0]
     if len(groups[0]) > 1:
-        return title_of_many(groups, word_counts)[0]
+        return title(groups, word_counts)[0]
     if len(groups) > 1:
         return f"{first.block}: {', '.join(group[0].what for group in groups)}"
     if isinstance(first.before, list) and first.kind == "replaced":

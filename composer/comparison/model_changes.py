@@ -51,16 +51,12 @@ def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) 
     partners = {name: name for name in before if name in after}
     left = [name for name in after if name not in partners]
     for name in before:
-        candidates = [] if name in partners else [other for other in left if _kind(other) == _kind(name)]
-        if candidates:
+        # an only `encoder` may become one of several `encoders`
+        candidates = [x for x in left if x.partition(".")[0].rstrip("s") == name.partition(".")[0].rstrip("s")]
+        if candidates and name not in partners:
             partners[name] = min(candidates, key=lambda other: distance(before[name], after[other]))
             left.remove(partners[name])
     return partners
-
-
-def _kind(name: str) -> str:
-    """Return `encoder`, `decoder` or `stack`: an only `encoder` may become one of several `encoders`."""
-    return name.partition(".")[0].rstrip("s")
 
 
 def distance(one: TreeNode, other: TreeNode, pairs: Pairs | None = None) -> float:
@@ -98,8 +94,6 @@ class Matching:
         """Return all that differs below the two roots, in A's order."""
         placed = [*self._changed(), *self._moved_across(), *self._unmatched(), *self._wrappers()]
         return [change for _, change in sorted(placed, key=lambda item: item[0])]
-
-    # --------------------------------------------------------------------------------------- the matching
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -149,24 +143,19 @@ class Matching:
             places[id(node)] = (last, -1 if match is not None else index)
         return places
 
-    # --------------------------------------------------------------------------------------- matched nodes
-
     def _changed(self) -> Iterator[Placed]:
         for one, other in self.pairs:
-            place = self.order[id(one)]
-            if one.word != other.word:
-                yield place, self._replaced(one, other)
-                continue
-            for key in dict.fromkeys((*one.settings, *other.settings)):
-                before, after = one.settings.get(key), other.settings.get(key)
-                if before != after:
-                    yield place, Change("set", "model", *self._paths(one, other), one.word, key, before, after)
-
-    def _replaced(self, one: TreeNode, other: TreeNode) -> Change:
-        if one.kind == BRANCH:
-            return Change("renamed", "model", *self._paths(one, other), BRANCH, "", one.word, other.word)
-        texts = [node.notation() if id(node) in self.shown_whole else node.head() for node in (one, other)]
-        return Change("replaced", "model", *self._paths(one, other), one.word, "", *texts)
+            place, paths = self.order[id(one)], self._paths(one, other)
+            if one.word != other.word and one.kind == BRANCH:
+                yield place, Change("renamed", "model", *paths, BRANCH, "", one.word, other.word)
+            elif one.word != other.word:
+                texts = [node.notation() if id(node) in self.shown_whole else node.head() for node in (one, other)]
+                yield place, Change("replaced", "model", *paths, one.word, "", *texts)
+            else:
+                for key in dict.fromkeys((*one.settings, *other.settings)):
+                    before, after = one.settings.get(key), other.settings.get(key)
+                    if before != after:
+                        yield place, Change("set", "model", *paths, one.word, key, before, after)
 
     def _paths(self, one: TreeNode, other: TreeNode) -> tuple[str, str]:
         return recipe_path(self.one, one), recipe_path(self.other, other)
@@ -181,8 +170,6 @@ class Matching:
             entered = [partner[key] for key in after if key in partner and id(partner[key]) not in before]
             for node in (*left, *entered):
                 yield self.order[id(node)], self._move(node, partner[id(node)])
-
-    # --------------------------------------------------------------------------------------- unmatched nodes
 
     def _unmatched(self) -> Iterator[Placed]:
         """Yield what was removed and inserted; what is equal on both sides has moved."""
@@ -210,10 +197,8 @@ class Matching:
             yield self.order[id(node)], change
         for node, inner in _wrapping(self.after, self.matched):
             path = recipe_path(self.other, node)
-            yield (
-                self.order[id(node)],
-                Change("wrapped", "model", "", path, node.word, "", _count_words(inner), node.head()),
-            )
+            change = Change("wrapped", "model", "", path, node.word, "", _count_words(inner), node.head())
+            yield self.order[id(node)], change
 
 
 def _lone(root: TreeNode, matched: set[int], shown_whole: set[int]) -> list[TreeNode]:

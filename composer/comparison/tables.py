@@ -10,7 +10,7 @@ from typing import Any
 from composer.atomic_io import sha256_of_file
 from composer.comparison.changes import Change, Costs, Side
 from composer.errors import ComposerError, format_path
-from composer.formatting import format_bytes, si
+from composer.formatting import align_columns, format_bytes, si
 from composer.recipe.cache import SHORT_HASH
 from composer.run_dir import RunDir
 from composer.sweeps.significance import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
@@ -23,8 +23,6 @@ HEADLINE_SCORES = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "va
 """The first of these that differs goes into the summary."""
 
 Scores = Mapping[str, float]
-
-# ------------------------------------------------------------------------------------------- two runs
 
 
 def record_changes(one: Side, other: Side) -> list[Change]:
@@ -43,13 +41,9 @@ def _compare(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]
             yield from _compare(before.get(key), after.get(key), (*path, str(key)))
     elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
         name = "code of seqcomposer" if path == ("source",) else format_path(path)
-        yield Change("set", "run", "", "", "", name, *map(shorten_hash, (before, after)))
-
-
-def shorten_hash(value: Any) -> Any:
-    """Return the beginning of a hash, and any other value unchanged."""
-    is_hash = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
-    return value[:SHORT_HASH] if is_hash else value
+        pair = (before, after)
+        texts = (x[:SHORT_HASH] if isinstance(x, str) and re.fullmatch(r"[0-9a-f]{40,}", x) else x for x in pair)
+        yield Change("set", "run", "", "", "", name, *texts)
 
 
 def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:
@@ -79,9 +73,6 @@ def same_weights(one: Path, other: Path) -> bool:
     if not all(file.is_file() for file in files) or files[0].stat().st_size != files[1].stat().st_size:
         return False
     return len({sha256_of_file(file) for file in files}) == 1
-
-
-# ------------------------------------------------------------------------------------------- costs
 
 
 def costs_table(one: Costs, other: Costs) -> Iterator[str]:
@@ -128,12 +119,10 @@ def format_percent(before: float, after: float) -> str:
     return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.2g} %"
 
 
-def table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield aligned rows under the heads A and B."""
+def table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    """Return aligned rows under the heads A and B."""
     lines = [(title, "A", "B", ""), *((f"  {name}", *rest) for name, *rest in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
-    for name, before, after, change in lines:
-        yield f"{name:<{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}  {change}".rstrip()
+    return align_columns(lines, (True, False, False, True))
 
 
 def cost_clauses(one: Costs, other: Costs) -> list[str]:
@@ -147,16 +136,18 @@ def cost_clauses(one: Costs, other: Costs) -> list[str]:
     return clauses
 
 
-# ------------------------------------------------------------------------------------------- scores
-
-
 def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
     """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
     names = [name for name in one if name in other]
     if names:
         yield from table("scores", [_score_row(name, one[name], other[name], tested) for name in names])
     if isinstance(tested, Comparison):
-        yield from ("  " + line for line in tests_text(tested))
+        one_bleu, other_bleu = (f"{x.bleu:.2f} ± {x.interval:.2f}" for x in (tested.one, tested.other))
+        right = f"{tested.one.right:,} -> {tested.other.right:,} (p = {tested.right_p_value:.2g})"
+        few = " So few say little." if tested.lines < FEW_LINES else ""
+        yield f"  p: on {tested.lines:,} test lines, {tested.same_lines:,} of them decoded alike.{few}"
+        yield f"  BLEU {one_bleu} -> {other_bleu} (p = {tested.p_value:.2g}); lines right {right}"
+        yield from (f"  {P_VALUE_MEANING}", f"  {tested.signature}")
     elif tested:
         yield f"  no p: {tested}"
     if names or tested:
@@ -167,35 +158,17 @@ def _score_row(name: str, before: float, after: float, tested: Comparison | str)
     digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
     change = "=" if before == after else f"{after - before:+.{digits}f}"
     p_value = p_value_of(name, tested)
-    return (
-        name,
-        format_score(before),
-        format_score(after),
-        f"{change}  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else change,
-    )
-
-
-def tests_text(tested: Comparison) -> Iterator[str]:
-    """Yield the results of the paired tests in words."""
-    few = " So few say little." if tested.lines < FEW_LINES else ""
-    yield f"p: on {tested.lines:,} test lines, {tested.same_lines:,} of them decoded alike.{few}"
-    one, other = tested.one, tested.other
-    bleu = f"{one.bleu:.2f} ± {one.interval:.2f} -> {other.bleu:.2f} ± {other.interval:.2f}"
-    right = f"{one.right:,} -> {other.right:,}"
-    yield f"BLEU {bleu} (p = {tested.p_value:.2g}); lines right {right} (p = {tested.right_p_value:.2g})"
-    yield P_VALUE_MEANING
-    yield tested.signature
+    significance = f"  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else ""
+    return name, format_score(before), format_score(after), change + significance
 
 
 def p_value_of(name: str, tested: Comparison | str) -> tuple[float, str] | None:
     """Return the p-value of a score's difference and the name of its test; None where no test gives one."""
     if not isinstance(tested, Comparison):
         return None
-    tests = {
-        "test/bleu": (tested.p_value, "paired bootstrap"),
-        "test/exact_match": (tested.right_p_value, "sign test"),
-    }
-    return tests.get(name)
+    if name == "test/bleu":
+        return tested.p_value, "paired bootstrap"
+    return (tested.right_p_value, "sign test") if name == "test/exact_match" else None
 
 
 def format_score(value: float) -> str:

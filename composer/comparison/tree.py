@@ -55,12 +55,14 @@ class TreeNode:
         if self.kind == BRANCH:
             return f"branch {self.word}"
         usual = self.defaults or {}
-        settings = [] if self.settings.get(self.first or "") is None else [self._first_setting()]
-        settings += [
-            f"{key}={format_value(value)}"
-            for key, value in self.settings.items()
-            if key != self.first and value != usual.get(key)
-        ]
+        settings = []
+        first = self.settings.get(self.first or "")
+        if first is not None:
+            # `rnn(lstm)` is clear without the setting's name; a lone number is clear only where nothing else is set
+            unnamed = isinstance(first, str) or (self.kind != CHOICE and set(self.settings) <= {self.first, NAME})
+            settings = [format_value(first) if unnamed else f"{self.first}={format_value(first)}"]
+        changed = {key: x for key, x in self.settings.items() if key != self.first and x != usual.get(key)}
+        settings += [f"{key}={format_value(value)}" for key, value in changed.items()]
         return f"{self.word}({', '.join(settings)})" if settings else self.word
 
     def notation(self) -> str:
@@ -70,12 +72,6 @@ class TreeNode:
         if any(child.kind == BRANCH for child in self.children):
             return f"{self.head()}{{{', '.join(child.notation() for child in self.children)}}}"
         return f"{self.head()}{format_stack(self.children)}" if self.children else self.head()
-
-    def _first_setting(self) -> str:
-        value = self.settings[self.first or ""]
-        # `rnn(lstm)` is clear without the setting's name; a lone number is clear only where nothing else is set
-        unnamed = isinstance(value, str) or (self.kind != CHOICE and set(self.settings) <= {self.first, NAME})
-        return format_value(value) if unnamed else f"{self.first}={format_value(value)}"
 
 
 def format_stack(stack: tuple[TreeNode, ...]) -> str:
@@ -95,9 +91,6 @@ def format_value(value: Any) -> str:
     else:
         text = scalar_text(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[: MAX_VALUE_CHARACTERS - 4]} ..."
-
-
-# ------------------------------------------------------------------------------------------- from a recipe
 
 
 def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
@@ -128,15 +121,12 @@ def to_node(recipe: Recipe, item: Mapping[str, Any], path: Steps) -> TreeNode:
         if is_stack(entry) and isinstance(settings.get(key), list):
             children += to_nodes(recipe, scalars.pop(key), (*here, key))
         elif is_stack(entry.get("items", {})) and settings.get(key) is not None:
-            children += branch_nodes(recipe, scalars.pop(key), (*here, key))
+            stacks = scalars.pop(key)  # by name or as a list
+            for name, stack in stacks.items() if isinstance(stacks, Mapping) else enumerate(stacks):
+                steps = (*here, key, name)
+                children.append(TreeNode(BRANCH, str(name), steps, {}, to_nodes(recipe, stack, steps)))
     defaults = {key: entry.get("default") for key, entry in known.items()}
     return TreeNode("block", word, here, scalars, tuple(children), defaults, schema.get("x-first"))
-
-
-def branch_nodes(recipe: Recipe, stacks: Any, path: Steps) -> Iterator[TreeNode]:
-    """Yield a branch for each of several stacks, which a recipe gives by name or as a list."""
-    for name, stack in stacks.items() if isinstance(stacks, Mapping) else enumerate(stacks):
-        yield TreeNode(BRANCH, str(name), (*path, name), {}, to_nodes(recipe, stack, (*path, name)))
 
 
 def recipe_path(recipe: Recipe, node: TreeNode) -> str:
@@ -198,16 +188,12 @@ def _match_forests(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pa
     if not one or not other:
         return []
     if Counter(node.content for node in one) == Counter(node.content for node in other):
-        return _match_reordered(one, other)
+        # as many equal trees as keep their order; the others have moved, however large they are
+        runs = _common_runs([node.content for node in one], [node.content for node in other])
+        matched = [(one[a + i], other[b + i]) for a, b, size in runs for i in range(size)]
+        return [pair for nodes in matched for pair in pair_equal(*nodes)]
     a, b = to_post_order(one), to_post_order(other)
     return _match_by_level(one, other) if a.cells * b.cells > MAX_CELLS else _match_exactly(a, b)
-
-
-def _match_reordered(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
-    """Match as many equal trees as keep their order; the others have moved, however large they are."""
-    runs = _common_runs([node.content for node in one], [node.content for node in other])
-    matched = [(a + i, b + i) for a, b, size in runs for i in range(size)]
-    return [pair for i, j in matched for pair in pair_equal(one[i], other[j])]
 
 
 def _match_by_level(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
@@ -215,16 +201,14 @@ def _match_by_level(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> P
     pairs: Pairs = []
     last, end = 0, 0
     for a, b, size in _common_runs([node.content for node in one], [node.content for node in other]):
-        pairs += _match_same_words(one[last:a], other[end:b])
+        between = one[last:a], other[end:b]
+        words = ([f"{node.kind} {node.word}" for node in forest] for forest in between)
+        for c, d, length in _common_runs(*words):
+            for nodes in zip(between[0][c : c + length], between[1][d : d + length], strict=True):
+                pairs += [nodes, *match_trees(*nodes)]
         pairs += [pair for i in range(size) for pair in pair_equal(one[a + i], other[b + i])]
         last, end = a + size, b + size
     return pairs
-
-
-def _match_same_words(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
-    words = ([f"{node.kind} {node.word}" for node in forest] for forest in (one, other))
-    matched = [(one[a + i], other[b + i]) for a, b, size in _common_runs(*words) for i in range(size)]
-    return [pair for nodes in matched for pair in (nodes, *match_trees(*nodes))]
 
 
 def _common_runs(one: Sequence[str], other: Sequence[str]) -> list[Match]:
