@@ -36,6 +36,8 @@ LOG_RATIO = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
+LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+"""Above the chart, where it cannot cover the title of an axis."""
 HEADINGS = {
     "table": "Trials",
     "costs": "Quality against cost",
@@ -168,7 +170,7 @@ def cost_figure(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> go.
     is_log = min(costs) > 0 and max(costs) > LOG_RATIO * min(costs)
     figure.update_xaxes(title=metric_title(cost.metric), type="log" if is_log else "linear")
     figure.update_yaxes(title=metric_title(quality.metric), tickformat=".0%" if is_share(quality.metric) else "")
-    figure.update_layout(legend={"orientation": "h"}, margin={"t": 10, "r": 10})
+    figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10})
     return figure
 
 
@@ -218,7 +220,7 @@ def variance_figure(effects: Sequence[AxisEffect]) -> go.Figure:
     for title, shares in (("by chance", [e.chance for e in effects]), ("share", [e.variance for e in effects])):
         figure.add_trace(go.Bar(x=shares[::-1], y=names, name=title, orientation="h", hovertemplate="%{y}: %{x:.0%}"))
     figure.update_xaxes(title="share of the variance", tickformat=".0%", range=[0, 1])
-    figure.update_layout(legend={"orientation": "h", "traceorder": "reversed"}, margin={"t": 10, "r": 10})
+    figure.update_layout(legend={**LEGEND, "traceorder": "reversed"}, margin={"t": 40, "r": 10})
     return figure
 
 
@@ -235,5 +237,5 @@ def curve_figure(board: Leaderboard, entries: Sequence[Entry]) -> go.Figure:
     is_log = min(every) > 0 and max(every) > LOG_RATIO * min(every)
     figure.update_xaxes(title="step")
     figure.update_yaxes(title=board.curve_metric, type="log" if is_log else "linear")
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.2}, margin={"t": 10, "r": 10})
+    figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 40, "r": 10})
     return figure
