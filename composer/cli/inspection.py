@@ -148,13 +148,13 @@ def schema(
         typer.echo(recipe_schema.to_json(recipe_schema.load()), nl=False)
         return
     from composer.recipe import python_classes
-    from composer.sweeps import spec_schema
+    from composer.sweeps import spec, spec_schema
 
     rules = recipe_schema.generate()
     texts = {
         recipe_schema.schema_path(): recipe_schema.to_json(rules),
         python_classes.classes_path(): python_classes.generate(rules),
-        spec_schema.schema_path(): recipe_schema.to_json(spec_schema.generate_schema()),
+        spec.schema_path(): recipe_schema.to_json(spec_schema.generate_schema()),
     }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")

@@ -181,7 +181,7 @@ def train(
     from composer.sweeps.spec import is_sweep
 
     if is_sweep(recipe):
-        from composer.sweeps.search_space import point_from_args
+        from composer.sweeps.points import point_from_args
 
         if seeds is not None:
             raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")

@@ -12,7 +12,7 @@ from composer.cli.options import AsJson, DataDir, Overrides, examples, print_jso
 from composer.errors import RunError
 
 if TYPE_CHECKING:
-    from composer.sweeps.axes import Sweep
+    from composer.sweeps.sweep import Sweep
 
 File = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.", show_default=False)]
 
@@ -79,7 +79,7 @@ def sweep(
 
 
 def _export(sweep: Sweep, overrides: Sequence[str], data: Path | None, output: Path) -> None:
-    from composer.sweeps.wandb_sweep import write_wandb_sweep
+    from composer.sweeps.points import write_wandb_sweep
 
     for limitation in write_wandb_sweep(output, sweep, overrides, data):
         typer.echo(f"note: {limitation}", err=True)
@@ -87,7 +87,7 @@ def _export(sweep: Sweep, overrides: Sequence[str], data: Path | None, output: P
 
 
 def _list(sweep: Sweep, as_json: bool) -> None:
-    from composer.sweeps.dry_run import dry_run_json, dry_run_text, list_points
+    from composer.sweeps.points import dry_run_json, dry_run_text, list_points
 
     listing = list_points(sweep)
     if as_json:
@@ -135,7 +135,7 @@ def leaderboard(
 
     board = open_leaderboard(sweep)
     if compare is not None:
-        from composer.sweeps.significance import compare_trials, comparison_text, find_run
+        from composer.sweeps.leaderboard import compare_trials, comparison_text, find_run
 
         one, other = (find_run(board, word) for word in compare)
         typer.echo(comparison_text(compare_trials(one, other, data)))

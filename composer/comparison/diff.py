@@ -28,9 +28,8 @@ from composer.errors import ComposerError, Fault, RunError
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.search_space import point_from_args
-from composer.sweeps.significance import Comparison, find_run
+from composer.sweeps.leaderboard import Comparison, find_run, open_leaderboard
+from composer.sweeps.points import point_from_args
 from composer.sweeps.spec import is_sweep
 
 Reference = str | Path | Recipe

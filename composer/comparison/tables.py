@@ -13,7 +13,7 @@ from composer.errors import ComposerError, format_path
 from composer.formatting import align_columns, format_bytes, si
 from composer.recipe.cache import SHORT_HASH
 from composer.run_dir import RunDir
-from composer.sweeps.significance import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
+from composer.sweeps.leaderboard import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
 
 SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""

@@ -1,27 +1,36 @@
-"""Leaderboard of a sweep: trials read from its directory, ranked by the sweep's goals, and the effect of each axis."""
+"""Leaderboard of a sweep: its trials ranked by the goals, and the significance of the difference of two runs."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean, median, pvariance, stdev
-from typing import Any
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
+from composer.recipe.metrics import paired_bootstrap
 from composer.recipe.node import to_data
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
 from composer.run_dir import RUNS
-from composer.sweeps.axes import COSTS, DEFAULT_RANK, Goal, Value
-from composer.sweeps.trial_dir import SweepDir, Trial, read_log, read_sweep_record, read_trials
+from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Goal, SweepDir, Trial, read_log, read_sweep_record, read_trials
+
+if TYPE_CHECKING:
+    from composer.inference.run import Run
 
 UNRANKED_ORDER = {"finished": 0, "running": 1, "pruned": 2, "failed": 3}
-MAX_GROUPS = 4
-"""Ranges, with equally many trials each, into which an axis of many numbers is cut."""
+RESAMPLES = 1000
+"""Bootstrap samples, as sacreBLEU takes by default."""
+FEW_LINES = 100
+"""Test lines below which a bootstrap says little."""
+SPLIT = "test"
+P_VALUE_MEANING = (
+    "± is half of the interval of 95 %. p says how likely the choice of the test lines alone makes such a difference; "
+    "what other seeds would make is not in it."
+)
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -87,7 +96,10 @@ def open_leaderboard(path: Path) -> Leaderboard:
         RunError: If no sweep has run there, or a trial cannot be read.
         RecipeError: If the file cannot be read.
     """
-    folder = SweepDir(path if path.is_dir() else default_sweep_dir(path))
+    if not path.is_dir():
+        file = to_data(read(path, str(path)))
+        path = RUNS / str(file.get("name") or default_name(path))
+    folder = SweepDir(path)
     if not folder.record.exists():
         hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by `--run`"
         raise RunError.of("no sweep has run here", hint, str(folder.path))
@@ -109,12 +121,6 @@ def open_leaderboard(path: Path) -> Leaderboard:
     return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, entries)
 
 
-def default_sweep_dir(file: Path) -> Path:
-    """Return the directory in which a sweep runs by default. Raises RecipeError if the file cannot be read."""
-    sweep = to_data(read(file, str(file)))
-    return RUNS / str(sweep.get("name") or default_name(file))
-
-
 # ------------------------------------------------------------------------------------------- one trial
 
 
@@ -123,27 +129,30 @@ def make_entry(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> Entry:
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
     names = dict.fromkeys((*(goal.metric for goal in goals), *COSTS, "minutes"))
     measured = {name: measure(trial, name, logs) for name in names}
-    speeds = [speed for rows in logs.values() if (speed := median_speed(rows)) is not None]
+    logged = [[finite(row.get("train/tokens_per_second")) for row in rows] for rows in logs.values()]
+    speeds = [median(known) for speeds in logged if (known := [speed for speed in speeds if speed is not None])]
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
-    known = {name: measurement for name, measurement in measured.items() if measurement.values}
-    return Entry(trial, None, known, fmean(speeds) if speeds else None, False, curve)
+    measured = {name: measurement for name, measurement in measured.items() if measurement.values}
+    return Entry(trial, None, measured, fmean(speeds) if speeds else None, False, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     """Return a metric of a trial by finished seed or, of an unfinished trial, the last value that each seed logged."""
     if metric in COSTS:
-        return Measurement({0: known_cost(trial, metric)})
-    values = {seed: recorded(record, metric) for seed, record in sorted(trial.seeds.items()) if is_finished(record)}
-    if trial.status != "finished":
-        values = {seed: values.get(seed, last_logged(rows, metric)) for seed, rows in logs.items()}
+        # parameters are those trained where a run has counted them: a plan knows only the largest size of a vocabulary
+        records = trial.seeds.values() if metric == "parameters" else ()
+        counts = [count for record in records if (count := finite(record.get("parameters"))) is not None]
+        return Measurement({0: counts[0] if counts else float(getattr(trial, metric))})
+    values: dict[int, float | None] = {}
+    for seed, record in sorted(trial.seeds.items()):
+        if is_finished(record):
+            scores = record if metric == "minutes" else record.get("scores") or {}
+            values[seed] = finite(scores.get(metric))
+        elif trial.status != "finished":
+            logged = (value for row in reversed(logs[seed]) if (value := finite(row.get(metric))) is not None)
+            values[seed] = next(logged, None)
     return Measurement({seed: value for seed, value in values.items() if value is not None})
-
-
-def known_cost(trial: Trial, metric: str) -> float:
-    """Return a cost of a trial. Parameters are those trained: a plan knows only the largest size of a vocabulary."""
-    counted = [finite(record.get("parameters")) for record in trial.seeds.values()] if metric == "parameters" else []
-    return next((count for count in counted if count is not None), float(getattr(trial, metric)))
 
 
 def is_finished(record: Mapping[str, Any]) -> bool:
@@ -151,27 +160,11 @@ def is_finished(record: Mapping[str, Any]) -> bool:
     return record.get("status") == "finished"
 
 
-def recorded(record: Mapping[str, Any], metric: str) -> float | None:
-    """Return a metric of run.json, or None if it has none or no finite one."""
-    return finite(record.get("minutes") if metric == "minutes" else (record.get("scores") or {}).get(metric))
-
-
-def last_logged(rows: Rows, metric: str) -> float | None:
-    """Return the last value that was logged of a metric."""
-    return next((value for row in reversed(rows) if (value := finite(row.get(metric))) is not None), None)
-
-
 def finite(value: Any) -> float | None:
     """Return a finite number, or None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-def median_speed(rows: Rows) -> float | None:
-    """Return the median of the target tokens per second that a run logged."""
-    speeds = [speed for row in rows if (speed := finite(row.get("train/tokens_per_second"))) is not None]
-    return median(speeds) if speeds else None
 
 
 # ------------------------------------------------------------------------------------------- ranks
@@ -210,105 +203,142 @@ def are_alike(one: Measurement, other: Measurement) -> bool:
     return bool(spreads) and abs(one.mean - other.mean) <= max(spreads)
 
 
-# ------------------------------------------------------------------------------------------- effects of axes
+# ------------------------------------------------------------------------------------------- two runs
 
 
 @dataclass(frozen=True)
-class ValueGroup:
-    """The trials that have one value of an axis, or one range of its numbers: mean and spread of their means."""
+class RunScores:
+    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that the other lacks."""
 
-    name: str
-    trials: int
-    mean: float
-    spread: float | None
+    run: str
+    bleu: float
+    interval: float
+    right: int
+    right_alone: int
 
 
 @dataclass(frozen=True)
-class AxisEffect:
-    """The main effect of an axis on the first goal, over the ranked trials in which it is active.
+class Comparison:
+    """Two runs on the same test lines.
 
-    `zipped` are the axes that take their values with it. `variance` is the share of the variance between trials that
-    lies between the groups (eta squared); None where it says nothing: with one group, with no variance, or where no
-    group has two trials.
+    `p_value` is the probability of a difference in BLEU as large as this by the choice of test lines alone, if the two
+    are equally good; `right_p_value` that of the difference in exact matches, by the exact sign test. `same_lines` are
+    the lines that both decode alike. `signature` says how sacreBLEU computed it, with seed and number of samples.
     """
 
-    axis: str
-    groups: Sequence[ValueGroup]
-    variance: float | None
-    zipped: Sequence[str] = ()
+    one: RunScores
+    other: RunScores
+    lines: int
+    same_lines: int
+    p_value: float
+    right_p_value: float
+    signature: str
 
-    @property
-    def trials(self) -> int:
-        return sum(group.trials for group in self.groups)
-
-    @property
-    def chance(self) -> float | None:
-        """The share that an axis without any effect has on average, (groups - 1) / (trials - 1)."""
-        return None if self.variance is None else (len(self.groups) - 1) / (self.trials - 1)
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def axis_effects(board: Leaderboard) -> list[AxisEffect]:
-    """Return the effect of every axis that a ranked trial has, in the sweep's order; zipped ones with their leader."""
-    metric = board.goals[0].metric
-    effects = []
-    for axis in (axis for axis in board.axes if axis not in board.zipped):
-        active = [entry for entry in board.ranked if axis in entry.trial.point]
-        active.sort(key=lambda entry: entry.trial.number)
-        means = {
-            name: [entry.measured[metric].mean for entry in entries]
-            for name, entries in group_by_value(axis, active).items()
-        }
-        if means:
-            zipped = [other for other in board.zipped if zip_root(board, other) == axis]
-            groups = [
-                ValueGroup(name, len(values), fmean(values), stdev(values) if len(values) > 1 else None)
-                for name, values in means.items()
-            ]
-            effects.append(AxisEffect(axis, groups, eta_squared(means), zipped))
-    return effects
+def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
+    """Translate the test part with two runs, each as its recipe decodes, and compare.
+
+    Raises:
+        RunError: If a run has not finished or has nothing to translate, or if their test lines differ.
+        RecipeError, DataError: If a recipe or its data cannot be read.
+    """
+    from composer.inference.run import open_run  # imports torch, and the leaderboard alone does without
+
+    runs = [open_run(one), open_run(other)]
+    (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
+    if references != other_references:
+        counts = f"{len(references):,} and {len(other_references):,}"
+        hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
+        raise RunError.of(f"these runs have different test lines ({counts})", hint, str(runs[1].folder.path))
+    outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
+    return compare_outputs([str(one), str(other)], outputs, references)
 
 
-def informative_effects(board: Leaderboard) -> list[AxisEffect]:
-    """Return the effects that say more than the table of trials; none if the first goal is known before training."""
-    if board.goals[0].metric in COSTS:
-        return []
-    return [effect for effect in axis_effects(board) if effect.variance is not None]
+def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
+    """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
+    from composer.data.encoding import load_data
+    from composer.data.sources import available_splits, source_names
+
+    names = source_names(run.recipe)
+    if not names or SPLIT not in available_splits(run.recipe):
+        lack = "its model has no encoder" if not names else "its data has no test part"
+        raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.folder.path))
+    dataset = load_data(run.recipe, run.folders(data), run.tokenizers, [SPLIT])
+    texts = dataset.pairs[SPLIT].sides
+    lines = ["\t".join(row) for row in zip(*(list(texts[name]) for name in names), strict=True)]
+    encoded = dataset.split(SPLIT)
+    if not encoded:
+        raise RunError.of("this run cannot be compared: its test part is empty", "give it lines", str(run.folder.path))
+    return lines, list(encoded.lines)
 
 
-def zip_root(board: Leaderboard, axis: str) -> str:
-    """Follow `zip` to the axis whose values decide."""
-    while axis in board.zipped:
-        axis = board.zipped[axis]
-    return axis
+def compare_outputs(names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
+    """Return the comparison of two runs' outputs for the same references."""
+    scores, signature = paired_bootstrap(outputs, references, RESAMPLES)
+    exact = [
+        {index for index, line in enumerate(references) if texts[index].strip() == line.strip()} for texts in outputs
+    ]
+    alone = [len(exact[0] - exact[1]), len(exact[1] - exact[0])]
+    one, other = (
+        RunScores(names[index], scores[index].bleu, scores[index].interval, len(exact[index]), alone[index])
+        for index in (0, 1)
+    )
+    # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
+    p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
+    same = sum(a == b for a, b in zip(*outputs, strict=True))
+    return Comparison(one, other, len(references), same, p_value, sign_test(*alone), signature)
 
 
-def eta_squared(means: Mapping[str, Sequence[float]]) -> float | None:
-    """Return the variance between groups as a share of the total variance; None where it says nothing."""
-    values = [value for group in means.values() for value in group]
-    total = pvariance(values)
-    if total == 0.0 or len(means) < 2 or len(means) == len(values):
-        return None
-    between = pvariance([fmean(group) for group in means.values() for _ in group])
-    return min(1.0, between / total)
+def sign_test(one: int, other: int) -> float:
+    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's exact test)."""
+    tosses = one + other
+    rarer = sum(math.comb(tosses, count) for count in range(min(one, other) + 1))
+    return min(1.0, 2 * rarer / 2**tosses)
 
 
-def group_by_value(axis: str, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Return entries by their value on an axis: numbers in ascending order, and in ranges if there are many."""
-    values = [entry.trial.point[axis] for entry in entries]
-    groups: dict[str, list[Entry]] = {}
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        entries = sorted(entries, key=lambda entry: float(entry.trial.point[axis]))
-        if len(set(values)) > 2 * MAX_GROUPS:
-            ends = [len(entries) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
-            for start, end in pairwise(ends):
-                low, high = entries[start].trial.point[axis], entries[end - 1].trial.point[axis]
-                groups.setdefault(f"{format_value(low)} to {format_value(high)}", []).extend(entries[start:end])
-            return groups
-    for entry in entries:
-        groups.setdefault(format_value(entry.trial.point[axis]), []).append(entry)
-    return groups
+def comparison_text(comparison: Comparison) -> str:
+    """Return a comparison in words."""
+    one, other = comparison.one, comparison.other
+    scores = [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
+    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
+    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
+    few = f" Of {comparison.lines:,} lines a bootstrap says little." if comparison.lines < FEW_LINES else ""
+    p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
+    lines = [
+        f"BLEU on {SPLIT}, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded alike",
+        *scores,
+        f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}",
+        f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).",
+        P_VALUE_MEANING,
+        comparison.signature,
+    ]
+    return "\n".join(lines)
 
 
-def format_value(value: Value) -> str:
-    """Return a value of an axis in words."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def find_run(board: Leaderboard, word: str) -> Path:
+    """Return the run folder that a word names: a folder, a rank, or the beginning of a trial's fingerprint.
+
+    Of a trial it is the first finished seed.
+
+    Raises:
+        RunError: If the word names no run or several.
+    """
+    if (Path(word) / "run.json").exists():
+        return Path(word)
+    rank = word.removeprefix("#")
+    if rank.isdecimal() and len(rank) <= 4:  # all else is the beginning of a fingerprint
+        entries = [entry for entry in board.entries if entry.rank == int(rank)]
+    else:
+        entries = [entry for entry in board.entries if word and entry.trial.fingerprint.startswith(word.lower())]
+    if len(entries) != 1:
+        problem = f"{len(entries)} trials are called" if entries else "no run folder and no trial is called"
+        hint = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
+        raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
+    trial = entries[0].trial
+    finished = [seed for seed, record in sorted(trial.seeds.items()) if is_finished(record)]
+    if not finished:
+        raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
+    return trial.run(finished[0])

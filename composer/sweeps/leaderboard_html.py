@@ -12,9 +12,10 @@ from urllib.parse import quote
 import plotly.graph_objects as go
 
 from composer.run_dir import utc_now
-from composer.sweeps.axes import Goal
-from composer.sweeps.leaderboard import MAX_GROUPS, AxisEffect, Entry, Leaderboard, informative_effects, minimised
+from composer.sweeps.leaderboard import Entry, Leaderboard, minimised
 from composer.sweeps.leaderboard_text import (
+    MAX_GROUPS,
+    AxisEffect,
     cells,
     columns,
     count_text,
@@ -23,11 +24,13 @@ from composer.sweeps.leaderboard_text import (
     format_mean,
     format_metric,
     format_spread,
+    informative_effects,
     is_share,
     metric_title,
     point_text,
     ranking_note,
 )
+from composer.sweeps.sweep import Goal
 from composer.viz.charts import chart_text, figure_html
 from composer.viz.page import render, write_html
 

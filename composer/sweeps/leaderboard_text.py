@@ -7,26 +7,28 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, pvariance, stdev
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
 from composer.formatting import align_columns, si, significant, strip_control_characters
 from composer.recipe.metrics import metric_of
-from composer.sweeps.axes import COSTS
 from composer.sweeps.leaderboard import (
-    AxisEffect,
     Entry,
     Leaderboard,
     Measurement,
-    axis_effects,
-    informative_effects,
 )
+from composer.sweeps.sweep import COSTS, Value
 
 ALIKE = "≈"
 NO_VALUE = "-"
 """Stands for an axis that is not active."""
 MAX_ERROR_LENGTH = 100
+MAX_GROUPS = 4
+"""Ranges, with equally many trials each, into which an axis of many numbers is cut."""
 VARIANCE_NOTE = "variance: the share of it between an axis's values; by chance: the share of an axis without effect."
 DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
 """Columns that a narrow terminal does without, the first of them first; after them the further goals."""
@@ -135,6 +137,110 @@ def ranking_note(board: Leaderboard) -> str:
         f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: the mean differs from the best's by no more "
         "than the larger of their two standard deviations, so that the seeds alone may make the difference."
     )
+
+
+# ------------------------------------------------------------------------------------------- effects of axes
+
+
+@dataclass(frozen=True)
+class ValueGroup:
+    """The trials that have one value of an axis, or one range of its numbers: mean and spread of their means."""
+
+    name: str
+    trials: int
+    mean: float
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class AxisEffect:
+    """The main effect of an axis on the first goal, over the ranked trials in which it is active.
+
+    `zipped` are the axes that take their values with it. `variance` is the share of the variance between trials that
+    lies between the groups (eta squared); None where it says nothing: with one group, with no variance, or where no
+    group has two trials.
+    """
+
+    axis: str
+    groups: Sequence[ValueGroup]
+    variance: float | None
+    zipped: Sequence[str] = ()
+
+    @property
+    def trials(self) -> int:
+        return sum(group.trials for group in self.groups)
+
+    @property
+    def chance(self) -> float | None:
+        """The share that an axis without any effect has on average, (groups - 1) / (trials - 1)."""
+        return None if self.variance is None else (len(self.groups) - 1) / (self.trials - 1)
+
+
+def axis_effects(board: Leaderboard) -> list[AxisEffect]:
+    """Return the effect of every axis that a ranked trial has, in the sweep's order; zipped ones with their leader."""
+    metric = board.goals[0].metric
+    effects = []
+    for axis in (axis for axis in board.axes if axis not in board.zipped):
+        active = [entry for entry in board.ranked if axis in entry.trial.point]
+        active.sort(key=lambda entry: entry.trial.number)
+        means = {
+            name: [entry.measured[metric].mean for entry in entries]
+            for name, entries in group_by_value(axis, active).items()
+        }
+        if means:
+            zipped = [other for other in board.zipped if zip_root(board, other) == axis]
+            groups = [
+                ValueGroup(name, len(values), fmean(values), stdev(values) if len(values) > 1 else None)
+                for name, values in means.items()
+            ]
+            effects.append(AxisEffect(axis, groups, eta_squared(means), zipped))
+    return effects
+
+
+def informative_effects(board: Leaderboard) -> list[AxisEffect]:
+    """Return the effects that say more than the table of trials; none if the first goal is known before training."""
+    if board.goals[0].metric in COSTS:
+        return []
+    return [effect for effect in axis_effects(board) if effect.variance is not None]
+
+
+def zip_root(board: Leaderboard, axis: str) -> str:
+    """Follow `zip` to the axis whose values decide."""
+    while axis in board.zipped:
+        axis = board.zipped[axis]
+    return axis
+
+
+def eta_squared(means: Mapping[str, Sequence[float]]) -> float | None:
+    """Return the variance between groups as a share of the total variance; None where it says nothing."""
+    values = [value for group in means.values() for value in group]
+    total = pvariance(values)
+    if total == 0.0 or len(means) < 2 or len(means) == len(values):
+        return None
+    between = pvariance([fmean(group) for group in means.values() for _ in group])
+    return min(1.0, between / total)
+
+
+def group_by_value(axis: str, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Return entries by their value on an axis: numbers in ascending order, and in ranges if there are many."""
+    values = [entry.trial.point[axis] for entry in entries]
+    groups: dict[str, list[Entry]] = {}
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        entries = sorted(entries, key=lambda entry: float(entry.trial.point[axis]))
+        if len(set(values)) > 2 * MAX_GROUPS:
+            ends = [len(entries) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
+            for start, end in pairwise(ends):
+                low, high = entries[start].trial.point[axis], entries[end - 1].trial.point[axis]
+                groups.setdefault(f"{format_value(low)} to {format_value(high)}", []).extend(entries[start:end])
+            return groups
+    for entry in entries:
+        groups.setdefault(format_value(entry.trial.point[axis]), []).append(entry)
+    return groups
+
+
+def format_value(value: Value) -> str:
+    """Return a value of an axis in words."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 # ------------------------------------------------------------------------------------------- the leaderboard

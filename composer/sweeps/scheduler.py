@@ -22,18 +22,21 @@ from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
-from composer.sweeps.axes import Goal, Point, Search, Sweep
+from composer.sweeps.points import wandb_group_overrides
 from composer.sweeps.search_space import (
     PointCost,
     cost_point,
     enumerate_points,
     point_recipe,
     random_points,
-    wandb_group_overrides,
 )
 from composer.sweeps.study import StorageError, Study, Suggestion
-from composer.sweeps.trial_dir import (
+from composer.sweeps.sweep import (
     ENDED,
+    Goal,
+    Point,
+    Search,
+    Sweep,
     SweepDir,
     Trial,
     check_resumable,
@@ -41,8 +44,7 @@ from composer.sweeps.trial_dir import (
     write_sweep_record,
     write_trial,
 )
-from composer.sweeps.trial_runner import PATIENCE, TrialRunner
-from composer.sweeps.workers import LocalWorkerPool, RayWorkerPool, WorkerPool
+from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.progress import ProgressDisplay, format_duration
 
 POLL_SECONDS = 0.25

@@ -1,27 +1,32 @@
-"""Points of the search space: grid and random points, points from `axis=value` arguments, their recipes and costs."""
+"""Points of the search space: grid and random points, their recipes and costs, and checks of the axes."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from pathlib import Path
-from typing import Any
+from itertools import islice, product
 
 from composer.errors import Fault, RecipeError, did_you_mean
 from composer.recipe import schema
-from composer.recipe.node import COMMAND_LINE, Mark, fault_at
-from composer.recipe.recipe import Recipe, from_node
-from composer.recipe.yaml_reader import parse_value
-from composer.run_dir import RUNS
-from composer.sweeps.axes import COSTS, Axis, Point, Sweep, Value, complete, is_active
+from composer.recipe.node import fault_at
+from composer.recipe.recipe import Recipe, first_setting, from_node
 from composer.sweeps.conditions import holds
-from composer.sweeps.spec import read_sweep
-from composer.sweeps.substitution import apply_point
+from composer.sweeps.substitution import apply_extensions, apply_point, apply_settings, find_matches, no_match_fault
+from composer.sweeps.sweep import (
+    COSTS,
+    Axis,
+    Point,
+    Sweep,
+    Value,
+    complete,
+    dependencies,
+    is_active,
+    same_value,
+    topological_order,
+)
 
 MAX_POINTS = 10_000
 MAX_NAME_LENGTH = 80
@@ -29,6 +34,10 @@ FINGERPRINT_LENGTH = 12
 """Characters of a fingerprint in names."""
 DRAWS_PER_TRIAL = 50
 """Draws of a random search for each trial before it concludes that there are no more distinct points."""
+MAX_TRIED = 256
+"""Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
+MAX_BASES = 64
+"""Combinations of recipes that extend the base in which an axis looks for what it replaces."""
 
 
 # ------------------------------------------------------------------------------------------- points
@@ -79,11 +88,6 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
         if len(distinct) == limit:
             break
     return list(distinct.values())
-
-
-def first_point(sweep: Sweep) -> Point:
-    """Return the point of each active axis's first label or least number."""
-    return complete(sweep, {axis.name: axis.ends[0] for axis in sweep.axes})
 
 
 # ------------------------------------------------------------------------------------------- recipes
@@ -236,116 +240,124 @@ def check_not_all_excluded(sweep: Sweep, costed: Sequence[PointCost]) -> None:
     raise RecipeError([fault_at(sweep.root.value["where"].mark, "where", "where", message, "write a weaker condition")])
 
 
-# ------------------------------------------------------------------------------------------- a point from arguments
+# ------------------------------------------------------------------------------------------- checks of the axes
 
 
-@dataclass(frozen=True)
-class PointRun:
-    """A point to be trained as an ordinary run, and the run folder that it has by default."""
-
-    point: Point
-    recipe: Recipe
-    folder: Path
-
-
-def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> PointRun:
-    """Return the point that arguments choose: `axis=value` for each axis; all others are overrides of its recipe.
-
-    Raises:
-        RecipeError: With every fault of the arguments or the recipe, or if `where` excludes the point.
-    """
-    sweep = read_sweep(file, (), data)
-    point = _parse_point(sweep, args)
-    overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
-    sweep = read_sweep(file, overrides, data)
-    group = wandb_group_overrides(point_recipe(sweep, point).logging["wandb"], sweep.name, os.environ)
-    sweep = replace(sweep, overrides=(*sweep.overrides, *group))
-    costed = cost_point(sweep, point)
-    if costed.faults:
-        raise RecipeError(costed.faults)
-    if costed.excluded:
-        costs = f"{costed.parameters:,} parameters, {costed.flops:,} FLOPs, {costed.state_bytes:,} bytes of state"
-        message = f"the sweep excludes this point by `{costed.condition}`: it has {costs}"
-        mark = sweep.root.value["where"].mark
-        raise RecipeError([fault_at(mark, "where", "where", message, "choose another point")])
-    recipe = point_recipe(sweep, point)
-    folder = RUNS / recipe.name
-    has_seed = any(_key(arg) == "training.seed" for arg in overrides)
-    return PointRun(point, recipe, folder / f"seed-{recipe.training['seed']}" if has_seed else folder)
-
-
-def wandb_group_overrides(wandb: Any, name: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the overrides that put a run into the W&B group of its sweep.
-
-    A recipe's own `logging.wandb` is kept; without one the run is logged offline, unless an agent of W&B started it.
-    """
-    if wandb is False or (isinstance(wandb, Mapping) and wandb.get("group")):
-        return []
-    is_offline = wandb is None and "WANDB_SWEEP_ID" not in environment
-    return [f"logging.wandb.group={name}", *(["logging.wandb.mode=offline"] if is_offline else [])]
-
-
-def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
-    """Return the point of `axis=value` arguments. Values of inactive axes are ignored; of two, the later one counts."""
-    faults = list(_unknown_axes(sweep, args))
-    values: dict[str, Value] = {}
-    sources: dict[str, str] = {}
-    for arg in args:
-        if (axis := sweep.axis(_key(arg))) is not None:
-            try:
-                values[axis.name], sources[axis.name] = _parse_value(axis, arg), arg
-            except RecipeError as error:
-                faults.extend(error.faults)
-    point = complete(sweep, values)
-    refused = {fault.path for fault in faults}
-    for axis in _axes_without_value(sweep, point):
-        if axis.name not in refused:
-            message = f"`{axis.name}` of the sweep `{sweep.name}` has no value"
-            mark = Mark(COMMAND_LINE, 1, 1, 1, "")
-            faults.append(fault_at(mark, "axis", axis.name, message, _argument_hint(axis)))
+def axis_faults(sweep: Sweep) -> Iterator[Fault]:
+    """Yield axes that replace nothing, whichever recipe extends the base, and faults of `zip` and `when`."""
+    rules = schema.load()
+    extending = [axis for axis in sweep.axes if axis.kind == "extend"]
+    roots = []
+    for labels in islice(product(*(axis.labels or () for axis in extending)), MAX_BASES):
+        root = apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
+        roots.append(apply_settings(sweep.root, root, lambda place: first_setting(rules, place)))
     for axis in sweep.axes:
-        if axis.zipped and axis.name in values and axis.name in point and values[axis.name] != point[axis.name]:
-            message = f"`{axis.name}` is tied to `{axis.zipped}`, and is `{point[axis.name]}` there"
-            faults.append(fault_at(_mark(sources[axis.name]), "axis", axis.name, message, "leave it out"))
-    if faults:
-        raise RecipeError(faults)
-    return point
+        if axis.kind == "replace" and not any(find_matches(root, axis, rules) for root in roots):
+            yield no_match_fault(roots[0], axis, rules)
+    for axis in sweep.axes:
+        if axis.zipped is not None:
+            yield from _zip_faults(sweep, axis)
+    known = {axis.name for axis in sweep.axes}
+    if any(not dependencies(axis) <= known for axis in sweep.axes):
+        return
+    stuck = [axis for axis in sweep.axes if axis not in topological_order(sweep.axes)]
+    cycle = [axis for axis in stuck if any(axis.name in dependencies(other) for other in stuck)]
+    if cycle:
+        key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
+        message = f"these axes wait for each other: {', '.join(axis.name for axis in cycle)}"
+        yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
 
 
-def _unknown_axes(sweep: Sweep, args: Sequence[str]) -> Iterator[Fault]:
-    """Yield arguments that name neither an axis nor a key of recipes."""
-    names = [axis.name for axis in sweep.axes]
-    known = {*schema.load()["properties"], *names}
-    for arg in args:
-        key = _key(arg)
-        if "=" in arg and key.isidentifier() and key not in known:
-            hint = "its axes are " + ", ".join(f"`{name}`" for name in names)
-            message = f"the sweep has no axis `{key}`{did_you_mean(key, names)}"
-            yield fault_at(_mark(arg), "axis", key, message, hint)
+def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
+    """Yield what is wrong with a zipped axis: it needs a leader with a list of as many values."""
+    leader = sweep.axis(str(axis.zipped))
+    others = [other.name for other in sweep.axes if other is not axis]
+    if leader is None or leader is axis:
+        message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
+        hint = f"the others are {', '.join(others)}"
+    elif leader.zipped is not None:
+        message, hint = f"`{leader.name}` follows `{leader.zipped}` itself", f"write `zip: {leader.zipped}`"
+    elif axis.labels is None or leader.labels is None:
+        message = f"`{axis.name if axis.labels is None else leader.name}` has a range, and no list of values"
+        hint = "write `values: [...]`"
+    elif len(axis.labels) != len(leader.labels):
+        message = f"`{axis.name}` has {len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
+        hint = "give both as many"
+    else:
+        return
+    yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)
 
 
-def _parse_value(axis: Axis, arg: str) -> Value:
-    """Return the value of an argument: what YAML reads or, if the axis has no such value, the text itself."""
-    text = arg.partition("=")[2]
-    value: Any = parse_value(arg, len(axis.name) + 1).value if text else None
-    if axis.accepts(value):
-        return value if axis.labels is None else axis.labels[axis.index(value)]
-    if axis.integer and isinstance(value, float) and value.is_integer() and axis.accepts(int(value)):
-        return int(value)
-    if axis.labels is not None and axis.accepts(text):
-        return text
-    raise RecipeError([fault_at(_mark(arg), "axis", axis.name, _not_a_value(axis, text), _argument_hint(axis))])
+def value_faults(sweep: Sweep) -> set[Fault]:
+    """Return what the recipe language has against the values and blocks of a sweep, before any point is planned.
+
+    Each value is tried at two points, among the first values of the other axes and among their last. What is wrong at
+    both is the value's fault; what is wrong at all points that were tried is the base's.
+    """
+    own: set[Fault] = set()
+    everywhere: set[Fault] | None = None
+    for axis in sweep.axes:
+        for value in axis.ends if axis.labels is None else axis.labels:
+            tried = [_recipe_faults(sweep, point) for point in _points_with(sweep, axis, value)]
+            if not tried:
+                continue
+            common = set.intersection(*tried)
+            own |= {fault for fault in common if fault.file == str(sweep.file)}
+            everywhere = common if everywhere is None else everywhere & common
+        if axis.when is not None and _is_never_active(sweep, axis):
+            mark, path = axis.node.value["when"].mark, f"axes.{axis.name}.when"
+            hint = "write one that holds somewhere, or remove the axis"
+            own.add(fault_at(mark, "condition", path, "this condition never holds", hint))
+    return own | (everywhere or set())
 
 
-def _argument_hint(axis: Axis) -> str:
-    if axis.labels is not None:
-        return "write one of " + ", ".join(f"`{axis.name}={label}`" for label in axis.labels)
-    return f"write `{axis.name}=` and {_allowed_values(axis)}"
+def probe_points(sweep: Sweep) -> Iterator[Point]:
+    """Yield two points: the one of every axis's first value, and the one of every axis's last."""
+    for end in (0, -1):
+        yield complete(sweep, {axis.name: axis.ends[end] for axis in sweep.axes})
 
 
-def _key(arg: str) -> str:
-    return arg.partition("=")[0]
+def _points_with(sweep: Sweep, axis: Axis, value: Value) -> Iterator[Point]:
+    """Yield the probe points, changed as little as it takes for the axis to have that value."""
+    for end in (0, -1):
+        others = {other.name: other.ends[end] for other in sweep.axes}
+        for combination in islice(_combinations(_all_dependencies(sweep, axis)), MAX_TRIED):
+            point = complete(sweep, others | combination | {axis.name: value})
+            if axis.name in point and same_value(point[axis.name], value):
+                yield point
+                break
 
 
-def _mark(arg: str) -> Mark:
-    return Mark(COMMAND_LINE, 1, 1, max(1, len(_key(arg))), arg)
+def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
+    """Return whether no combination activates an axis; False where there are too many to try, or ranges among them."""
+    needed = _all_dependencies(sweep, axis)
+    tried = list(islice(_combinations(needed), MAX_TRIED))
+    if len(tried) == MAX_TRIED or any(other.labels is None for other in needed):
+        return False
+    return not any(axis.name in complete(sweep, {**combination, axis.name: axis.ends[0]}) for combination in tried)
+
+
+def _combinations(axes: Sequence[Axis]) -> Iterator[Point]:
+    names = [axis.name for axis in axes]
+    for values in product(*(axis.labels or axis.ends for axis in axes)):
+        yield dict(zip(names, values, strict=True))
+
+
+def _all_dependencies(sweep: Sweep, axis: Axis) -> list[Axis]:
+    """Return the axes on which one depends, directly and through others."""
+    names: set[str] = set()
+    waiting = set(dependencies(axis))
+    while waiting:
+        name = waiting.pop()
+        names.add(name)
+        waiting |= {more for other in sweep.axes if other.name == name for more in dependencies(other)} - names
+    return [other for other in sweep.axes if other.name in names]
+
+
+def _recipe_faults(sweep: Sweep, point: Point) -> set[Fault]:
+    from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
+
+    try:
+        return set(schema_faults(apply_point(sweep, point), schema.load()))
+    except RecipeError as error:
+        return set(error.faults)

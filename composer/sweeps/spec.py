@@ -1,4 +1,4 @@
-"""Reading a sweep file: from YAML to a checked `Sweep`, with every fault at its line."""
+"""Reading a sweep file: from YAML to a `Sweep` checked by JSON Schema and as one, with every fault at its line."""
 
 from __future__ import annotations
 
@@ -7,21 +7,36 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from composer.errors import Fault, RecipeError
+from composer.errors import Fault, RecipeError, did_you_mean
+from composer.recipe import schema
+from composer.recipe.consistency import unavailable_metric
 from composer.recipe.inheritance import resolve_relative
+from composer.recipe.metrics import METRICS
 from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, to_data
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
-from composer.sweeps import consistency
-from composer.sweeps.axes import COSTS, DEFAULT_RANK, Axis, Goal, Pruner, Search, Sweep, Value
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.consistency import RANGES, duplicate_faults, load_schema
-from composer.sweeps.substitution import apply_point, parse_selector
+from composer.sweeps.search_space import axis_faults, probe_points, value_faults
+from composer.sweeps.substitution import (
+    apply_point,
+    parse_selector,
+)
+from composer.sweeps.sweep import (
+    COSTS,
+    DEFAULT_RANK,
+    Axis,
+    Goal,
+    Pruner,
+    Search,
+    Sweep,
+)
 
 MAX_AXES, MAX_LABELS = 64, 300
+RANGES = ("uniform", "log_uniform", "int", "log_int")
 NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
 of trials and seeds may grow."""
@@ -67,11 +82,17 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     malformed = schema_faults(root, load_schema())
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
     faults: list[Fault] = []
-    base = _read_base(file, root, faults)
+    base = _read_base(file, root.value["base"], faults)
     axes = _read_axes(file, root, faults)
     _raise_if_any(faults)
     assert base is not None
-    axes = _with_conditions(axes, faults)
+    operands = {axis.name: _operand(axis) for axis in axes}
+    whens = [_read_condition(axis.node.value.get("when"), f"axes.{axis.name}.when", operands, faults) for axis in axes]
+    axes = tuple(replace(axis, when=when) for axis, when in zip(axes, whens, strict=True))
+    search, limits = _read_choice(root, "search", "searches")
+    pruner, pruning = _read_choice(root, "prune", "prunings")
+    goals = root.value["rank"].value if "rank" in root.value else ()
+    rank = tuple(Goal(metric, direction.value) for goal in goals for metric, direction in goal.value.items())
     sweep = Sweep(
         file=file,
         name=root.value["name"].value if "name" in root.value else default_name(file),
@@ -79,20 +100,21 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         base=file if isinstance(root.value["base"].value, dict) else file.parent / root.value["base"].value,
         axes=axes,
         where=_read_where(root, axes, faults),
-        search=_read_search(root),
-        pruner=_read_pruner(root),
+        search=Search(search or "grid", limits.get("trials"), limits.get("seed", 1)),
+        pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
-        rank=_read_rank(root),
+        rank=rank or DEFAULT_RANK,
         fingerprint="",
         overrides=tuple(overrides),
         data_dir=None if data_dir is None else Path(data_dir),
         root=root,
         base_root=base,
     )
-    _raise_if_any([*faults, *_overridden_axes(sweep), *consistency.cross_checks(sweep)])
-    _raise_if_any(sorted(consistency.value_faults(sweep)))
-    points = [apply_point(sweep, point) for point in consistency.probe_points(sweep)]
-    _raise_if_any([*consistency.unmeasured_metrics(sweep, points)])
+    checks = (_overridden_axes, axis_faults, _ranges_in_grid, _unknown_metrics, _duplicates)
+    _raise_if_any([*faults, *(fault for check in checks for fault in check(sweep))])
+    _raise_if_any(sorted(value_faults(sweep)))
+    points = [apply_point(sweep, point) for point in probe_points(sweep)]
+    _raise_if_any([*unmeasured_metrics(sweep, points)])
     return replace(sweep, seeds=_read_seeds(root, points[0]), fingerprint=_fingerprint(sweep))
 
 
@@ -117,8 +139,7 @@ def _without_nulls(root: Node) -> Node:
     return replace(root, value={**root.value, "axes": replace(axes, value=named)})
 
 
-def _read_base(file: Path, root: Node, faults: list[Fault]) -> Node | None:
-    node = root.value["base"]
+def _read_base(file: Path, node: Node, faults: list[Fault]) -> Node | None:
     base = _read_recipe(file, node, "base", faults)
     if base is not None and "sweep" in base.value:
         message = f"{'this' if isinstance(node.value, dict) else f'`{node.value}`'} is a sweep, and a base is a recipe"
@@ -221,15 +242,6 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
     return Axis(name, "set", node, keys["set"], None, (keys[kind],), low, high, log, integer, zipped=zipped)
 
 
-def _overridden_axes(sweep: Sweep) -> Iterator[Fault]:
-    """Yield overrides of all points that choose a value of an axis instead."""
-    for word in sweep.overrides:
-        name = word.partition("=")[0]
-        if sweep.axis(name) is not None:
-            message, fix = f"`{name}` is an axis of this sweep", f"one point: `seqcomposer train {sweep.file} {word}`"
-            yield fault_at(Mark(COMMAND_LINE, 1, 1, len(name), word), "axis", name, message, fix)
-
-
 # ------------------------------------------------------------------------------------------- conditions
 
 
@@ -237,18 +249,10 @@ def _operand(axis: Axis) -> Operand:
     inactive = "when" in axis.node.value or axis.zipped is not None
     if axis.labels is None:
         return Operand("number", None, inactive)
-    kinds = {_kind(label) for label in axis.labels}
+    kinds: set[Kind] = {
+        "truth" if isinstance(label, bool) else "text" if isinstance(label, str) else "number" for label in axis.labels
+    }
     return Operand(kinds.pop() if len(kinds) == 1 else "mixed", axis.labels, inactive)
-
-
-def _kind(label: Value) -> Kind:
-    return "truth" if isinstance(label, bool) else "text" if isinstance(label, str) else "number"
-
-
-def _with_conditions(axes: Sequence[Axis], faults: list[Fault]) -> tuple[Axis, ...]:
-    operands = {axis.name: _operand(axis) for axis in axes}
-    whens = [_read_condition(axis.node.value.get("when"), f"axes.{axis.name}.when", operands, faults) for axis in axes]
-    return tuple(replace(axis, when=when) for axis, when in zip(axes, whens, strict=True))
 
 
 def _read_where(root: Node, axes: Sequence[Axis], faults: list[Fault]) -> tuple[Condition, ...]:
@@ -285,22 +289,6 @@ def _read_choice(root: Node, key: str, table: str) -> tuple[Any, dict[str, Any]]
     return word, defaults | (settings or {})
 
 
-def _read_search(root: Node) -> Search:
-    word, settings = _read_choice(root, "search", "searches")
-    return Search(word or "grid", settings.get("trials"), settings.get("seed", 1))
-
-
-def _read_pruner(root: Node) -> Pruner | None:
-    word, settings = _read_choice(root, "prune", "prunings")
-    return None if word is None else Pruner(word, **settings)
-
-
-def _read_rank(root: Node) -> tuple[Goal, ...]:
-    goals = root.value["rank"].value if "rank" in root.value else ()
-    named = tuple(Goal(metric, direction.value) for goal in goals for metric, direction in goal.value.items())
-    return named or DEFAULT_RANK
-
-
 def _read_seeds(root: Node, point: Node) -> tuple[int, ...]:
     """Return the seeds of every point: those of the sweep, or the one of its recipe."""
     seeds = root.value.get("seeds")
@@ -323,3 +311,90 @@ def _fingerprint(sweep: Sweep) -> str:
     order = [sweep.search.kind, sweep.search.seed]
     data = json.dumps([text, order, recipes, sweep.overrides], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(data.encode()).hexdigest()
+
+
+@cache
+def load_schema() -> dict[str, Any]:
+    """Return the JSON Schema of sweeps, from its file; `spec_schema` generates it."""
+    return dict(json.loads(schema_path().read_text(encoding="utf-8")))
+
+
+def schema_path() -> Path:
+    """Return the path of the JSON Schema of sweeps, beside that of recipes."""
+    return schema.schema_path().with_name("sweep.schema.json")
+
+
+def rank_metrics() -> list[str]:
+    """Return the names of all metrics and costs by which trials can be ranked."""
+    return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
+
+
+# ------------------------------------------------------------------------------------------- references between parts
+
+
+def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:
+    """Yield a fault for each item of a list that is in it before."""
+    seen = set()
+    for item in items:
+        key = (isinstance(item.value, bool), item.value)  # `true` is not 1
+        if key in seen:
+            yield fault_at(item.mark, "duplicate", path, f"`{item.text}` stands here a second time", "keep one")
+        seen.add(key)
+
+
+def _overridden_axes(sweep: Sweep) -> Iterator[Fault]:
+    """Yield overrides of all points that choose a value of an axis instead."""
+    for word in sweep.overrides:
+        name = word.partition("=")[0]
+        if sweep.axis(name) is not None:
+            message, fix = f"`{name}` is an axis of this sweep", f"one point: `seqcomposer train {sweep.file} {word}`"
+            yield fault_at(Mark(COMMAND_LINE, 1, 1, len(name), word), "axis", name, message, fix)
+
+
+def _ranges_in_grid(sweep: Sweep) -> Iterator[Fault]:
+    for axis in sweep.axes if sweep.search.kind == "grid" else ():
+        if axis.labels is None:
+            key = next(key for key in RANGES if key in axis.node.value)
+            message = f"a grid has no place for all numbers from {axis.low} to {axis.high}"
+            hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
+            yield fault_at(axis.node.value[key].place, "grid", f"axes.{axis.name}.{key}", message, hint)
+
+
+def _unknown_metrics(sweep: Sweep) -> Iterator[Fault]:
+    """Yield metrics of `rank` that nobody logs, and a first one that pruning cannot use."""
+    known = rank_metrics()
+    for index, goal in enumerate(sweep.rank if "rank" in sweep.root.value else ()):
+        node = _goal_node(sweep, goal.metric)
+        if goal.metric not in known:
+            message = f"nobody logs `{goal.metric}`{did_you_mean(goal.metric, known)}"
+            yield fault_at(node.place, "metric", "rank", message, f"the metrics are {', '.join(known)}")
+        elif index == 0 and sweep.pruner is not None and not goal.metric.startswith("val/"):
+            message = f"`{goal.metric}` is not known while a trial runs, so `prune` cannot go by it"
+            yield fault_at(node.place, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
+
+
+def _duplicates(sweep: Sweep) -> Iterator[Fault]:
+    """Yield seeds and metrics that are listed twice."""
+    seeds = sweep.root.value.get("seeds")
+    if seeds is not None and isinstance(seeds.value, list):
+        yield from duplicate_faults(seeds.value, "seeds")
+    metrics = [goal.metric for goal in sweep.rank]
+    for index, metric in enumerate(metrics):
+        if metric in metrics[:index]:
+            place = _goal_node(sweep, metric).place
+            yield fault_at(place, "duplicate", "rank", f"`{metric}` stands twice in `rank`", "keep one")
+
+
+def unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
+    """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
+    for goal in sweep.rank if "rank" in sweep.root.value else ():
+        reasons = [unavailable_metric(root, goal.metric.replace("test/", "val/")) for root in roots]
+        if (first := reasons[0]) is not None and None not in reasons:
+            message, hint = f"`{goal.metric}` is never measured: {first[0]}", first[1]
+            hint = hint.replace("val/loss", "{val/loss: min}")
+            yield fault_at(_goal_node(sweep, goal.metric).place, "metric", "rank", message, hint)
+
+
+def _goal_node(sweep: Sweep, metric: str) -> Node:
+    goals: list[Node] = sweep.root.value["rank"].value
+    return next(goal.value[metric] for goal in goals if metric in goal.value)

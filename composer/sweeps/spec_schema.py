@@ -1,7 +1,7 @@
 """The sweep language: every key with its type, bounds, default and meaning, and the JSON Schema generated from them.
 
-Only the generator imports this module, since it imports torch; `consistency.load_schema` reads the generated file.
-`python -m composer.sweeps.spec_schema` writes it.
+Only the generator, `seqcomposer schema --write`, imports this module, since it imports torch; `spec.load_schema` reads
+the generated file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from blocks.core.contract import Bounds, Kind
 from composer.recipe import schema
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.json_schema import IDENTIFIER, VARIABLE
-from composer.sweeps.consistency import schema_path as schema_path
 
 Trials = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Steps = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
@@ -220,7 +219,3 @@ def _without_variables(value: Any) -> Any:
     if alternatives is None or len(alternatives) > 1:
         return value
     return {**{key: child for key, child in value.items() if key != "anyOf"}, **alternatives[0]}
-
-
-if __name__ == "__main__":
-    schema_path().write_text(schema.to_json(generate_schema()), encoding="utf-8")

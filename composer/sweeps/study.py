@@ -22,8 +22,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from composer.errors import RunError, RunFailed
-from composer.sweeps.axes import Axis, Point, Pruner, Sweep, Value, complete, is_active
-from composer.sweeps.trial_dir import Trial
+from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active
 
 TIMEOUT = 30.0
 """Seconds to wait for another process that has locked the study's file."""

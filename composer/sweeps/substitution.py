@@ -19,7 +19,7 @@ from composer.recipe.json_schema import is_stack
 from composer.recipe.node import Node, fault_at
 from composer.recipe.overrides import FirstSetting, apply_override, apply_overrides, parse_path
 from composer.recipe.recipe import first_setting
-from composer.sweeps.axes import Axis, Sweep, Value
+from composer.sweeps.sweep import Axis, Sweep, Value
 
 Steps = tuple[str | int, ...]
 Rules = Mapping[str, Any]

@@ -1,27 +1,34 @@
-"""Worker pools: training processes on this machine or on a Ray cluster. The one door to Ray.
+"""Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one trial.
 
-Ray only starts commands, says how they ended, and counts CPUs and GPUs; suggestions and pruning stay with the sweep's
-study. Ray Tune would bring a search, pruning and trial records of its own, and with them a second meaning of the same
-sweep file; this way a sweep gives the same trials wherever it runs, and can be stopped on a cluster and resumed without
-one. All machines see the run folders on a shared file system, and have this package installed.
+This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs; suggestions and
+pruning stay with the sweep's study. Ray Tune would bring a search, pruning and trial records of its own, and with them
+a second meaning of the same sweep file; this way a sweep gives the same trials wherever it runs, and can be stopped on
+a cluster and resumed without one. All machines see the run folders on a shared file system, and have this package
+installed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 from composer.errors import RunError
-from composer.run_dir import LOCK
+from composer.run_dir import LOCK, RunDir
+from composer.sweeps.study import Study, Suggestion
+from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
 SET_PARENT_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
@@ -30,6 +37,14 @@ LOST = -int(signal.SIGKILL)
 """The status of a command whose machine or actor died."""
 CONNECT_TIMEOUT = 10.0
 """Seconds in which a cluster must answer."""
+RETRIES = 2
+"""How often a trial's worker is started again after it was killed."""
+KILLED = (130, 137, 143)
+"""Exit statuses of a training that somebody else ended; a negative one says the same."""
+PATIENCE = 300.0
+"""Seconds that a training has to write its checkpoint after SIGTERM."""
+LOG_LINES = 12
+"""Lines of its log that the error of a failed training shows."""
 
 
 class Job(Protocol):
@@ -69,6 +84,11 @@ class LocalJob:
     """A process of this machine, which leads a process group of its own."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        # On Linux the child gets SIGTERM when its parent dies, be it by SIGKILL. Elsewhere a training that outlives its
+        # sweep is waited for, by the lock on its run folder.
+        before_exec: Callable[[], object] | None = None
+        if sys.platform.startswith("linux"):
+            before_exec = partial(ctypes.CDLL(None).prctl, SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 command,
@@ -77,7 +97,7 @@ class LocalJob:
                 stderr=subprocess.STDOUT,
                 env=environment,
                 process_group=0,
-                preexec_fn=end_with_parent(),
+                preexec_fn=before_exec,
             )
 
     def poll(self) -> int | None:
@@ -100,21 +120,15 @@ class LocalWorkerPool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> Job:
-        own = worker_environment(os.environ, slot, self.workers, visible_gpus(os.environ))
+        if (devices := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            gpus = [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
+        else:
+            gpus = [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
+        own = worker_environment(os.environ, slot, self.workers, gpus)
         return LocalJob(command, log, {**os.environ, **own})
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
-
-
-def end_with_parent() -> Callable[[], object] | None:
-    """Return what a child calls before it starts, to get SIGTERM when its parent dies, be it by SIGKILL.
-
-    Only Linux has this. Elsewhere a training that outlives its sweep is waited for, by the lock on its run folder.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    return partial(ctypes.CDLL(None).prctl, SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def is_locked(run: Path) -> bool:
@@ -133,27 +147,16 @@ def is_locked(run: Path) -> bool:
     return False
 
 
-def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Return the GPUs that this process may use."""
-    if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
-    return [str(number) for number in range(len(list(NVIDIA_GPUS.iterdir())))] if NVIDIA_GPUS.is_dir() else []
-
-
 def worker_environment(environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     """Return the variables of one worker: its threads, and its GPUs if several workers share them."""
     own = {}
     if "OMP_NUM_THREADS" not in environment:
-        own["OMP_NUM_THREADS"] = str(max(1, cpu_count() // workers))
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        own["OMP_NUM_THREADS"] = str(max(1, cpus // workers))
     if gpus and workers > 1:
         share = gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]
         own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return own
-
-
-def cpu_count() -> int:
-    """Return how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # ------------------------------------------------------------------------------------------- a Ray cluster
@@ -207,7 +210,12 @@ class RayWorkerPool:
     """
 
     def __init__(self, address: str, workers: int) -> None:
-        self.ray = import_ray()
+        try:
+            import ray
+        except ImportError:
+            hint = "`pip install 'seqcomposer[ray]'`, or leave `--ray` away"
+            raise RunError.of("Ray is not installed", hint) from None
+        self.ray: Any = ray
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         check_reachable(address)
         try:
@@ -251,10 +259,133 @@ def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, f
     return max(1, int(cpus // workers)), own
 
 
-def import_ray() -> Any:
-    """Return the module `ray`. Raises RunError with what to install if it is missing."""
-    try:
-        import ray
-    except ImportError:
-        raise RunError.of("Ray is not installed", "`pip install 'seqcomposer[ray]'`, or leave `--ray` away") from None
-    return ray
+# ------------------------------------------------------------------------------------------- one trial
+
+
+class TrialRunner:
+    """Trains one trial in one slot of a worker pool. `settings` are overrides of its recipe beside the seed."""
+
+    def __init__(
+        self,
+        study: Study,
+        pool: WorkerPool,
+        suggestion: Suggestion,
+        trial: Trial,
+        slot: int,
+        settings: Sequence[str],
+        data: Path,
+    ) -> None:
+        self.study, self.pool, self.suggestion, self.slot = study, pool, suggestion, slot
+        self.settings, self.data = settings, data
+        self.trial = trial
+        self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
+        self.seed = self.seeds[0]
+        self.job: Job | None = None
+        self.kills = 0
+        self.metrics_size = -1
+        self.stop_time = math.inf
+
+    def poll(self) -> Trial:
+        """Check on the training once, do what is to be done next, and return the trial as it is now."""
+        if self.job is None:
+            self.start_next_seed()
+            return self.trial
+        status = self.job.poll()
+        if status is None:
+            self.prune_if_bad(self.job)
+        else:
+            self.job = None
+            self.handle_exit(status)
+        return self.trial
+
+    def start_next_seed(self) -> None:
+        """Start the next seed, unless the worker of a sweep that was killed still trains it."""
+        self.trial = replace(self.trial, seeds=read_run_records(self.trial.folder))
+        left = [seed for seed in self.seeds if self.trial.seeds.get(seed, {}).get("status") != "finished"]
+        if self.trial.pruned_at is not None:
+            self.end("pruned")
+        elif not left:
+            self.finish()
+        elif not is_locked(self.trial.run(left[0])):
+            self.seed = left[0]
+            settings = [f"training.seed={self.seed}", *self.settings]
+            command = train_command(self.trial.recipe, self.trial.run(self.seed), settings, self.data)
+            self.job = self.pool.start(command, self.trial.log(self.seed), self.slot)
+
+    def prune_if_bad(self, job: Job) -> None:
+        """Report the first seed's progress to the study, and stop the training if the study prunes it."""
+        if self.trial.pruned_at is not None:
+            if time.monotonic() - self.stop_time > PATIENCE:
+                job.stop(signal.SIGKILL)
+        elif (step := self.report()) is not None:
+            self.trial = replace(self.trial, pruned_at=step)
+            write_trial(self.trial)  # before the training hears of it: the decision survives a kill of the sweep
+            self.stop_time = time.monotonic()
+            job.stop(signal.SIGTERM)
+
+    def report(self) -> int | None:
+        """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""
+        file = RunDir(self.trial.run(self.seed)).metrics
+        size = file.stat().st_size if self.seed == self.seeds[0] and file.exists() else -1
+        if size == self.metrics_size:
+            return None
+        self.metrics_size = size
+        rows, metric = read_log(self.trial, self.seed), self.goal.metric
+        # a metric that is null in a row was NaN or infinite
+        scores = {row["step"]: math.nan if row[metric] is None else float(row[metric]) for row in rows if metric in row}
+        return self.study.report(self.suggestion, scores)
+
+    def handle_exit(self, status: int) -> None:
+        """Go on after a training ended: with the next seed, the same one again, or the end of the trial."""
+        if self.trial.pruned_at is not None:
+            self.end("pruned")
+        elif status == 0:
+            self.report()  # the last rows; it is too late to prune
+            self.kills = 0
+            self.start_next_seed()
+        elif status < 0 or status in KILLED:
+            self.kills += 1
+            if self.kills > RETRIES:
+                number = -status if status < 0 else status - 128
+                last = signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
+                self.end("failed", error=f"its training was killed {self.kills} times, the last time by {last}")
+        else:
+            self.end("failed", error=error_excerpt(self.trial.log(self.seed), status))
+
+    def finish(self) -> None:
+        """End a trial whose seeds have all finished."""
+        scores = {seed: final_score(self.trial, seed, self.goal.metric) for seed in self.seeds}
+        values = [value for value in scores.values() if value is not None and math.isfinite(value)]
+        if len(values) == len(scores):
+            self.end("finished", value=fmean(values))
+            return
+        missing = ", ".join(str(seed) for seed, value in scores.items() if value is None or not math.isfinite(value))
+        logged = sorted({name for record in self.trial.seeds.values() for name in record.get("scores", {})})
+        error = f"no `{self.goal.metric}` was logged with seed {missing}; what was: {', '.join(logged)}"
+        self.end("failed", error=error)
+
+    def end(self, status: Status, value: float | None = None, error: str | None = None) -> None:
+        """Write how the trial ended, then tell the study: after a kill in between it is told from what was written."""
+        seeds = read_run_records(self.trial.folder)
+        self.trial = replace(self.trial, status=status, value=value, error=error, seeds=seeds)
+        write_trial(self.trial)
+        self.study.tell(self.suggestion.number, self.trial)
+
+    def stop(self, number: int) -> None:
+        """Send a signal to the training, if there is one."""
+        if self.job is not None:
+            self.job.stop(number)
+
+    def has_stopped(self) -> bool:
+        """Return whether no training of this trial runs any more."""
+        return self.job is None or self.job.poll() is not None
+
+
+def error_excerpt(log: Path, status: int) -> str:
+    """Return the last lines that a training printed before it failed, the error first."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()][-LOG_LINES:]
+    if not lines:
+        return f"its training ended with exit status {status} and printed nothing"
+    first = next((number for number, line in enumerate(lines) if "error[" in line), None)
+    return "\n".join(lines[first:] if first is not None else [lines[-1], *lines[:-1]])

@@ -15,7 +15,7 @@ from composer.comparison.diff import LINE_WIDTH, diff
 from composer.comparison.tables import format_change, format_percent
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
-from composer.sweeps.significance import Comparison, compare_trials
+from composer.sweeps.leaderboard import Comparison, compare_trials
 from tests.inference.untrained import GRU, made
 
 ROOT = Path(__file__).parents[2]

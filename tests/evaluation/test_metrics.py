@@ -14,8 +14,8 @@ from composer.hub.model_card import model_card
 from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, token_scores
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.sweeps.consistency import rank_metrics as rankable_metrics
 from composer.sweeps.leaderboard_text import leaderboard_text
+from composer.sweeps.spec import rank_metrics as rankable_metrics
 from composer.training.progress import format_scores
 from composer.training.train import train
 from composer.viz.report import report

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
-from composer.sweeps.trial_dir import Trial, write_trial
+from composer.sweeps.sweep import Trial, write_trial
 
 BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})
 

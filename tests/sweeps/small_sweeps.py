@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from composer.sweeps.axes import Sweep
 from composer.sweeps.spec import read_sweep
+from composer.sweeps.sweep import Sweep
 
 BASE = """recipe: 1
 vars: {width: 8, heads: 2}

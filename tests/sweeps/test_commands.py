@@ -12,7 +12,8 @@ import pytest
 
 from composer.cli import main
 from composer.errors import RecipeError
-from composer.sweeps.search_space import first_point, point_from_args, wandb_group_overrides
+from composer.sweeps.points import point_from_args, wandb_group_overrides
+from composer.sweeps.search_space import probe_points
 from composer.sweeps.spec import read_sweep
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
@@ -123,7 +124,13 @@ def test_labels_are_told_apart_by_type(tmp_path: Path) -> None:
 
 def test_the_first_point_is_one(tmp_path: Path) -> None:
     sweep = read_sweep(write_sweep(tmp_path))
-    assert first_point(sweep) == {"encoder": "recurrent", "attention": "dot", "rate": 1e-4, "width": 8, "hidden": 24}
+    assert next(probe_points(sweep)) == {
+        "encoder": "recurrent",
+        "attention": "dot",
+        "rate": 1e-4,
+        "width": 8,
+        "hidden": 24,
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,19 @@ import pytest
 from rich.cells import cell_len
 
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.axes import Goal
-from composer.sweeps.leaderboard import MAX_GROUPS, Measurement, are_alike, axis_effects, eta_squared
+from composer.sweeps.leaderboard import Measurement, are_alike
 from composer.sweeps.leaderboard_html import cost_goals, gather_points, pareto_front
-from composer.sweeps.leaderboard_text import cells, columns, leaderboard_json, leaderboard_text, ranking_note
+from composer.sweeps.leaderboard_text import (
+    MAX_GROUPS,
+    axis_effects,
+    cells,
+    columns,
+    eta_squared,
+    leaderboard_json,
+    leaderboard_text,
+    ranking_note,
+)
+from composer.sweeps.sweep import Goal
 from tests.sweeps.boards import begun, numbers, ran, read_board, trial
 
 

@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setattr(workers, "training", stub)
+    monkeypatch.setattr(workers, "train_command", stub)
     plan(tmp_path)
     yield tmp_path
     ray.shutdown()

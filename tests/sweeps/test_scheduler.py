@@ -14,10 +14,10 @@ from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import workers
+from composer.sweeps.points import wandb_group_overrides
 from composer.sweeps.scheduler import run_sweep
-from composer.sweeps.search_space import wandb_group_overrides
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.trial_dir import SweepDir, read_trials, write_trial
+from composer.sweeps.sweep import SweepDir, read_trials, write_trial
 from composer.sweeps.workers import worker_environment
 from tests.sweeps.sweeping import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 

@@ -13,14 +13,7 @@ from sacrebleu.metrics import BLEU
 
 from composer.errors import RunError
 from composer.inference.run import open_run
-from composer.sweeps.significance import (
-    RESAMPLES,
-    compare_outputs,
-    compare_trials,
-    comparison_text,
-    find_run,
-    sign_test,
-)
+from composer.sweeps.leaderboard import RESAMPLES, compare_outputs, compare_trials, comparison_text, find_run, sign_test
 from tests.inference.untrained import GRU, LANGUAGE, made
 from tests.sweeps.boards import begun, read_board, trial
 

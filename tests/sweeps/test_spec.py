@@ -17,11 +17,10 @@ from composer.recipe.recipe import load
 from composer.recipe.schema import to_json as schema_text
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
-from composer.sweeps.axes import Goal, Pruner, Search, complete
-from composer.sweeps.consistency import load_schema, rank_metrics
-from composer.sweeps.dry_run import dry_run_json, dry_run_text, list_points, structures
+from composer.sweeps.points import dry_run_json, dry_run_text, list_points, structures
 from composer.sweeps.search_space import cost_point, enumerate_points, grid_points, point_recipe, random_points
-from composer.sweeps.spec import is_sweep, read_sweep
+from composer.sweeps.spec import is_sweep, load_schema, rank_metrics, read_sweep, schema_path
+from composer.sweeps.sweep import Goal, Pruner, Search, complete
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
 # ------------------------------------------------------------------------------------------- what it means
@@ -254,8 +253,8 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
 
 
 def test_the_schema_is_what_the_code_generates() -> None:
-    stale = "run `python -m composer.sweeps.spec_schema`"
-    assert spec_schema.schema_path().read_text(encoding="utf-8") == schema_text(spec_schema.generate_schema()), stale
+    stale = "run `seqcomposer schema --write`"
+    assert schema_path().read_text(encoding="utf-8") == schema_text(spec_schema.generate_schema()), stale
 
 
 def test_editors_accept_what_we_accept(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import optuna
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.axes import Point, Sweep
 from composer.sweeps.search_space import enumerate_points, grid_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.trial_dir import Status, Trial
+from composer.sweeps.sweep import Point, Status, Sweep, Trial
 from tests.sweeps.sweeping import RATE, rates, written
 
 KINDS = (

@@ -1,20 +1,187 @@
-"""The directory of a sweep: its layout, trial.json of each trial, and whether a sweep may be resumed in it."""
+"""A sweep and its trials: axes, points and goals in memory; the sweep directory, trial.json and resuming on disk."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
+from composer.recipe.node import Node
 from composer.run_dir import RunDir, read_metrics
-from composer.sweeps.axes import COSTS, Axis, Point, Sweep
+from composer.sweeps.conditions import Condition, holds
 
+Value = str | int | float | bool
+Point = dict[str, Value]
 Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")
+
+COSTS = ("parameters", "flops", "state_bytes")
+"""Costs of a model, known before it trains and the same for every seed."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A metric, and which direction is better."""
+
+    metric: str
+    direction: Literal["min", "max"]
+
+
+DEFAULT_RANK = (Goal("val/loss", "min"),)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search algorithm; `trials` is None for a grid."""
+
+    kind: Literal["grid", "random", "tpe"]
+    trials: int | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Pruner:
+    """When a trial is stopped early. `reduction` is hyperband's; `trials` is the median's number of start-up trials."""
+
+    kind: Literal["hyperband", "median"]
+    min_steps: int
+    reduction: int = 3
+    trials: int = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One dimension of the search space: its finite `labels`, in order, or a range from `low` to `high`.
+
+    `choices` holds what each label stands for: a value, blocks, or a recipe that extends the base; for a range it holds
+    the range. `target` is the path or selector as written, `node` the whole mapping of the axis.
+    """
+
+    name: str
+    kind: Literal["set", "replace", "extend"]
+    node: Node = field(repr=False)
+    target: Node | None = field(repr=False)
+    labels: tuple[Value, ...] | None
+    choices: tuple[Node, ...] = field(repr=False)
+    low: float | int | None = None
+    high: float | int | None = None
+    log: bool = False
+    integer: bool = False
+    when: Condition | None = field(default=None, repr=False)
+    zipped: str | None = None
+
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        """The first and the last value."""
+        if self.labels is not None:
+            return self.labels[0], self.labels[-1]
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    def choice(self, value: Value) -> Node:
+        """Return what a value of this axis stands for."""
+        if self.labels is None:
+            return Node(value, self.choices[0].mark, text=str(value))
+        return self.choices[self.index(value)]
+
+    def index(self, value: Value) -> int:
+        """Return the index of a value among the labels. Raises ValueError if it is none of them."""
+        return [same_value(value, label) for label in self.labels or ()].index(True)
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is a label of this axis, or within its range."""
+        if self.labels is not None:
+            return any(same_value(value, label) for label in self.labels)
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
+            return False
+        return self.low is not None and self.high is not None and self.low <= value <= self.high
+
+
+def same_value(one: Value, other: Value) -> bool:
+    """Return whether two values are equal and of one kind; `true` is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A sweep that passed all checks. `axes` are in the order of the file.
+
+    `fingerprint` is of everything that decides which trials are run and how they are ranked; trials and seeds, which
+    may be added later, are not in it.
+    """
+
+    file: Path
+    name: str
+    base: Path
+    axes: tuple[Axis, ...]
+    where: tuple[Condition, ...]
+    search: Search
+    pruner: Pruner | None
+    seeds: tuple[int, ...]
+    rank: tuple[Goal, ...]
+    fingerprint: str
+    overrides: tuple[str, ...]
+    data_dir: Path | None
+    root: Node = field(repr=False)
+    base_root: Node = field(repr=False)
+
+    def axis(self, name: str) -> Axis | None:
+        """Return the axis of that name."""
+        return next((axis for axis in self.axes if axis.name == name), None)
+
+    @property
+    def free_axes(self) -> tuple[Axis, ...]:
+        """The axes that a search chooses, each after those that its `when` names; `zip` decides the others."""
+        return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
+
+
+def topological_order(axes: Sequence[Axis]) -> list[Axis]:
+    """Return axes after those that they depend on; axes on a cycle are dropped."""
+    ordered: list[Axis] = []
+    waiting = list(axes)
+    while waiting:
+        done = {axis.name for axis in ordered}
+        ready = next((axis for axis in waiting if dependencies(axis) <= done), None)
+        if ready is None:
+            break
+        ordered.append(ready)
+        waiting.remove(ready)
+    return ordered
+
+
+def dependencies(axis: Axis) -> frozenset[str]:
+    """Return the names of the axes that this one's `when` and `zip` name."""
+    named = axis.when.names if axis.when is not None else frozenset()
+    return named | frozenset([axis.zipped] if axis.zipped is not None else [])
+
+
+def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
+    """Return whether an axis has a value at a point that has the axes it depends on."""
+    if axis.zipped is not None and axis.zipped not in point:
+        return False
+    return axis.when is None or holds(axis.when, point)
+
+
+def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
+    """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in the file's order."""
+    point: Point = {}
+    for axis in topological_order(sweep.axes):
+        if not is_active(axis, point):
+            continue
+        leader = sweep.axis(axis.zipped) if axis.zipped is not None else None
+        if leader is not None and axis.labels is not None:
+            point[axis.name] = axis.labels[leader.index(point[leader.name])]
+        elif axis.name in chosen:
+            point[axis.name] = chosen[axis.name]
+    return {axis.name: point[axis.name] for axis in sweep.axes if axis.name in point}
+
+
+# ------------------------------------------------------------------------------------------- directories and records
 
 
 @dataclass(frozen=True)
@@ -77,9 +244,6 @@ class Trial:
 
 TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "seeds"))
 """The keys of trial.json."""
-
-
-# ------------------------------------------------------------------------------------------- trials
 
 
 def write_trial(trial: Trial) -> None:
@@ -164,7 +328,14 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     record = read_sweep_record(folder)
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or write the sweep as it was"
-        message = "; ".join(describe_changes(record, describe_parts(sweep)))
+        before, now = record.get("parts", {}), describe_parts(sweep)
+        changes = [
+            f"{key} was {before.get(key, 'not there')} and is {now.get(key, 'not there')}"
+            for key in dict.fromkeys([*before, *now])
+            if before.get(key) != now.get(key)
+        ]
+        changes = changes or [f"its base recipe, `set`, `with`, `when` or `where` was another ({record.get('file')})"]
+        message = "; ".join(changes)
         raise RunError.of(f"this folder is of another sweep: {message}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
@@ -201,7 +372,11 @@ def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
 
 def describe_parts(sweep: Sweep) -> dict[str, str]:
     """Return each part of a sweep in a line of text, to say in words what differs between two of them."""
-    parts = {f"axis `{axis.name}`": describe_range(axis) for axis in sweep.axes}
+    parts = {}
+    for axis in sweep.axes:
+        scale = f"{'log ' if axis.log else ''}{'int ' if axis.integer else ''}"
+        values = f"{scale}{axis.low} to {axis.high}" if axis.labels is None else ", ".join(map(str, axis.labels))
+        parts[f"axis `{axis.name}`"] = values
     parts["`search`"] = f"{sweep.search.kind} {sweep.search.trials} {sweep.search.seed}"
     parts["`prune`"] = "none" if sweep.pruner is None else str(sweep.pruner)
     parts["`seeds`"] = ", ".join(map(str, sweep.seeds))
@@ -223,21 +398,3 @@ def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
         old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
         return f"`seeds` were {old} and are {new}; others may come after them, and none may go"
     return None
-
-
-def describe_range(axis: Axis) -> str:
-    """Return the values of an axis in words."""
-    if axis.labels is not None:
-        return ", ".join(map(str, axis.labels))
-    return f"{'log ' if axis.log else ''}{'int ' if axis.integer else ''}{axis.low} to {axis.high}"
-
-
-def describe_changes(record: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
-    """Return how a sweep differs from the one that a directory belongs to, part by part."""
-    before = record.get("parts", {})
-    changes = [
-        f"{key} was {before.get(key, 'not there')} and is {now.get(key, 'not there')}"
-        for key in dict.fromkeys([*before, *now])
-        if before.get(key) != now.get(key)
-    ]
-    return changes or [f"its base recipe, `set`, `with`, `when` or `where` was another ({record.get('file')})"]
