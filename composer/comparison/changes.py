@@ -189,11 +189,6 @@ class Agreement:
         """Return whether a fingerprint agrees: `model`, `data` or `run`."""
         return self.one[key] == self.other[key]
 
-    @property
-    def all(self) -> bool:
-        """True if both train the same."""
-        return all(map(self.same, KEYS))
-
     def text(self) -> str:
         """Return which fingerprints agree, in words."""
         same = [key for key in KEYS if self.same(key)]

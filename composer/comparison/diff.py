@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from composer.comparison.changes import (
+    KEYS,
     SECTIONS,
     Agreement,
     Change,
@@ -144,7 +145,7 @@ class Difference:
     @property
     def same(self) -> bool:
         """True if both train the same: the three fingerprints agree, and no deciding section differs."""
-        return self.agreement.all and not any(change.section in DECIDING for change in self.changes)
+        return all(map(self.agreement.same, KEYS)) and not any(change.section in DECIDING for change in self.changes)
 
     @cached_property
     def word_counts(self) -> Counter[str]:
@@ -205,7 +206,13 @@ def change_lines(changes: Iterable[Change], word_counts: Mapping[str, int]) -> I
     """Yield changes line by line: one that occurs in many places once, the settings of one block together."""
     for cluster in cluster_changes(changes):
         if len(cluster[0]) > 1:
-            yield from lines_of_many(cluster, word_counts)
+            head, says_where = title(cluster, word_counts)
+            yield head if says_where else f"{head}:"
+            paths = [change.block if change.kind == "set" else change.where for change in cluster[0]]
+            if not says_where:
+                yield from (f"  {path}" for path in paths[:MAX_PATHS])
+            if not says_where and len(paths) > MAX_PATHS:
+                yield f"  and {len(paths) - MAX_PATHS} more"
         else:
             yield from lines_of_block([group[0] for group in cluster])
 
@@ -272,18 +279,6 @@ def count_blocks(number: int) -> str:
     return "1 block" if number == 1 else f"{number} blocks"
 
 
-def lines_of_many(groups: Sequence[Group], word_counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield what has changed in the same blocks, and the paths of these blocks."""
-    head, says_where = title(groups, word_counts)
-    yield head if says_where else f"{head}:"
-    if says_where:
-        return
-    paths = [change.block if change.kind == "set" else change.where for change in groups[0]]
-    yield from (f"  {path}" for path in paths[:MAX_PATHS])
-    if len(paths) > MAX_PATHS:
-        yield f"  and {len(paths) - MAX_PATHS} more"
-
-
 def lines_of_block(group: Group) -> Iterator[str]:
     """Yield the changes of one block, in one line if it is not too long."""
     first = group[0]
@@ -322,13 +317,10 @@ def clause(groups: Sequence[Group], word_counts: Mapping[str, int]) -> str:
         return f"{first.block}: {', '.join(group[0].what for group in groups)}"
     if isinstance(first.before, list) and first.kind == "replaced":
         return f"another {first.where}"
-    text = first.text() if len(first.text()) <= LINE_WIDTH else shorten(first)
+    text = first.text()
+    if len(text) > LINE_WIDTH and first.kind == "set":
+        text = f"another {first.block or first.section}.{first.setting}"
+    elif len(text) > LINE_WIDTH:  # without what is inside the blocks
+        before, after = (re.split(r"[(\[{]", str(value))[0] for value in (first.before, first.after))
+        text = replace(first, before=before, after=after).text()
     return text if first.word or text.startswith((first.section, "another ")) else f"{first.section}.{text}"
-
-
-def shorten(change: Change) -> str:
-    """Return a change without what is inside the blocks, or without its long values."""
-    if change.kind == "set":
-        return f"another {change.block or change.section}.{change.setting}"
-    before, after = (re.split(r"[(\[{]", str(value))[0] for value in (change.before, change.after))
-    return replace(change, before=before, after=after).text()

@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from composer.comparison.changes import Change
-from composer.comparison.tree import (
-    BRANCH,
-    DELETE_COST,
-    Pairs,
-    TreeNode,
-    format_stack,
-    match_trees,
-    recipe_path,
-    relabel_cost,
-    stack_trees,
-)
+from composer.comparison.tree import BRANCH, Pairs, TreeNode, distance, format_stack, match_trees, stack_trees
 from composer.recipe.recipe import Recipe
 
 MANY_CHANGES = 4
@@ -57,14 +47,6 @@ def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) 
             partners[name] = min(candidates, key=lambda other: distance(before[name], after[other]))
             left.remove(partners[name])
     return partners
-
-
-def distance(one: TreeNode, other: TreeNode, pairs: Pairs | None = None) -> float:
-    """Return the cost of a matching as a share of deleting and inserting everything. pairs: None for the cheapest."""
-    pairs = match_trees(one, other) if pairs is None else pairs
-    nodes = sum(1 for root in (one, other) for _ in root.descendants())
-    cost = sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs))
-    return cost / (DELETE_COST * max(nodes, 1))
 
 
 def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode) -> list[Change]:
@@ -158,7 +140,7 @@ class Matching:
                         yield place, Change("set", "model", *paths, one.word, key, before, after)
 
     def _paths(self, one: TreeNode, other: TreeNode) -> tuple[str, str]:
-        return recipe_path(self.one, one), recipe_path(self.other, other)
+        return one.path_in(self.one), other.path_in(self.other)
 
     def _moved_across(self) -> Iterator[Placed]:
         """Yield matched nodes that moved into or out of a block that is there before and after."""
@@ -180,10 +162,10 @@ class Matching:
                 inserted.remove(equal)
                 yield self.order[id(one)], self._move(one, equal)
             else:
-                path = recipe_path(self.one, one)
+                path = one.path_in(self.one)
                 yield self.order[id(one)], Change("removed", "model", path, "", one.word, "", one.notation(), None)
         for other in inserted:
-            path = recipe_path(self.other, other)
+            path = other.path_in(self.other)
             yield self.order[id(other)], Change("inserted", "model", "", path, other.word, "", None, other.notation())
 
     def _move(self, one: TreeNode, other: TreeNode) -> Change:
@@ -192,11 +174,11 @@ class Matching:
     def _wrappers(self) -> Iterator[Placed]:
         """Yield unmatched blocks around matched ones: lost ones, then new ones."""
         for node, inner in _wrapping(self.before, self.matched):
-            path = recipe_path(self.one, node)
+            path = node.path_in(self.one)
             change = Change("unwrapped", "model", path, "", node.word, "", node.head(), _count_words(inner))
             yield self.order[id(node)], change
         for node, inner in _wrapping(self.after, self.matched):
-            path = recipe_path(self.other, node)
+            path = node.path_in(self.other)
             change = Change("wrapped", "model", "", path, node.word, "", _count_words(inner), node.head())
             yield self.order[id(node)], change
 

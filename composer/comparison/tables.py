@@ -90,17 +90,14 @@ def costs_table(one: Costs, other: Costs) -> Iterator[str]:
     rows.append(_cost_row("state", one.state_bytes, other.state_bytes, format_bytes))
     yield from table("costs", rows)
     if one.vocabularies != other.vocabularies or one.trained != other.trained:
-        yield f"  vocabularies: A: {_vocabularies(one)}; B: {_vocabularies(other)}"
+        sizes = [", ".join(f"{key} {size:,}" for key, size in x.vocabularies.items()) for x in (one, other)]
+        a, b = (text if costs.trained else f"{text} at most" for text, costs in zip(sizes, (one, other), strict=True))
+        yield f"  vocabularies: A: {a}; B: {b}"
     yield ""
 
 
 def _cost_row(name: str, before: int, after: int, form: Callable[[int], str] = si) -> tuple[str, str, str, str]:
     return name, form(before), form(after), format_change(before, after, form)
-
-
-def _vocabularies(costs: Costs) -> str:
-    sizes = ", ".join(f"{key} {size:,}" for key, size in costs.vocabularies.items())
-    return sizes if costs.trained else f"{sizes} at most"
 
 
 def format_change(before: int, after: int, form: Callable[[int], str] = si) -> str:

@@ -50,6 +50,12 @@ class TreeNode:
             yield child
             yield from child.descendants()
 
+    def path_in(self, recipe: Recipe) -> str:
+        """Return its path as the recipe writes it: `decoder[1].repeat.stack[0].residual[0]`."""
+        _, steps, _ = recipe.written_at(self.path)
+        is_word = self.kind != BRANCH and steps[-1:] == (self.word,)
+        return format_path(steps[1:-1] if is_word else steps[1:])
+
     def head(self) -> str:
         """Return this node without its children: `residual(norm=pre)`."""
         if self.kind == BRANCH:
@@ -129,16 +135,6 @@ def to_node(recipe: Recipe, item: Mapping[str, Any], path: Steps) -> TreeNode:
     return TreeNode("block", word, here, scalars, tuple(children), defaults, schema.get("x-first"))
 
 
-def recipe_path(recipe: Recipe, node: TreeNode) -> str:
-    """Return a node's path as the recipe writes it: `decoder[1].repeat.stack[0].residual[0]`."""
-    _, steps, _ = recipe.written_at(node.path)
-    if node.kind != BRANCH and steps[-1:] == (node.word,):
-        steps = steps[:-1]
-    return format_path(steps[1:])
-
-
-# ------------------------------------------------------------------------------------------- tree edit distance
-#
 # Zhang & Shasha 1989, "Simple fast algorithms for the editing distance between trees", SIAM Journal on Computing 18(6),
 # section 3. Deleting a node leaves its children in its place, so that a `residual` around a block costs one edit.
 
@@ -174,6 +170,14 @@ def match_trees(one: TreeNode, other: TreeNode) -> Pairs:
     while before and after and before[-1].content == after[-1].content:
         tail = pair_equal(before.pop(), after.pop()) + tail
     return pairs + _match_forests(tuple(before), tuple(after)) + tail
+
+
+def distance(one: TreeNode, other: TreeNode, pairs: Pairs | None = None) -> float:
+    """Return the cost of a matching as a share of deleting and inserting everything. pairs: None for the cheapest."""
+    pairs = match_trees(one, other) if pairs is None else pairs
+    nodes = sum(1 for root in (one, other) for _ in root.descendants())
+    cost = sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs))
+    return cost / (DELETE_COST * max(nodes, 1))
 
 
 def pair_equal(one: TreeNode, other: TreeNode) -> Pairs:
@@ -303,27 +307,16 @@ def _trace_back(a: PostOrder, b: PostOrder, trees: Table) -> Iterator[tuple[int,
         x, y = i, j
         while x >= top and y >= left:
             are_trees = a.leftmost[x] == top and b.leftmost[y] == left
-            relabel = relabel_cost(a.nodes[x], b.nodes[y]) if are_trees else None
-            edit = _edit_at(table, x - top + 1, y - left + 1, relabel)
-            if edit == "pair":
+            row, column = x - top + 1, y - left + 1
+            cost = table[row][column]
+            # of several edits of one cost, the one that keeps the outer blocks matched
+            if are_trees and cost == table[row - 1][column - 1] + relabel_cost(a.nodes[x], b.nodes[y]):
                 yield x, y
                 x, y = x - 1, y - 1
-            elif edit == "delete":
+            elif cost == table[row - 1][column] + DELETE_COST:
                 x -= 1
-            elif edit == "insert":
+            elif cost == table[row][column - 1] + DELETE_COST:
                 y -= 1
             else:
                 todo.append((x, y))
                 x, y = a.leftmost[x] - 1, b.leftmost[y] - 1
-
-
-def _edit_at(table: Table, row: int, column: int, relabel: int | None) -> str:
-    """Return the edit that led to a cell; of several of one cost the one that keeps the outer blocks matched."""
-    distance = table[row][column]
-    if relabel is not None and distance == table[row - 1][column - 1] + relabel:
-        return "pair"
-    if distance == table[row - 1][column] + DELETE_COST:
-        return "delete"
-    if distance == table[row][column - 1] + DELETE_COST:
-        return "insert"
-    return "trees"

@@ -156,12 +156,38 @@ def write_archive(file: BinaryIO, manifest: Manifest, folder: Path) -> None:
         zipped.write(bytes(2 * BLOCK))
 
 
-class Unzipped:
-    """Decompressed bytes of a file. Reading raises RunError where it is damaged."""
+class ArchiveReader:
+    """Reader of one archive: pack.json at once, then in `unpack` its files. Raises RunError where it is damaged."""
 
     def __init__(self, file: BinaryIO, origin: str) -> None:
-        self.unzipped = gzip.GzipFile(fileobj=file, mode="rb")
-        self.origin = origin
+        self.unzipped, self.origin = gzip.GzipFile(fileobj=file, mode="rb"), origin
+        self.top: str | None = None
+        entry = self._next_member()
+        if entry == Entry("", FOLDER, 0):
+            entry = self._next_member()
+        if entry is None or entry.name != MANIFEST:
+            refuse(origin, f"an archived pack begins with {MANIFEST}")
+        check_size(MANIFEST, entry.size, origin)
+        self.manifest = parse_manifest(self.read_exactly(entry.size), origin)
+        self.read_exactly(-entry.size % BLOCK)
+
+    def unpack(self, folder: Path) -> None:
+        """Write every file into `folder`, verified. Raises RunError."""
+        remaining = dict(self.manifest.files)
+        while (entry := self._next_member()) is not None:
+            check_entry(entry, self.origin)
+            expected = remaining.pop(entry.name, None)
+            if expected is None:
+                refuse(self.origin, f"`{entry.name}` is there twice; nothing was taken")
+            if entry.size != expected.size:
+                sizes = f"{entry.size:,} bytes, and {MANIFEST} says {expected.size:,}"
+                refuse(self.origin, f"`{entry.name}` has {sizes}")
+            copy_verified(self.read, folder / entry.name, expected, self.origin)
+            self.read_exactly(-entry.size % BLOCK)
+        if remaining:
+            refuse(self.origin, f"`{next(iter(remaining))}` is not there; nothing was taken")
+        if any(self.read(MAX_PADDING)) or self.read(1):  # to the very end, where gzip has its checksum
+            refuse(self.origin, "something follows the end of the archive; nothing was taken")
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes; fewer at the end."""
@@ -179,43 +205,9 @@ class Unzipped:
             refuse(self.origin, "the archive is cut off; nothing was taken", "fetch it again")
         return data
 
-
-class ArchiveReader:
-    """Reader of one archive: pack.json at once, then in `unpack` its files, which lie in the same folder."""
-
-    def __init__(self, file: Unzipped, origin: str) -> None:
-        self.file, self.origin = file, origin
-        self.top: str | None = None
-        entry = self._next_member()
-        if entry == Entry("", FOLDER, 0):
-            entry = self._next_member()
-        if entry is None or entry.name != MANIFEST:
-            refuse(origin, f"an archived pack begins with {MANIFEST}")
-        check_size(MANIFEST, entry.size, origin)
-        self.manifest = parse_manifest(file.read_exactly(entry.size), origin)
-        file.read_exactly(-entry.size % BLOCK)
-
-    def unpack(self, folder: Path) -> None:
-        """Write every file into `folder`, verified. Raises RunError."""
-        remaining = dict(self.manifest.files)
-        while (entry := self._next_member()) is not None:
-            check_entry(entry, self.origin)
-            expected = remaining.pop(entry.name, None)
-            if expected is None:
-                refuse(self.origin, f"`{entry.name}` is there twice; nothing was taken")
-            if entry.size != expected.size:
-                sizes = f"{entry.size:,} bytes, and {MANIFEST} says {expected.size:,}"
-                refuse(self.origin, f"`{entry.name}` has {sizes}")
-            copy_verified(self.file.read, folder / entry.name, expected, self.origin)
-            self.file.read_exactly(-entry.size % BLOCK)
-        if remaining:
-            refuse(self.origin, f"`{next(iter(remaining))}` is not there; nothing was taken")
-        if any(self.file.read(MAX_PADDING)) or self.file.read(1):  # to the very end, where gzip has its checksum
-            refuse(self.origin, "something follows the end of the archive; nothing was taken")
-
     def _next_member(self) -> Entry | None:
         """Return the next member, None at the end. Its name is relative to the folder that holds pack.json, if any."""
-        block = self.file.read_exactly(BLOCK)
+        block = self.read_exactly(BLOCK)
         if not any(block):
             return None
         entry = parse_header(block, self.origin)
@@ -255,4 +247,4 @@ def _parse_text(field: bytes) -> str:
 def open_archive(path: Path, origin: str) -> Iterator[ArchiveReader]:
     """Open an archive and read its pack.json. Raises RunError."""
     with open_file(path, origin) as file:
-        yield ArchiveReader(Unzipped(file, origin), origin)
+        yield ArchiveReader(file, origin)

@@ -92,18 +92,6 @@ class Request:
     max_bytes: int
 
 
-@dataclass(frozen=True)
-class Download:
-    """What is to be pulled, on this machine. `ref` names it for ever, where possible.
-
-    `top` is the temporary folder into which it was downloaded; None for a path of the user.
-    """
-
-    path: Path
-    ref: str
-    top: Path | None = None
-
-
 def pull(
     ref: str | Path, output: str | Path | None = None, sha256: str | None = None, max_gib: float = DEFAULT_MAX_GIB
 ) -> Path:
@@ -136,31 +124,34 @@ def pull_reference(
         raise RunError.of(f"{max_gib} GiB is no size", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20")
     target = None if output is None else Path(output)
     request = Request(without_password(ref), target, sha256, int(max_gib * GIB))
-    with os_errors_as_run_errors(request.ref), downloaded(reference, request) as download:
-        request = replace(request, ref=download.ref)
-        if download.path.is_dir():
-            return _pull_folder(download.path, request)
-        if download.path.suffix in RECIPE_SUFFIXES:
-            return _pull_recipe(download, request)
-        with open_archive(download.path, request.ref) as archive:
+    with os_errors_as_run_errors(request.ref), downloaded(reference, request) as (path, pinned, top):
+        request = replace(request, ref=pinned)
+        if path.is_dir():
+            return _pull_folder(path, request)
+        if path.suffix in RECIPE_SUFFIXES:
+            return _pull_recipe(path, top, request)
+        with open_archive(path, request.ref) as archive:
             return _install(archive.manifest, archive.unpack, request)
 
 
 @contextmanager
-def downloaded(reference: Reference, request: Request) -> Iterator[Download]:
-    """Yield what a reference names, downloaded unless it is a local path. Raises RunError."""
+def downloaded(reference: Reference, request: Request) -> Iterator[tuple[Path, str, Path | None]]:
+    """Download what a reference names, and yield its path, a reference to this very commit, and the temporary folder.
+
+    A local path is not downloaded, and has no temporary folder. Raises RunError.
+    """
     if not reference.scheme:
         path = Path(reference.name)
         if not path.exists():
             raise RunError.of("this does not exist", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`", request.ref)
-        yield Download(path, os.path.abspath(path))  # a recipe elsewhere may extend it
+        yield path, os.path.abspath(path), None  # a recipe elsewhere may extend it
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
         top, work = Path(name, "taken"), Path(name, "work")
         top.mkdir()
         work.mkdir()
         remote = open_remote(reference, request.ref, work, request.max_bytes)
-        yield Download(fetch(remote, reference.path, top, request.max_bytes), remote.pinned, top)
+        yield fetch(remote, reference.path, top, request.max_bytes), remote.pinned, top
 
 
 def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
@@ -265,15 +256,15 @@ def check_limit(size: int, max_bytes: int, origin: str) -> None:
         refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
 
 
-def _pull_recipe(download: Download, request: Request) -> Pulled:
+def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
     """Cache a recipe together with all that it extends. Raises RecipeError, RunError."""
     try:
-        text = portable_text(download.path, None if download.top is None else download.top / RECIPES)
+        text = portable_text(path, None if top is None else top / RECIPES)
     except RecipeError as error:
-        if download.top is None:
+        if top is None:
             raise
         # faults name the remote, in place of the temporary folder
-        start, remote = f"{download.top / RECIPES}{os.sep}", f"{request.ref.partition('#')[0]}#"
+        start, remote = f"{top / RECIPES}{os.sep}", f"{request.ref.partition('#')[0]}#"
         faults = [replace(fault, file=fault.file.replace(start, remote)) for fault in error.faults]
         raise RecipeError(faults) from None
     sha256 = hashlib.sha256(text.encode()).hexdigest()

@@ -190,6 +190,7 @@ MAX_LISTING_BYTES = 1 << 25
 """Longest listing of a repository's files: a tree of trees can have more of them than a disk has room for."""
 EXTRA_BYTES = 1 << 27
 """Bytes that the rest of a repository may have beside what is wanted."""
+NO_STREAMS: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
 
 def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
@@ -200,8 +201,17 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
     run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
     commit = run_git(origin, work, "rev-parse", f"{PULLED_REF}^{{commit}}").decode().strip()
-    entries, blobs = parse_tree(list_tree(origin, work, commit))
-    return Remote(origin, ref.pinned(commit), entries, partial(_fetch_blob, origin, work, blobs))
+    entries, blobs = list_tree(origin, work, commit)
+
+    def fetch(name: str, target: Path) -> None:
+        with target.open("xb") as file:
+            run_git(origin, work, "cat-file", "blob", blobs[name], output=file)
+        with target.open("rb") as copy:
+            if copy.read(len(LFS_POINTER)) == LFS_POINTER:
+                fix = "of the Hugging Face hub, write hub:OWNER/NAME"
+                refuse(origin, f"`{name}` is kept in Git LFS, which `pull` does not download", fix)
+
+    return Remote(origin, ref.pinned(commit), entries, fetch)
 
 
 def check_answers(origin: str, work: Path, url: str) -> None:
@@ -215,15 +225,10 @@ def check_answers(origin: str, work: Path, url: str) -> None:
         subprocess.run(command, cwd=work, env=git_environment(), timeout=ANSWER_SECONDS, check=False, **NO_STREAMS)
     except subprocess.TimeoutExpired:
         raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", CHECK_NETWORK, origin) from None
-    except FileNotFoundError:
-        raise RunError.of("the git command is not there", "install git", origin) from None
 
 
-NO_STREAMS: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-
-
-def list_tree(origin: str, work: Path, commit: str) -> bytes:
-    """Return the output of `git ls-tree -r -l -z`. Raises RunError where it exceeds MAX_LISTING_BYTES."""
+def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Return the members and the blobs of a commit, both by path. Raises RunError above MAX_LISTING_BYTES."""
     command = git_command("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     streams = {**NO_STREAMS, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=work, env=git_environment(), **streams) as process:
@@ -233,11 +238,6 @@ def list_tree(origin: str, work: Path, commit: str) -> bytes:
         refuse(origin, "more files are there than can be listed", "ask for a smaller repository")
     if process.returncode:
         raise git_error(origin, process.returncode, "fatal: the list of its files cannot be read")
-    return listing
-
-
-def parse_tree(listing: bytes) -> tuple[dict[str, Entry], dict[str, str]]:
-    """Return the members and the blobs of a listing, both by path."""
     entries, blobs = {}, {}
     for line in filter(None, listing.split(b"\0")):
         head, _, raw = line.partition(b"\t")
@@ -246,16 +246,6 @@ def parse_tree(listing: bytes) -> tuple[dict[str, Entry], dict[str, str]]:
         entries[name] = Entry(name, MODES.get(mode, "thing of an unknown kind"), int(size) if size.isdigit() else 0)
         blobs[name] = blob
     return entries, blobs
-
-
-def _fetch_blob(origin: str, work: Path, blobs: Mapping[str, str], name: str, target: Path) -> None:
-    """Write a file of the commit. Raises RunError where it is a pointer of Git LFS."""
-    with target.open("xb") as file:
-        run_git(origin, work, "cat-file", "blob", blobs[name], output=file)
-    with target.open("rb") as copy:
-        if copy.read(len(LFS_POINTER)) == LFS_POINTER:
-            fix = "of the Hugging Face hub, write hub:OWNER/NAME"
-            refuse(origin, f"`{name}` is kept in Git LFS, which `pull` does not download", fix)
 
 
 def run_git(

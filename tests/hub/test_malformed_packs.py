@@ -354,4 +354,4 @@ def test_the_names_of_a_pack_s_files_are_accepted() -> None:
 def test_opening_an_archive_reads_only_its_beginning(archive: Path) -> None:
     with open_archive(archive, "x") as result:
         assert result.manifest.name == "untrained"
-        assert result.file.unzipped.tell() < 4096
+        assert result.unzipped.tell() < 4096
