@@ -8,7 +8,6 @@ import pytest
 
 from composer.model.builder import build
 from composer.model.vocabulary import FIXED_VOCABULARIES, max_vocabulary
-from composer.recipe.node import to_data
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
 from tests.recipes.model_sizes import size_overrides
@@ -31,6 +30,7 @@ SMALL = {
     "recurrent": 1,
     "columns": 2,
     "sets": 2,
+    "times": 2,
 }
 SMALL_ENOUGH = 100_000
 
@@ -40,10 +40,8 @@ def name(path: Path) -> str:
 
 
 def small(path: Path) -> Recipe:
-    """Return the recipe with small sizes: its variables, or, where it has none, the settings of the same names."""
-    stated = to_data(load(path).root).get("vars")
-    sizes = {key: size for key, size in SMALL.items() if not stated or key in stated}
-    return load(path, size_overrides(path, sizes))
+    """Return the recipe with small sizes: its variables, or else the settings of the same names."""
+    return load(path, size_overrides(path, SMALL))
 
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:

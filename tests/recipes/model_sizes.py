@@ -6,30 +6,34 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from composer.recipe.inheritance import extend
 from composer.recipe.node import to_data
-from composer.recipe.recipe import load
 
 FIRST_SETTINGS = {"grid": "columns", "self_attention": "heads", "feed_forward": "hidden", "linear": "width"}
 """The setting that a block's scalar sets, where that is a size."""
 
 
 def size_overrides(path: Path, sizes: Mapping[str, int]) -> list[str]:
-    """Return what sets each size: the recipe's variable of that name, or else every larger setting of that name."""
-    data = to_data(load(path).root)
+    """Return what sets each size: the recipe's variable of that name, or else every larger setting of that name.
+
+    `rnn.width` is the setting of one block only, and comes before `width`.
+    """
+    data = to_data(extend(path))  # variables are still open, so that no setting is changed beside its variable
     variables = data.get("vars") or {}
     settings = {name: size for name, size in sizes.items() if name not in variables}
     return [
         *(f"vars.{name}={size}" for name, size in sizes.items() if name in variables),
-        *(f"model.{setting}" for setting in _settings(data["model"], settings)),
+        *(f"model.{setting}" for setting in _settings("model", data["model"], settings)),
     ]
 
 
-def _settings(value: Any, sizes: Mapping[str, int]) -> Iterator[str]:
+def _settings(block: str, value: Any, sizes: Mapping[str, int]) -> Iterator[str]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        size = sizes.get(FIRST_SETTINGS.get(str(key), str(key)))
+        name = FIRST_SETTINGS.get(str(key), str(key))
+        size = sizes.get(f"{block}.{name}" if name == key else f"{key}.{name}", sizes.get(name))
         if isinstance(inner, int) and not isinstance(inner, bool):
             if size is not None and inner > size:
                 yield f"{key}={size}"
         else:
-            yield from (f"{key}.{setting}" for setting in _settings(inner, sizes))
+            yield from (f"{key}.{setting}" for setting in _settings(str(key), inner, sizes))

@@ -25,6 +25,7 @@ from composer.training import module
 from composer.training.callback import TrainingLoopCallback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
+from tests.recipes.model_sizes import size_overrides
 from tests.training.tiny_recipes import Tiny, same_weights
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -251,11 +252,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
 
 
 SIZES = "{train: 60, val: 8, test: 8}"
+QUICKSTART = RECIPES / "quickstart.yaml"
+QUICK_SIZES = {"width": 16, "hidden": 16, "heads": 2, "times": 1}
 QUICK = (
-    "vars.width=16",
-    "vars.hidden=16",
-    "vars.heads=2",
-    "vars.layers=1",
     f"data.generate.number_words={SIZES}",
     "data.tokenizer={char: {joint: true}}",
     "training.tokens_per_batch=200",
@@ -270,7 +269,7 @@ MORE = ("training.precision=bf16-mixed", "training.scheduled_sampling={rate: 0.5
 
 def quick(*more: str) -> Recipe:
     """The quickstart, small."""
-    return load(RECIPES / "quickstart.yaml", [*QUICK, *more])
+    return load(QUICKSTART, [*size_overrides(QUICKSTART, QUICK_SIZES), *QUICK, *more])
 
 
 @pytest.mark.parametrize("more", [(), MORE])
