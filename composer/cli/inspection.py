@@ -75,12 +75,11 @@ def draw(
     with the largest that it allows.
     """
     require_recipe_file(recipe)
-    from composer.viz.architecture import check_can_overwrite, check_suffix
+    from composer.viz.architecture import check_output
     from composer.viz.architecture import draw as draw_recipe
 
     if output is not None:
-        check_suffix(output)
-        check_can_overwrite(output)
+        check_output(output)
     drawing = draw_recipe(recipe, overrides or ())
     if output is None:
         typer.echo(drawing.mermaid(), nl=False)

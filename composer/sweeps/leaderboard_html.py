@@ -32,7 +32,7 @@ from composer.sweeps.leaderboard_text import (
 )
 from composer.sweeps.sweep import Goal
 from composer.viz.charts import chart_text, figure_html
-from composer.viz.page import render, write_html
+from composer.viz.page import render, write_document
 
 FILE_NAME = "leaderboard.html"
 LOG_RATIO = 20.0
@@ -52,7 +52,7 @@ HEADINGS = {
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / FILE_NAME
-    return write_html(file, "leaderboard", leaderboard_page(board, file.parent))
+    return write_document(file, "leaderboard", leaderboard_page(board, file.parent))
 
 
 def leaderboard_page(board: Leaderboard, home: Path) -> str:

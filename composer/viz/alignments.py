@@ -96,7 +96,11 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], 
     output = output[:MAX_TOKENS]
     tokens = {side: source_labels(run.tokenizers, side, row) for side, row in ids.items()}
     tokens[TARGET] = [SPECIAL_TOKENS[BOS], *token_labels(run.tokenizers, TARGET, output)]
-    records = record(run, ids, output)
+    records: dict[Record, list[Tensor]] = {}
+    source = {side: source_tensor([row], run.model.device) for side, row in ids.items()}
+    with evaluation_mode([run.model]):
+        # not the model itself: a compiled one would be compiled again
+        run.model.forward(source, pad([[BOS, *output]], run.model.device), StepInputs(records=records))
     return Alignment(
         texts,
         text,
@@ -106,19 +110,6 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], 
         memories(run.recipe, records, tokens),
     )
 
-
-def record(run: Run, ids: Mapping[str, SourceIds], output: Sequence[int]) -> dict[Record, list[Tensor]]:
-    """Return what the blocks record of one sentence with teacher forcing."""
-    device = run.model.device
-    records: dict[Record, list[Tensor]] = {}
-    source = {side: source_tensor([row], device) for side, row in ids.items()}
-    with evaluation_mode([run.model]):
-        # not the model itself: a compiled one would be compiled again
-        run.model.forward(source, pad([[BOS, *output]], device), StepInputs(records=records))
-    return records
-
-
-# ------------------------------------------------------------------------------------------- page
 
 PARTS = {"target": "the decoder", "source": "the encoder"}
 SHOWN_FIRST = "cross_attention"
@@ -307,22 +298,19 @@ def label_height(labels: Sequence[str]) -> float:
 
 def label_width(label: str) -> float:
     """Return the approximate width of a label, in SVG units."""
-    return sum(map(character_width, shorten(label)))
+    width = 0.0
+    for character in shorten(label):
+        if cell_len(character) != 1:
+            width += CJK_WIDTH if cell_len(character) else 0.0
+        else:
+            width += NARROW_WIDTH if character in NARROW else BROAD_WIDTH if character in BROAD else WIDTH
+    return width
 
 
 def shorten(label: str) -> str:
     """Return the beginning of a long label."""
     return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
 
-
-def character_width(character: str) -> float:
-    """Return the approximate width of a character, in SVG units."""
-    if cell_len(character) != 1:
-        return CJK_WIDTH if cell_len(character) else 0.0
-    return NARROW_WIDTH if character in NARROW else BROAD_WIDTH if character in BROAD else WIDTH
-
-
-# ------------------------------------------------------------------------------------------- film strips
 
 FRAME_CELL, FRAME_GAP = 8, 5
 """SVG units of a cell's height in a frame, and between frames; its width is CELL, so that tokens fit above it."""
@@ -374,22 +362,19 @@ def film_strip(film: Film) -> FilmStrip:
 
 
 def vector_colors(images: np.ndarray) -> np.ndarray:
-    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels"""
-    cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
-    components = principal_components(cells - cells.mean(0), least=float(np.abs(cells).max()) * EQUAL)  # (C, 3)
-    pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
-    return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)
+    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels
 
-
-def principal_components(cells: np.ndarray, least: float) -> np.ndarray:
-    """Return the first three principal components of centred vectors, from -1 to 1. (C, D) -> (C, 3)
-
-    least: Differences below it are hardly told apart, so that rounding has no colour.
+    Its first three principal components, each by its own spread.
     """
+    cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
+    least = float(np.abs(cells).max()) * EQUAL  # smaller differences are rounding, and have no colour
+    cells = cells - cells.mean(0)
     axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is
     strongest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
     scores = cells @ (axes * np.sign(strongest))  # an eigenvector's sign is arbitrary
     spread = COLOR_RANGE * scores.std(0)
     spread = np.maximum(spread, max(MIN_RANGE * spread[0], least))
     scaled = np.divide(scores, spread, out=np.zeros_like(scores), where=spread > 0).clip(-1, 1)
-    return np.pad(scaled, ((0, 0), (0, 3 - scaled.shape[1])))
+    components = np.pad(scaled, ((0, 0), (0, 3 - scaled.shape[1])))  # (C, 3)
+    pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
+    return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)

@@ -9,8 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from composer.atomic_io import atomic_write
-from composer.errors import RunError, os_error_reason
+from composer.errors import RunError
 from composer.formatting import strip_control_characters
 from composer.model.planner import plan, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
@@ -25,12 +24,12 @@ from composer.viz.architecture_layout import (
     Span,
     StreamLine,
     join_of,
-    start_layout,
     stream_lines,
     text_width,
+    wrap_box,
 )
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
-from composer.viz.page import render
+from composer.viz.page import check_can_overwrite, render, write_document
 
 FORMATS = {".svg": "an SVG picture", ".mmd": "Mermaid", ".md": "Markdown with Mermaid", ".html": "a page"}
 """Output formats by file name suffix."""
@@ -73,14 +72,9 @@ class Drawing:
             RunError: If the suffix is another one, or the file cannot be written, or is there and is no diagram.
         """
         file = Path(path)
+        check_output(file)
         formats = {".svg": self.svg, ".mmd": self.mermaid, ".md": self.markdown, ".html": self.html}
-        check_suffix(file)
-        check_can_overwrite(file)
-        try:
-            atomic_write(file, formats[file.suffix.lower()]().encode())
-        except OSError as error:
-            raise cannot_write(file, os_error_reason(error)) from None
-        return file
+        return write_document(file, "drawing", formats[file.suffix.lower()](), is_diagram)
 
     def _repr_html_(self) -> str:
         return self.svg()
@@ -114,26 +108,15 @@ def draw(
     return Drawing(build_graph(recipe, plan(recipe, vocabularies)))
 
 
-def check_suffix(file: Path) -> None:
-    """Raise RunError if the suffix of a file names no output format."""
+def check_output(file: Path) -> None:
+    """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a diagram."""
     if file.suffix.lower() not in FORMATS:
         formats = ", ".join(f"`{suffix}` for {what}" for suffix, what in FORMATS.items())
         raise RunError.of("the name of the file does not say what to draw", f"end it with {formats}", str(file))
+    check_can_overwrite(file, "drawing", is_diagram)
 
 
-def check_can_overwrite(file: Path) -> None:
-    """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a diagram."""
-    if not file.parent.is_dir():
-        raise cannot_write(file, "its folder does not exist")
-    try:
-        is_diagram = not file.exists() or (file.is_file() and holds_diagram(file))
-    except OSError as error:
-        raise cannot_write(file, os_error_reason(error)) from None
-    if not is_diagram:
-        raise cannot_write(file, "the file exists and is not a drawing; it would be lost")
-
-
-def holds_diagram(file: Path) -> bool:
+def is_diagram(file: Path) -> bool:
     """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a diagram."""
     content = file.read_bytes()
     if file.suffix.lower() == ".md":
@@ -141,13 +124,6 @@ def holds_diagram(file: Path) -> bool:
         return has_flowchart and content.count(b"```") == 2 and content.endswith(b"```\n")
     return content.startswith(FILE_STARTS[file.suffix.lower()])
 
-
-def cannot_write(file: Path, reason: str) -> RunError:
-    """Return the error of a diagram that cannot be written."""
-    return RunError.of(f"the drawing cannot be written: {reason}", "name another file with `--output FILE`", str(file))
-
-
-# ------------------------------------------------------------------------------------------- SVG
 
 SHEETS = (6.0, 3.0)
 """Offsets of the sheets behind a repeat."""
@@ -201,7 +177,7 @@ class Picture(NamedTuple):
 
 def place(graph: Graph) -> Picture:
     """Return everything in an SVG, with its position."""
-    layout = start_layout(graph)
+    layout = Layout(graph, [wrap_box(part, None) for part in graph.parts])
     routes = route_edges(layout)
     joins = [join_of(placed) for placed in layout.walk() if placed.box.join]
     texts = [
@@ -275,8 +251,6 @@ def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, flo
     for offset in (*sheets, 0.0):
         yield style, placed.x + offset, placed.y + offset, placed.w, placed.h, corner
 
-
-# ------------------------------------------------------------------------------------------- Mermaid
 
 ARROWS = {"name": "-->", "before": "-.->", "memory": "==>"}
 """Mermaid's arrow for each kind of edge."""

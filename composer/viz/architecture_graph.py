@@ -114,7 +114,9 @@ def build_graph(recipe: Recipe, plan: Plan) -> Graph:
         replace(part, children=tuple(box for box in part.children if box.kind != "memory" or box.key in producers))
         for part in parts
     )
-    return Graph(recipe.name, summarize(recipe, plan), tuple(shown), edges)
+    flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
+    summary = f"width {recipe.model['width']:,}; {si(plan.parameters)} parameters; {flops}"
+    return Graph(recipe.name, summary, tuple(shown), edges)
 
 
 def split_parts(rows: Iterable[PlanRow]) -> Iterator[list[PlanRow]]:
@@ -216,9 +218,6 @@ def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
     return (*boxes[:first], loop, *boxes[stop:])
 
 
-# ------------------------------------------------------------------------------------------- edges
-
-
 def collect_names(draft: Draft, box: Box, outputs: Outputs, around: tuple[Box, ...]) -> None:
     """Collect the named outputs, and the boxes that read by name, of a box and all inside it."""
     if box.name:
@@ -245,15 +244,6 @@ def edges_to(draft: Draft, reader: Box, outputs: Outputs, around: tuple[Box, ...
             scopes = (box.key for box in reversed(around) if box.row is not None and box.row.block == SCOPES.get(name))
             scope = next(scopes, None)
             yield Edge(scope or outputs.embedding, reader.key, name, "name", of_input=scope is not None)
-
-
-# ------------------------------------------------------------------------------------------- labels
-
-
-def summarize(recipe: Recipe, plan: Plan) -> str:
-    """Return the sizes of a model in one line."""
-    flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
-    return f"width {recipe.model['width']:,}; {si(plan.parameters)} parameters; {flops}"
 
 
 def format_title(row: PlanRow, settings: Mapping[str, Any]) -> str:

@@ -134,13 +134,15 @@ class Layout:
 
     graph: Graph
     parts: list[PlacedBox]
-    lanes: list[int] = field(default_factory=list)
+    lanes: list[int] = field(init=False)
     tracks: int = 0
     width: float = 0.0
     height: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.lanes = [0] * len(self.parts)
+
     def walk(self) -> Iterator[PlacedBox]:
-        """Yield all boxes."""
         for part in self.parts:
             yield from part.walk()
 
@@ -153,20 +155,11 @@ class Layout:
         return snap(self.bottom(start + 1, stop) + PAD + TRACK * (number + 0.5), False)
 
 
-def start_layout(graph: Graph) -> Layout:
-    """Return the boxes of a graph, not yet placed."""
-    parts = [wrap_box(part, None) for part in graph.parts]
-    return Layout(graph, parts, [0] * len(parts))
-
-
 def wrap_box(box: Box, parent: PlacedBox | None) -> PlacedBox:
     """Return a box and all inside it, not yet placed."""
     placed = PlacedBox(box, parent)
     placed.children = [wrap_box(child, placed) for child in box.children]
     return placed
-
-
-# ------------------------------------------------------------------------------------------- vertical
 
 
 def place_vertically(layout: Layout) -> None:
@@ -204,9 +197,6 @@ def set_top(placed: PlacedBox, y: float) -> None:
     for child in placed.children:
         set_top(child, y)
         y += 0.0 if placed.box.fork else child.h + GAP
-
-
-# ------------------------------------------------------------------------------------------- horizontal
 
 
 def place_horizontally(layout: Layout) -> None:
@@ -259,9 +249,6 @@ def text_width(line: str | Iterable[Span]) -> float:
     """Return the width of a line of text."""
     text = line if isinstance(line, str) else "".join(span.text for span in line)
     return CELL_WIDTH * cell_len(text)
-
-
-# ------------------------------------------------------------------------------------------- stream
 
 
 @dataclass(frozen=True)

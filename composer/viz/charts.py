@@ -139,9 +139,6 @@ def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
 
 
-# ------------------------------------------------------------------------------------------- learning curves
-
-
 class ChartSpec(NamedTuple):
     """Chart of learning curves: its title, the unit of its y axis, and keys of metrics.jsonl."""
 

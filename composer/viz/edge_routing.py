@@ -110,9 +110,6 @@ def route_edges(layout: Layout) -> list[Route]:
     return [route for net in nets for route in net_routes(layout, net, lanes)]
 
 
-# ------------------------------------------------------------------------------------------- nets
-
-
 def build_nets(layout: Layout) -> list[Net]:
     """Return the nets of a layout; each end is added to its box."""
     boxes = {placed.box.key: placed for placed in layout.walk()}
@@ -165,9 +162,6 @@ def columns_around(end: End) -> list[PlacedBox]:
     """Return the boxes around an end whose children are in one column, the innermost first."""
     own = [end.placed] if end.inside else []
     return [box for box in (*own, *end.placed.ancestors()) if not box.box.fork]
-
-
-# ------------------------------------------------------------------------------------------- lanes and tracks
 
 
 def assign_tracks(net: Net, lanes: Lanes) -> None:
@@ -249,9 +243,6 @@ def pack_lanes(pieces: Iterable[tuple[Extent, Net]]) -> tuple[dict[Net, int], in
         lanes[number].append((low, high))
         numbers[net] = number
     return numbers, len(lanes)
-
-
-# ------------------------------------------------------------------------------------------- corners
 
 
 def net_routes(layout: Layout, net: Net, lanes: Lanes) -> Iterator[Route]:

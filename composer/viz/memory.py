@@ -125,15 +125,11 @@ def recordings(records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> It
             for name, values in by_name.items()
         }
         for turn in range(min(map(len, runs.values()))):
-            yield recording_of(record, sides, {name: run[turn] for name, run in runs.items()}, tokens)
-
-
-def recording_of(record: Record, sides: Sequence[str], values: Mapping[str, list[Tensor]], tokens: Tokens) -> Recording:
-    """Return what a block recorded in one run, with the side over whose positions it ran."""
-    length = sum(value.shape[1] for value in next(iter(values.values())))
-    side = next((side for side in sides if len(tokens[side]) == length), sides[0])
-    labels = tokens_written(tokens) if side == TARGET else tokens[side]
-    return Recording(record, side, axis_labels(labels, length, len(tokens[TARGET])), values)
+            recorded = {name: run[turn] for name, run in runs.items()}
+            length = sum(value.shape[1] for value in next(iter(recorded.values())))
+            side = next((side for side in sides if len(tokens[side]) == length), sides[0])
+            labels = tokens_written(tokens) if side == TARGET else tokens[side]
+            yield Recording(record, side, axis_labels(labels, length, len(tokens[TARGET])), recorded)
 
 
 def block_names(recipe: Recipe, group: Sequence[Recording]) -> list[str]:
@@ -146,8 +142,6 @@ def as_array(values: Tensor) -> np.ndarray:
     array: np.ndarray = np.nan_to_num(values.float().cpu().numpy())
     return array
 
-
-# ------------------------------------------------------------------------------------------- slots with heads
 
 SLOTS = (
     "A row is a slot, and time runs from left to right, first over what the encoder reads, then over what the decoder "
@@ -193,8 +187,6 @@ def note_on_range(shown: Sequence[int], count: int, what: str) -> str:
     return f"Shown: {what} {ranges}, of {count} counted from 0; all weights elsewhere are below {NEGLIGIBLE}."
 
 
-# ------------------------------------------------------------------------------------------- stacks, queues, deques
-
 CELLS = (
     "A row is a cell, labelled with the moment at which it was pushed, the latest ones lowest (of a deque, cells that "
     "were pushed at the bottom are above the others), and time runs from left to right. The darker a cell, the more of "
@@ -238,8 +230,6 @@ def cell_labels(recording: Recording, count: int, continued: Sequence[str]) -> l
     return [str(number) for number in range(1, count + 1)]
 
 
-# ------------------------------------------------------------------------------------------- discrete stacks
-
 CONTENTS = (
     "The first row is the top of the stack, and time runs from left to right. An empty cell has the value -1 and is "
     "white; the darker a cell, the nearer its value is to 1."
@@ -262,8 +252,6 @@ def stacks(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory
     note = f"Shown: the first {MAX_STACKS} of {count} stacks." if count > MAX_STACKS else ""
     return Memory(block_names(recipe, group), CONTENTS, note, panels)
 
-
-# ------------------------------------------------------------------------------------------- hops
 
 HOP_TABLE = (
     "A column is a hop, one look at the memory after another, and a number is the attention weight on that row (in a "
@@ -306,8 +294,6 @@ def share(value: float) -> str:
     """Return a weight with two decimals; "" for one that rounds to 0."""
     return f"{value:.2f}" if abs(value) >= ROUNDS_TO_ZERO else ""
 
-
-# ------------------------------------------------------------------------------------------- registers
 
 MACHINE = (
     "A column is a step of the machine. A register's cell has its most probable integer after the step, darker if it "

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,34 +40,45 @@ def render(template: str, **context: object) -> str:
     return load_templates().get_template(template).render(**context)
 
 
-def write_html(file: Path, what: str, html: str) -> Path:
-    """Write a page atomically, and return its file. what: the noun for it in errors.
+def is_html(file: Path) -> bool:
+    """Return whether a file is an HTML page."""
+    return file.read_bytes().startswith(DOCTYPE)
+
+
+def write_document(file: Path, what: str, text: str, is_document: Callable[[Path], bool] = is_html) -> Path:
+    """Write a page or a picture atomically, and return its file.
+
+    Args:
+        file: The file; one that is there is overwritten if it `is_document`, so that nothing else is lost.
+        what: The noun for it in errors.
+        text: What is written.
+        is_document: Returns whether a file may be overwritten.
 
     Raises:
-        RunError: If the file cannot be written, or is there and is no HTML page.
+        RunError: If the file cannot be written, or is there and may not be overwritten.
     """
-    check_can_overwrite(file, what)
+    check_can_overwrite(file, what, is_document)
     try:
-        atomic_write(file, html.encode())
+        atomic_write(file, text.encode())
     except OSError as error:
         raise cannot_write(file, what, os_error_reason(error)) from None
     return file
 
 
-def check_can_overwrite(file: Path, what: str) -> None:
-    """Raise RunError if a page cannot be written to a file, or would overwrite anything but a page."""
+def check_can_overwrite(file: Path, what: str, is_document: Callable[[Path], bool] = is_html) -> None:
+    """Raise the errors of `write_document` that can be foreseen, before what is written has been computed."""
     if not file.parent.is_dir():
         raise cannot_write(file, what, "its folder does not exist")
     try:
-        is_page = not file.exists() or (file.is_file() and file.read_bytes().startswith(DOCTYPE))
+        may_overwrite = not file.exists() or (file.is_file() and is_document(file))
     except OSError as error:
         raise cannot_write(file, what, os_error_reason(error)) from None
-    if not is_page:
+    if not may_overwrite:
         raise cannot_write(file, what, f"the file exists and is not a {what}; it would be lost")
 
 
 def cannot_write(file: Path, what: str, reason: str) -> RunError:
-    """Return the error of a page that cannot be written."""
+    """Return the error of a file that cannot be written."""
     return RunError.of(f"the {what} cannot be written: {reason}", "name another file with `--output FILE`", str(file))
 
 

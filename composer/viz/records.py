@@ -37,9 +37,6 @@ READS_IN_PLACE = "source_state"
 """The block with which token t of an answer is read at position t of the encoder."""
 
 
-# ------------------------------------------------------------------------------------------- axis labels
-
-
 def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
     """Return the labels of a source's positions: its tokens and eos, or the sentences of a story."""
     if isinstance(row, np.ndarray):
@@ -104,9 +101,6 @@ def block_name(recipe: Recipe, record: Record, with_iterations: bool = True) -> 
     return source_path(recipe, record.path).removeprefix("model.") + iterations
 
 
-# ------------------------------------------------------------------------------------------- attention maps
-
-
 @dataclass(frozen=True)
 class Attention:
     """Attention weights of one block: `block` is its path in the recipe, `word` its type, `side` where it runs.
@@ -168,9 +162,6 @@ def join_self_attention(values: Sequence[Tensor]) -> Tensor:
         seen = value[0, :, :, max(padding, 0) :]  # (t, H, after)
         rows.append(F.pad(seen, (max(-padding, 0), length - after)))
     return torch.cat(rows)
-
-
-# ------------------------------------------------------------------------------------------- film strips
 
 
 @dataclass(frozen=True)

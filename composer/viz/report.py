@@ -23,7 +23,7 @@ from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import draw
 from composer.viz.charts import Bar, Curve, bar_chart, describe_curves, figure_html, learning_curves, line_chart, points
-from composer.viz.page import check_can_overwrite, render, write_html
+from composer.viz.page import check_can_overwrite, render, write_document
 from composer.viz.records import evenly_spaced
 
 FILE_NAME = "report.html"
@@ -37,9 +37,6 @@ PROGRESS_EVERY = 200
 """Lines translated between two progress messages."""
 FINAL = "the final weights"
 Say = Callable[[str], None]
-
-
-LENGTH_CURVES = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
 
 
 class Section(NamedTuple):
@@ -93,9 +90,12 @@ def report(
     recipe = load(folder.recipe)
     if split is not None and split not in available_splits(recipe):
         raise missing_split(recipe, split)
-    data = Path(data) if data is not None else None
-    source = open_source(folder, recipe, record, split)
-    examples, by_length = translate_split(source, split, data, say)
+    opened, weights = open_weights(folder)
+    default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
+    notes = [] if opened else [f"No translations and no alignments: {weights}."]
+    rows = read_metrics(folder.metrics)
+    source = Source(folder, recipe, record, rows, opened, weights, split or default, notes)
+    examples, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(folder.path))
     shown: Sequence[Alignment] = []
@@ -103,23 +103,11 @@ def report(
         shown = alignments(source.run, sentences or choose_sentences(source.run, examples), "--sentence")
     for note in source.notes:
         say(note)
-    return write_html(file, "report", page(source, examples, by_length, shown))
-
-
-# ------------------------------------------------------------------------------------------- translations
-
-
-def open_source(folder: RunDir, recipe: Recipe, record: Mapping[str, Any], split: str | None) -> Source:
-    """Open a run with its final weights or, if it has none yet, those of its last checkpoint."""
-    run, weights = open_weights(folder)
-    split = split or next((name for name in ("test", "val") if name in available_splits(recipe)), "")
-    rows = read_metrics(folder.metrics)
-    notes = [] if run else [f"No translations and no alignments: {weights}."]
-    return Source(folder, recipe, record, rows, run, weights, split, notes)
+    return write_document(file, "report", page(source, examples, by_length, shown))
 
 
 def open_weights(folder: RunDir) -> tuple[Run | None, str]:
-    """Return the run and which weights it has, or None and why there are none."""
+    """Return the run and which weights it has, the final or the last checkpoint's, or None and why there are none."""
     if folder.weights.exists():
         return open_run(folder.path), FINAL
     last = latest_checkpoint(folder.checkpoints, lambda text: None)
@@ -216,9 +204,6 @@ def is_short(line: str) -> bool:
     return 0 < len(line.split()) <= MAX_WORDS
 
 
-# ------------------------------------------------------------------------------------------- page
-
-
 def page(
     source: Source, examples: Sequence[Sample], by_length: Sequence[Mapping[str, Any]], shown: Sequence[Alignment]
 ) -> str:
@@ -237,7 +222,7 @@ def page(
         Section("alignments", "Alignments", sentences if has_maps else []),
         Section("films", "Film strips", sentences if has_films else []),
         Section("memories", "Memory", sentences if has_memories else []),
-        Section("training", "Translations during training", training_samples(logged_samples(source.folder.path))),
+        Section("training", "Translations during training", training_samples(source.folder.path)),
         Section("architecture", "Architecture", architecture(source)),
         Section("recipe", "Recipe", source.folder.recipe.read_text(encoding="utf-8")),
     ]
@@ -247,7 +232,7 @@ def page(
         name=recipe.name,
         status=str(record.get("status", "unknown")),
         facts={name: value for name, value in facts(source).items() if value},
-        scores=score_table(scores_of(source)),
+        scores=score_table(source),
         hints=hints(source),
         notes=source.notes,
         sections=[section for section in sections if section.content],
@@ -305,15 +290,14 @@ def format_number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
-def scores_of(source: Source) -> dict[str, float]:
-    """Return the scores of the final weights; of a run that has none yet, of its last validation."""
+def score_table(source: Source) -> dict[str, Any]:
+    """Return the splits that have scores, and the label, the scores and the meaning of each metric.
+
+    The scores are those of the final weights; of a run that has none yet, those of its last validation.
+    """
     validations = [row for row in source.rows if "val/loss" in row]
     scores = source.record.get("scores") or (validations[-1] if validations else {})
-    return {name: value for name, value in scores.items() if isinstance(value, int | float) and "/" in name}
-
-
-def score_table(scores: Mapping[str, float]) -> dict[str, Any]:
-    """Return the splits that have scores, and the label, the scores and the meaning of each metric."""
+    scores = {name: value for name, value in scores.items() if isinstance(value, int | float)}
     columns = [split for split in ("val", "test") if any(f"{split}/{name}" in scores for name in METRICS)]
     rows = []
     for name, metric in METRICS.items():
@@ -340,7 +324,8 @@ def accuracy_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> dict[s
     rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["tokens"])
     if not rows:
         return None
-    curves = [Curve(label, points(rows, key, False, "tokens")) for key, label in LENGTH_CURVES.items()]
+    labels = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
+    curves = [Curve(label, points(rows, key, False, "tokens")) for key, label in labels.items()]
     curves = [curve for curve in curves if curve.points]
     title = f"Accuracy on {split}"
     figure = line_chart(title, curves, "words of the source", "share, 0 to 1", y_range=(0.0, 1.0))
@@ -365,9 +350,12 @@ def compare(
     return rows + [(name, text, text.strip() == reference.strip()) for name, text in outputs]
 
 
-def logged_samples(folder: Path) -> dict[int, list[Sample]]:
-    """Return the translations that a run has logged into its folder for W&B, by step. Contacts no server."""
-    samples: dict[int, list[Sample]] = {}
+def training_samples(folder: Path) -> list[list[tuple[str, str, bool]]]:
+    """Return a few validation sentences, each with its translations after some steps.
+
+    They are those that a run has logged into its folder for W&B; this contacts no server.
+    """
+    log: dict[int, list[Sample]] = {}
     for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
@@ -375,22 +363,15 @@ def logged_samples(folder: Path) -> dict[int, list[Sample]]:
         except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
             continue
         for step in dict.fromkeys(step for step, _ in rows):
-            samples[step] = [sample for at, sample in rows if at == step]
-    return dict(sorted(samples.items()))
-
-
-def training_samples(log: Mapping[int, Sequence[Sample]]) -> list[list[tuple[str, str, bool]]]:
-    """Return a few validation sentences, each with its translations after some steps."""
-    steps = evenly_spaced(list(log), MAX_VALIDATIONS)
-    if not steps:
-        return []
-    count = min(NUM_FOLLOWED, *(len(log[step]) for step in steps))
-    rows = []
-    for number in range(count):
+            log[step] = [sample for at, sample in rows if at == step]
+    steps = evenly_spaced(sorted(log), MAX_VALIDATIONS)
+    sentences = []
+    count = min((len(log[step]) for step in steps), default=0)
+    for number in range(min(NUM_FOLLOWED, count)):
         sample = log[steps[-1]][number]
         outputs = [(f"step {step:,}", log[step][number].translation) for step in steps]
-        rows.append(compare([("source", sample.source)], sample.reference, outputs))
-    return rows
+        sentences.append(compare([("source", sample.source)], sample.reference, outputs))
+    return sentences
 
 
 def architecture(source: Source) -> Markup:

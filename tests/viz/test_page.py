@@ -21,11 +21,8 @@ from tests.viz.pages import figures, needs_nothing, read
 
 def page(body: str, title: str = "a page") -> str:
     """Return a page with this body; markup stays markup, text is escaped."""
-    return (
-        load_templates()
-        .from_string("{% extends 'base.html' %}{% block body %}{{ body }}{% endblock %}")
-        .render(title=title, body=body)
-    )
+    template = load_templates().from_string("{% extends 'base.html' %}{% block body %}{{ body }}{% endblock %}")
+    return template.render(title=title, body=body)
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from("<>&\"'\0\x1b\ufffe\u202e\u200f")))
