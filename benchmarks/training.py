@@ -33,8 +33,7 @@ from composer.data.sources import DataSource
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.progress import ProgressDisplay
-from composer.training.setup import TrainingSetup, setup
-from composer.training.trainer import keep_freed_memory, silence_lightning
+from composer.training.setup import TrainingSetup, keep_freed_memory, setup, silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"
 MODELS: dict[str, type[nn.Module]] = {"transformer": Transformer, "gru_attention": GRU}

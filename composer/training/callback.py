@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
+from composer.data.encoding import Encoded
 from composer.data.sampler import ResumableBatchSampler
+from composer.data.sources import Pairs
+from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
+from composer.inference.decode import decode_all, length_queries, num_positions
 from composer.inference.run import Sample
+from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.metrics import text_scores
+from composer.recipe.recipe import Recipe
 from composer.training.checkpointing import CheckpointManager, capture_rng_state, restore_rng_state, seed_all
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks
@@ -23,11 +32,10 @@ from composer.training.signals import SignalHandler, TrainingInterrupted
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does the host wait for the device."""
+SHARE_FOLDER = "give all machines the same run folder, on a file system that they share"
+"""Fix of a training whose processes see different folders."""
 SIGNAL_SECONDS = 5.0
 """Seconds after which a signal to one of several processes is known to all, unless a single step takes longer."""
-
-DecodeValidation = Callable[[EncoderDecoder, Ranks], tuple[dict[str, float], list[Sample]]]
-"""Scores of decoded validation sentences, the same on every rank, and the sentences."""
 
 
 class TrainingLoopCallback(Callback):
@@ -39,18 +47,20 @@ class TrainingLoopCallback(Callback):
 
     def __init__(
         self,
+        recipe: Recipe,
         sampler: ResumableBatchSampler,
-        budget: Budget,
-        checkpoints: CheckpointManager,
-        validate_every: int | None,
-        early_stopping: EarlyStopping | None = None,
+        checkpoints: Path,
         curriculum: Curriculum | None = None,
-        decode_validation: DecodeValidation | None = None,
-        row_steps: int = ROW_STEPS,
+        decoder: ValidationDecoder | None = None,
     ) -> None:
-        self.sampler, self.budget, self.checkpoints = sampler, budget, checkpoints
-        self.validate_every, self.early_stopping, self.curriculum = validate_every, early_stopping, curriculum
-        self.decode_validation, self.row_steps = decode_validation, min(ROW_STEPS, row_steps)
+        training = recipe.training
+        self.sampler, self.curriculum, self.decoder = sampler, curriculum, decoder
+        self.budget = Budget(training["max_steps"], training["max_epochs"], training["max_minutes"])
+        self.validate_every: int | None = training["validate_every"]
+        self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
+        metric = self.early_stopping.metric if self.early_stopping else "val/loss"
+        self.checkpoints = CheckpointManager(checkpoints, max(2, training["average_checkpoints"]), metric)
+        self.row_steps = min(ROW_STEPS, recipe.trainer.get("log_every_n_steps") or ROW_STEPS)
         self.logger: MetricsLogger | None = None
         self.signals = SignalHandler()
         self.ranks = Ranks()
@@ -66,8 +76,6 @@ class TrainingLoopCallback(Callback):
         # since the processes last asked each other for signals
         self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
 
-    # ------------------------------------------------------------------------------------------- the loop
-
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count the batch; then, if due, write a row, validate, save a checkpoint, and stop."""
         self.ended_epoch |= self.sampler.advance()
@@ -75,7 +83,10 @@ class TrainingLoopCallback(Callback):
             return  # gradients accumulate: there was no optimizer step
         self.row_tokens += batch["tokens"]
         self.update_progress(trainer, pl_module)
-        due, ended_epoch, self.ended_epoch = self.is_validation_due(), self.ended_epoch, False
+        ended_epoch, self.ended_epoch = self.ended_epoch, False
+        # the times of Lightning's own validations: every so many steps or every epoch, and at the end
+        every = self.validate_every
+        due = self.is_over() or (self.progress.step % every == 0 if every else ended_epoch)
         signal = self.received_signal()
 
         ended_level = ended_epoch and self.curriculum is not None
@@ -97,8 +108,8 @@ class TrainingLoopCallback(Callback):
         scores = pl_module.take_validation_scores()
         self.check_finite(scores["val/loss"], "the validation loss")
         samples: list[Sample] = []
-        if self.decode_validation:
-            decoded, samples = self.decode_validation(pl_module.full_model(), self.ranks)
+        if self.decoder:
+            decoded, samples = self.decoder.evaluate(pl_module.full_model(), self.ranks)
             scores |= decoded
         pl_module.log_dict(scores, logger=False)  # for other callbacks; loggers get the same row as metrics.jsonl
         row = {"step": self.progress.step, **self.position(), **scores}
@@ -106,7 +117,7 @@ class TrainingLoopCallback(Callback):
             self.logger.validated(row, samples)
         self.log_row(trainer, row)
         self.history.append({"step": float(self.progress.step), **scores})
-        self.set_progress(pl_module, self.progress._replace(losses=validation_losses(self.history)))
+        self.progress = pl_module.loop_progress = self.progress._replace(losses=validation_losses(self.history))
         self.row_step, self.row_time = self.progress.step, time.monotonic()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -123,8 +134,6 @@ class TrainingLoopCallback(Callback):
         if self.logger:
             self.logger.validating(self.progress.step, self.progress.spent)
 
-    # ------------------------------------------------------------------------------------------- decisions
-
     def update_progress(self, trainer: Trainer, module: Seq2SeqModule) -> None:
         """Measure how much of the budget is spent before the next step; the same on all devices.
 
@@ -136,23 +145,13 @@ class TrainingLoopCallback(Callback):
         minutes = self.ranks.gather(self.clock.minutes())[0] if has_time else None
         spent = self.budget.spent(step, self.sampler.epochs(), minutes)
         spent = self.reproduced_pace.get(step, spent if has_time else max(spent, self.progress.spent))
-        self.set_progress(module, Progress(step, spent, self.progress.losses))
+        self.progress = module.loop_progress = Progress(step, spent, self.progress.losses)
         self.row_pace[max(0, step - self.row_step) :] = [spent]
-
-    def set_progress(self, module: Seq2SeqModule, progress: Progress) -> None:
-        """Set how far the training is, for this callback and for the module's schedule."""
-        self.progress = module.loop_progress = progress
 
     def is_over(self) -> bool:
         """Return True if the budget is spent or early stopping ends the training."""
         stopped = self.early_stopping is not None and self.early_stopping.should_stop(self.history)
         return self.progress.spent >= 1.0 or stopped
-
-    def is_validation_due(self) -> bool:
-        """Return True at the times of Lightning's validations: every so many steps or every epoch, and at the end."""
-        if self.validate_every:
-            return self.is_over() or self.progress.step % self.validate_every == 0
-        return self.is_over() or self.ended_epoch
 
     def received_signal(self) -> int:
         """Return the signal that any process has received, else 0. Several processes ask each other rarely."""
@@ -167,14 +166,12 @@ class TrainingLoopCallback(Callback):
         self.ask_every = max(1, min(ROW_STEPS, int(SIGNAL_SECONDS / slowest)))
         return max(number for number, _ in answers)
 
-    # ------------------------------------------------------------------------------------------- rows of metrics
-
     def write_row(self, trainer: Trainer, module: Seq2SeqModule, ended_level: bool = False) -> None:
         """Write one row about the steps since the last row, if there were any. Raises RunFailed on a loss of NaN."""
         steps = self.progress.step - self.row_step
         if not steps:
             return
-        sums = module.train_sums.take(module.sum_over_devices)
+        sums = module.train_sums.take(trainer.strategy)
         loss = sums["loss"] / steps
         self.check_finite(loss, "the training loss")
         row = {
@@ -188,8 +185,7 @@ class TrainingLoopCallback(Callback):
             row["train/level"] = float(self.curriculum.level)
             self.curriculum.count(sums)
             if ended_level:
-                pairs = self.sampler.pairs_of(self.sampler.epoch - 1)
-                row["train/sequence_error"] = self.curriculum.finish(pairs)
+                row["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
         self.log_row(trainer, row)
         if self.logger:
             pace = {BUDGET_TRACE: self.row_pace} if self.budget.minutes is not None else {}
@@ -214,15 +210,19 @@ class TrainingLoopCallback(Callback):
             fix = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
             raise RunFailed.of(message, fix)
 
-    # ------------------------------------------------------------------------------------------- start and resume
-
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Continue from the checkpoint that Lightning has loaded, if any."""
+        """Continue from the checkpoint that Lightning has loaded, if any.
+
+        Raises RunFailed if the processes loaded different ones: they do not see the same folder.
+        """
         self.ranks = Ranks(trainer.global_rank, trainer.world_size)
         state = self.resumed or {}
         self.clock = Clock(trainer.strategy.root_device.type == "cpu", state.get("minutes", 0.0))
         self.progress = Progress(trainer.global_step, 0.0, validation_losses(self.history))
-        self.check_ranks_agree()
+        positions = self.ranks.gather((self.progress.step, self.sampler.epoch, self.sampler.done))
+        if len(set(positions)) > 1:
+            steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
+            raise RunFailed.of(f"the processes do not go on from the same checkpoint: {steps}", SHARE_FOLDER)
         self.update_progress(trainer, pl_module)
         if state:
             self.restore_streams(trainer, pl_module, state["random"], state["row"]["sums"])
@@ -252,14 +252,6 @@ class TrainingLoopCallback(Callback):
                 streams = "the batches are the same, dropout and the like are drawn anew"
                 self.logger.note(f"{now} in place of {then}: {streams}")
         module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
-
-    def check_ranks_agree(self) -> None:
-        """Raise RunFailed if the processes loaded different checkpoints: they do not see the same folder."""
-        positions = self.ranks.gather((self.progress.step, self.sampler.epoch, self.sampler.done))
-        if len(set(positions)) > 1:
-            steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
-            message = f"the processes do not go on from the same checkpoint: {steps}"
-            raise RunFailed.of(message, "give all machines the same run folder, on a file system that they share")
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Keep the module, whose sums are part of this callback's state."""
@@ -291,3 +283,45 @@ class TrainingLoopCallback(Callback):
 def validation_losses(history: Sequence[Mapping[str, float]]) -> tuple[float, ...]:
     """Return the validation losses so far, in order."""
     return tuple(scores["val/loss"] for scores in history if "val/loss" in scores)
+
+
+MAX_SENTENCES = 200
+"""Sentences that are decoded at most, from the start of the validation part."""
+MAX_QUERIES = 1000
+"""Searches at most, where one sentence takes several: a search for each candidate length of its answer."""
+GREEDY = {"greedy": {"max_length": 256}}
+
+
+@dataclass(frozen=True)
+class ValidationDecoder:
+    """Decoder of the first validation sentences, which compares the outputs with their references."""
+
+    encoded: Encoded
+    pairs: Pairs
+    tokenizers: Tokenizers
+
+    def evaluate(self, model: EncoderDecoder, ranks: Ranks) -> tuple[dict[str, float], list[Sample]]:
+        """Return val/exact_match, val/bleu and val/chrf, and the samples; both empty where nothing can be decoded.
+
+        Every rank decodes its part of the sentences; all of them return the same. A collective call.
+        """
+        first = range(min(MAX_SENTENCES, len(self.encoded)))
+        sources = {side: [ids[row] for row in first] for side, ids in self.encoded.sources.items()}
+        count = num_sentences(model, {side: [*map(num_positions, rows)] for side, rows in sources.items()})
+        if not count:
+            return {}, []
+        own = {side: rows[ranks.rank : count : ranks.world] for side, rows in sources.items()}
+        decoded = decode_all([model], own, GREEDY) if any(own.values()) else []  # a rank may have no sentence
+        parts = ranks.gather(self.tokenizers.decode("target", [best.ids for best, *_ in decoded]))
+        outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
+        references = list(self.encoded.lines[:count])
+        texts = self.pairs.sides[next(iter(sources))]
+        samples = [Sample(texts[row], references[row], outputs[row]) for row in range(count)]
+        return {f"val/{name}": score for name, score in text_scores(outputs, references).items()}, samples
+
+
+def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
+    """Return how many sentences `MAX_QUERIES` allow; 0 without sources."""
+    count = min(map(len, lengths.values()), default=0)
+    queries = length_queries([model], lengths, GREEDY, [()] * count)
+    return count if len(queries) <= MAX_QUERIES else max(1, queries[MAX_QUERIES].row)

@@ -33,18 +33,12 @@ class RecipeDataModule(LightningDataModule):
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        data: DataSource | str | Path | None = None,
-        tokenizers: Tokenizers | None = None,
+        self, recipe: Recipe, data: DataSource | str | Path | None = None, tokenizers: Tokenizers | None = None
     ) -> None:
-        """Read and encode the recipe's data.
+        """Read and encode the recipe's data. Raises DataError with everything that is wrong with the files.
 
         data: folder in which files are looked up before the recipe's own, or the data already opened. tokenizers:
         those to encode with; trained on the training part without them.
-
-        Raises:
-            DataError: With everything that is wrong with the files.
         """
         super().__init__()
         source = data if isinstance(data, DataSource) else DataSource(recipe, recipe.folders(data))
@@ -59,8 +53,7 @@ class RecipeDataModule(LightningDataModule):
     def plan_batches(self, model: EncoderDecoder, accumulate: int, curriculum: Curriculum | None = None) -> None:
         """Leave out training pairs that `model` could never decode, with a note, and plan the batches of all epochs.
 
-        Raises:
-            DataError: If no pair is left.
+        Raises DataError if no pair is left.
         """
         answerable = answerable_rows(model, self.train)
         if not answerable.all():
@@ -84,19 +77,15 @@ class RecipeDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Plan the batches for the module that a Trainer fits, unless that is done.
 
-        Raises:
-            RecipeError: If the recipe has a curriculum, whose levels only `composer.train` keeps.
+        Raises RecipeError if the recipe has a curriculum, whose levels only `composer.train` keeps.
         """
-        if (
-            self.batches is not None
-            or self.trainer is None
-            or not isinstance(self.trainer.lightning_module, Seq2SeqModule)
-        ):
+        trainer = self.trainer
+        if self.batches is not None or trainer is None or not isinstance(trainer.lightning_module, Seq2SeqModule):
             return
         if self.recipe.training["curriculum"]:
             place, message = ("training", "curriculum"), "only `composer.train` follows a curriculum"
             raise RecipeError([self.recipe.fault("value", place, message, "train with `composer.train`, or remove it")])
-        self.plan_batches(self.trainer.lightning_module.model, self.trainer.accumulate_grad_batches)
+        self.plan_batches(trainer.lightning_module.model, trainer.accumulate_grad_batches)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the loader of this device's parts of the training batches."""

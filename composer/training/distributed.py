@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -44,10 +44,6 @@ POLL_SECONDS = 0.5
 """Seconds between two looks at the other processes."""
 GRACE_SECONDS = 10.0
 """Seconds that a process has to notice by itself that another has died."""
-EXIT_SECONDS = 5.0
-"""Seconds that the others have to end, once the main process has."""
-
-# ------------------------------------------------------------------------------------------- launchers and ranks
 
 
 def external_launcher() -> str:
@@ -109,9 +105,6 @@ def call_when(condition: Callable[[], bool], action: Callable[[], object]) -> th
     return over
 
 
-# ------------------------------------------------------------------------------------------- start and supervise
-
-
 @dataclass(frozen=True)
 class Ranks:
     """This process among those that train together: its rank, their number, and an exchange of objects."""
@@ -132,11 +125,8 @@ class Ranks:
 def processes_of_training(local: int, nodes: int) -> Iterator[None]:
     """Run a block in `local` processes on each of `nodes` machines, starting those of this machine if nobody has.
 
-    They all end together. Lightning's own launcher then has nothing to start: with `LOCAL_RANK` set its
-    environment says that the processes were created externally.
-
-    Raises:
-        RunFailed: In the main process, with the first error of any process.
+    They all end together; the main process raises the first error of any as RunFailed. Lightning's own launcher then
+    has nothing to start: with `LOCAL_RANK` set its environment says that the processes were created externally.
     """
     before, threads = dict(os.environ), torch.get_num_threads()
     processes: list[subprocess.Popen[bytes]] = []
@@ -186,7 +176,9 @@ def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
 
 def abort(processes: Processes) -> NoReturn:
     """End this process from another thread: its main thread waits inside a library for a process that is dead."""
-    status = interrupt_status(processes)
+    # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to report
+    interrupts = {128 + signal.SIGINT, 128 + signal.SIGTERM}
+    status = next((status for process in processes if (status := process.poll()) in interrupts), 0)
     if not status:
         sys.stderr.write(peer_error(processes).render() + "\n")
         sys.stderr.flush()
@@ -209,13 +201,11 @@ class PeerWatchdog:
 
 def explain_worker_death(error: Exception) -> Exception:
     """Return a readable error for a DataLoader worker that was killed; any other error unchanged."""
-    found = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
-    if not isinstance(error, RuntimeError) or found is None:
+    match = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
+    if not isinstance(error, RuntimeError) or match is None:
         return error
-    return RunFailed.of(
-        f"the training cannot go on: one of its `training.workers` {found[1]}",
-        f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}",
-    )
+    cause = f"the training cannot go on: one of its `training.workers` {match[1]}"
+    return RunFailed.of(cause, f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}")
 
 
 def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
@@ -228,50 +218,38 @@ def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
         raise error
     if not by_peer and not report_to_main(error):
         traceback.print_exception(error)
-    exit_quietly()
+    # it has nothing to write, and others wait until it is gone
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(RunFailed.status)
 
 
 def is_peer_error(error: BaseException) -> bool:
     """Return True if an error means that another process is gone or does not answer."""
     if isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError)):
         return False
-    said = str(error)
-    return isinstance(error, distributed.DistError) or (
-        isinstance(error, RuntimeError) and any(word in said for word in ("gloo", "NCCL", "by peer", "TCPStore"))
-    )
-
-
-def interrupt_status(processes: Processes) -> int:
-    """Return 130 or 143 if a process was interrupted before it could take part, else 0."""
-    interrupts = {128 + signal.SIGINT, 128 + signal.SIGTERM}
-    return next((status for process in processes if (status := process.poll()) in interrupts), 0)
+    if isinstance(error, distributed.DistError):
+        return True
+    words = ("gloo", "NCCL", "by peer", "TCPStore")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def peer_error(processes: Processes, message: str = "") -> RunFailed:
     """Return the error of a training that lost a process. `message`: what the communication library reported."""
-    failed = [(rank, status) for rank, status in enumerate(exit_statuses(processes), start=1) if status]
+    until = time.monotonic() + 1.0  # a connection breaks a moment before its process ends
+    while time.monotonic() < until and processes and not any(process.poll() for process in processes):
+        time.sleep(0.05)
+    ends = []
+    for rank, process in enumerate(processes, start=1):
+        if status := process.poll():
+            end = f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
+            ends.append(f"process {rank} {end}")
     cause, hint = "another process has ended", "look at what it printed"
-    if failed:
-        cause = ", ".join(f"process {rank} {describe_exit(status)}" for rank, status in failed)
+    if ends:
+        cause = ", ".join(ends)
     elif "imed out" in message or "imeout" in message:
         cause, hint = "another process does not answer", "where it was only slow, raise `trainer.timeout_minutes`"
     return RunFailed.of(f"the training cannot go on: {cause}", f"{hint}; {RESUME_HINT}")
-
-
-def exit_statuses(processes: Processes) -> list[int | None]:
-    """Return the exit statuses after up to a second: a connection breaks a moment before its process ends."""
-    until = time.monotonic() + 1.0
-    while time.monotonic() < until and processes and not any(process.poll() for process in processes):
-        time.sleep(0.05)
-    return [process.poll() for process in processes]
-
-
-def describe_exit(status: int) -> str:
-    """Return how a process ended, in words."""
-    return f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
-
-
-# ------------------------------------------------------------------------------------------- errors across processes
 
 
 def report_to_main(error: Exception) -> bool:
@@ -297,22 +275,17 @@ def read_reported_error() -> RunFailed | None:
             if time.monotonic() > until:
                 return None
             time.sleep(POLL_SECONDS / 10)
-        faults = [Fault(**fields) for fields in json.loads(store.get(ERROR_KEY))]
-        return RunFailed([replace(fault, hint=with_resume_hint(fault.hint)) for fault in faults])
+        faults = json.loads(store.get(ERROR_KEY))
+        for fault in faults:
+            if RESUME_HINT not in fault["hint"]:
+                fault["hint"] = f"{fault['hint']}; {RESUME_HINT}".removeprefix("; ")
+        return RunFailed([Fault(**fault) for fault in faults])
     return None
-
-
-def with_resume_hint(hint: str) -> str:
-    """Return a hint that also says how to go on."""
-    return hint if RESUME_HINT in hint else f"{hint}; {RESUME_HINT}".removeprefix("; ")
 
 
 def rendezvous_store() -> Store:
     """Return the key-value store of the default process group. torch has no public way to it."""
     return distributed_c10d._get_default_store()
-
-
-# ------------------------------------------------------------------------------------------- end
 
 
 def destroy_process_group() -> None:
@@ -328,16 +301,9 @@ def destroy_process_group() -> None:
             distributed.destroy_process_group()
 
 
-def exit_quietly() -> NoReturn:
-    """End a process that is not the main one at once: it has nothing to write, and others wait until it is gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(RunFailed.status)
-
-
 def wait_for_exit(processes: Processes) -> None:
-    """Wait until the other processes have ended, and kill those that do not; none outlives the main one."""
-    until = time.monotonic() + EXIT_SECONDS
+    """Wait until the other processes have ended, and kill those that need over 5 s; none outlives the main one."""
+    until = time.monotonic() + 5.0
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))

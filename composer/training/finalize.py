@@ -84,9 +84,6 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     return TrainingResult(run_dir.path, record)
 
 
-# ------------------------------------------------------------------------------------------- final weights
-
-
 def select_checkpoints(manager: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
     """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
     existing = set(list_checkpoints(manager.folder))
@@ -108,9 +105,6 @@ def load_final_weights(training: TrainingSetup, paths: Sequence[Path]) -> Run:
     return Run(training.run_dir, training.recipe, training.data.tokenizers, model.eval().to(device))
 
 
-# ------------------------------------------------------------------------------------------- scores
-
-
 def recorded_scores(history: History, paths: Sequence[Path]) -> dict[str, float]:
     """Return the validation scores of the one checkpoint in `paths`; empty for an average, which has none yet."""
     for scores in history:
@@ -129,8 +123,8 @@ def validation_scores(training: TrainingSetup, run: Run) -> dict[str, float]:
 
 def decode_validation(training: TrainingSetup, run: Run) -> tuple[dict[str, float], list[Sample]]:
     """Return what decoding the first validation sentences gives with these weights; empty without any."""
-    decode = training.loop.decode_validation
-    return decode(run.model, Ranks()) if decode else ({}, [])
+    decoder = training.loop.decoder
+    return decoder.evaluate(run.model, Ranks()) if decoder else ({}, [])
 
 
 def test_scores(training: TrainingSetup, run: Run) -> dict[str, Any]:
@@ -144,9 +138,6 @@ def test_scores(training: TrainingSetup, run: Run) -> dict[str, Any]:
     return scores
 
 
-# ------------------------------------------------------------------------------------------- what a user sees
-
-
 def log_pictures(
     training: TrainingSetup, logger: MetricsLogger, run: Run, by_length: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -156,7 +147,7 @@ def log_pictures(
     try:
         pages = [
             alignment_page(alignment)
-            for alignment in alignments(run, sample_lines(training))
+            for alignment in alignments(run, [line for line, _ in first_pairs(training)])
             if alignment.attentions or alignment.films or alignment.memories
         ]
         if not by_length and (samples := decode_validation(training, run)[1]):
@@ -176,7 +167,10 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     for split in ("val", "test"):
         if scores := format_scores({name: value for name, value in record["scores"].items() if name.startswith(split)}):
             say(f"{split}: {scores}")
-    training.display.show(translate_samples(training, run))
+    # a language model continues a text, it does not translate one
+    pairs = first_pairs(training) if source_names(training.recipe) else []
+    outputs = run.translate([line for line, _ in pairs]) if pairs else []
+    training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
     if not training.recipe.dataset.get("generate"):
         for hint in training_hints(training.loop.history, record["data"]["pairs"], record["epochs"]):
             say(f"note: {hint}")
@@ -193,26 +187,12 @@ def describe_weights(used: Mapping[str, Any], metric: str) -> str:
     return descriptions.get(used["how"], f"of step {steps}, the last")
 
 
-def translate_samples(training: TrainingSetup, run: Run) -> list[Sample]:
-    """Return the sample lines with their translations, decoded as the recipe says; empty for a language model."""
-    lines = sample_lines(training)
-    if not lines or not source_names(training.recipe):
-        return []
-    references, outputs = sample_sides(training)[TARGET], run.translate(lines)
-    return [Sample(line, references[row], outputs[row]) for row, line in enumerate(lines)]
-
-
-def sample_lines(training: TrainingSetup) -> list[str]:
-    """Return the first lines of the test part, or else of the validation part, that the model reads."""
-    sides = sample_sides(training)
-    if not sides:
-        return []
-    read = [sides[name] for name in source_names(training.recipe) or [TARGET]]
-    return ["\t".join(side[row] for side in read) for row in range(min(NUM_SAMPLES, len(sides[TARGET])))]
-
-
-def sample_sides(training: TrainingSetup) -> Mapping[str, Sequence[str]]:
-    """Return the texts of the test part, or else of the validation part, by side; empty without either."""
+def first_pairs(training: TrainingSetup) -> list[tuple[str, str]]:
+    """Return what the model reads and its target, of the first pairs of the test part, or else the validation part."""
     pairs = training.data.data.pairs
     part = pairs.get("test") or pairs.get("val")
-    return part.sides if part else {}
+    if not part:
+        return []
+    target = part.sides[TARGET]
+    read = [part.sides[name] for name in source_names(training.recipe) or [TARGET]]
+    return [("\t".join(side[row] for side in read), target[row]) for row in range(min(NUM_SAMPLES, len(target)))]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.strategies import Strategy
 from torch import Generator, Tensor
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.nn import Parameter
@@ -119,8 +120,6 @@ class Seq2SeqModule(LightningModule):
         share = self.global_step / self.trainer.estimated_stepping_batches
         return Progress(self.global_step, min(1.0, share), tuple(self.val_losses))
 
-    # ------------------------------------------------------------------------------------------- training
-
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return this batch's part of the loss per target token of the global batch, in nats. -> scalar
 
@@ -184,14 +183,6 @@ class Seq2SeqModule(LightningModule):
         if training["gradient_noise"]:
             add_gradient_noise(self.parameters(), training["seed"], self.progress().step, **training["gradient_noise"])
 
-    def last_shapes(self) -> str:
-        """Return the shapes of the last training batch in words, for the error of a batch that did not fit."""
-        sides = {**self.last_batch.get("sources", {}), "target": self.last_batch.get("target_in")}
-        shapes = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
-        return ", ".join(shapes) or "unknown shape"
-
-    # ------------------------------------------------------------------------------------------- validation
-
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the sums of the validation."""
         logits = self.model(batch["sources"], batch["target_in"])  # (B, T, V)
@@ -204,7 +195,7 @@ class Seq2SeqModule(LightningModule):
 
     def take_validation_scores(self) -> dict[str, float]:
         """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty without any."""
-        sums = self.val_sums.take(self.sum_over_devices)
+        sums = self.val_sums.take(self.trainer.strategy)
         return {f"val/{name}": value for name, value in token_scores(sums).items()} if sums else {}
 
     def on_validation_epoch_end(self) -> None:
@@ -213,11 +204,6 @@ class Seq2SeqModule(LightningModule):
             if not self.trainer.sanity_checking:
                 self.val_losses.append(scores["val/loss"])
             self.log_dict(scores, prog_bar=True)
-
-    def sum_over_devices(self, value: Tensor) -> Tensor:
-        """Return the sum of a tensor over all devices; a collective call."""
-        total: Tensor = self.trainer.strategy.reduce(value, reduce_op="sum")
-        return total
 
 
 def parse_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
@@ -229,9 +215,8 @@ def compile_error(error: Exception) -> RunFailed:
     """Return the error of a model that torch.compile cannot compile, with the compiler's first line."""
     cause = getattr(error, "inner_exception", error)
     reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-    return RunFailed.of(
-        f"the model cannot be compiled here: {reason}", "set `training.compile: false`, or install a C++ compiler"
-    )
+    fix = "set `training.compile: false`, or install a C++ compiler"
+    return RunFailed.of(f"the model cannot be compiled here: {reason}", fix)
 
 
 class DeviceSums:
@@ -255,18 +240,16 @@ class DeviceSums:
         for state in states:
             self.add(**{name: value.to(device) for name, value in state.items()})
 
-    def take(self, over_devices: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Return the sums over all devices and reset them. The only place that waits for the device."""
+    def take(self, strategy: Strategy) -> dict[str, float]:
+        """Return the sums over all devices and reset them; a collective call, and the only wait for the device."""
         if not self.sums:
             return {}
         names = sorted(self.sums)
         stacked = torch.stack([self.sums[name].float() for name in names])
-        total = over_devices(stacked if stacked.device.type == "mps" else stacked.double())  # mps has no float64
+        stacked = stacked if stacked.device.type == "mps" else stacked.double()  # mps has no float64
+        total: Tensor = strategy.reduce(stacked, reduce_op="sum")
         self.sums = {}
         return dict(zip(names, total.tolist(), strict=True))
-
-
-# ------------------------------------------------------------------------------------------- loss
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -319,11 +302,7 @@ class CrossEntropy(torch.autograd.Function):
         return gradient.to(ctx.dtype), None, None
 
 
-# ------------------------------------------------------------------------------------------- scheduled sampling
-
 Choose = Literal["argmax", "sample"]
-NEVER_READ = (PAD, BOS, EOS)
-"""Tokens that a decoder is never given to go on from."""
 
 
 def replacement_rate(spent: float, *, rate: float, warmup: float) -> float:
@@ -345,14 +324,11 @@ def sample_decoder_inputs(target: Tensor, logits: Tensor, rate: float, choose: C
 
 def predict_tokens(logits: Tensor, choose: Choose) -> Tensor:
     """Return a token for each position, never pad, bos or eos. (B, T, V) -> (B, T)"""
-    logits = logits.float().index_fill(-1, logits.new_tensor(NEVER_READ, dtype=torch.long), -torch.inf)
+    logits = logits.float().index_fill(-1, logits.new_tensor((PAD, BOS, EOS), dtype=torch.long), -torch.inf)
     if choose == "argmax":
         return logits.argmax(-1)
     # the largest logit after Gumbel noise is a draw from the softmax, without a matrix of probabilities
     return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
-
-
-# ------------------------------------------------------------------------------------------- gradient noise
 
 
 def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, *, scale: float, decay: float) -> None:

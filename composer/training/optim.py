@@ -72,8 +72,6 @@ class EarlyStopping:
         return self.patience is not None and waited >= self.patience
 
 
-# ------------------------------------------------------------------------------------------- schedules
-
 Steps = Annotated[int, Bounds(minimum=0)]
 """A number of optimizer steps, 0 or more."""
 Fraction = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
@@ -167,16 +165,9 @@ def staircase(
 
 
 SCHEDULES: dict[str, Callable[..., float]] = {
-    "inverse_sqrt": inverse_sqrt,
-    "cosine": cosine,
-    "linear": linear,
-    "constant": constant,
-    "plateau": plateau,
-    "staircase": staircase,
+    schedule.__name__: schedule for schedule in (inverse_sqrt, cosine, linear, constant, plateau, staircase)
 }
 
-
-# ------------------------------------------------------------------------------------------- optimizers
 
 Penalty = Annotated[float, Bounds(minimum=0.0)]
 """A weight of 0 or more; 0 switches the term off."""
@@ -203,9 +194,8 @@ def adam(
         weight_decay: L2 penalty added to the gradient
     """
     every = list(parameters)
-    return optim.Adam(
-        every, lr=learning_rate, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=use_fused(every)
-    )
+    betas, fused = (beta1, beta2), use_fused(every)
+    return optim.Adam(every, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused)
 
 
 def adamw(
@@ -227,17 +217,12 @@ def adamw(
         weight_decay: share of each weight taken away per unit of learning rate
     """
     every = list(parameters)
-    return optim.AdamW(
-        every, lr=learning_rate, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=use_fused(every)
-    )
+    betas, fused = (beta1, beta2), use_fused(every)
+    return optim.AdamW(every, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused)
 
 
 def sgd(
-    parameters: Parameters,
-    *,
-    learning_rate: Positive = 0.1,
-    momentum: Rate = 0.0,
-    weight_decay: Penalty = 0.0,
+    parameters: Parameters, *, learning_rate: Positive = 0.1, momentum: Rate = 0.0, weight_decay: Penalty = 0.0
 ) -> Optimizer:
     """Stochastic gradient descent.
 
@@ -269,15 +254,7 @@ def rmsprop(
         centered: divide by the gradients' deviation in place of their size
         weight_decay: L2 penalty added to the gradient
     """
-    return optim.RMSprop(
-        parameters,
-        lr=learning_rate,
-        alpha=decay,
-        momentum=momentum,
-        eps=eps,
-        centered=centered,
-        weight_decay=weight_decay,
-    )
+    return optim.RMSprop(parameters, learning_rate, decay, eps, weight_decay, momentum, centered)
 
 
 def adadelta(
@@ -321,12 +298,7 @@ def adagrad(
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "adam": adam,
-    "adamw": adamw,
-    "sgd": sgd,
-    "rmsprop": rmsprop,
-    "adadelta": adadelta,
-    "adagrad": adagrad,
+    optimizer.__name__: optimizer for optimizer in (adam, adamw, sgd, rmsprop, adadelta, adagrad)
 }
 
 

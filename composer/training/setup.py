@@ -1,33 +1,42 @@
-"""Set up a training in this process: data, module, callback and Trainer, before anything is written."""
+"""Set up a training in this process before anything is written: data, module, callback, and Lightning's Trainer."""
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.callbacks import Checkpoint, ProgressBar
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource
-from composer.errors import RunError
+from composer.errors import RecipeError, RunError
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
-from composer.training.callback import ROW_STEPS, TrainingLoopCallback
-from composer.training.checkpointing import CheckpointManager
+from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
+from composer.training.checkpointing import AtomicCheckpointIO
 from composer.training.datamodule import Curriculum, RecipeDataModule
+from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
 from composer.training.loggers import read_budget_trace
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget, EarlyStopping
 from composer.training.progress import ProgressDisplay
 from composer.training.reproduce import ReproducedRun
 from composer.training.resume import check_checkpoint, check_same_data, checkpoint_to_resume, existing_tokenizers
-from composer.training.trainer import build_trainer
-from composer.training.validation_decoding import ValidationDecoder
+from composer.training.sharding import ShardedStrategy
 
 TOKENIZER_SECONDS = 3600.0
 """Seconds that a process waits for the main one to have trained the tokenizer."""
@@ -71,10 +80,8 @@ def setup(
 ) -> TrainingSetup:
     """Return data, module, callback and Trainer of a training; write nothing.
 
-    Raises:
-        DataError: If the data cannot be trained on.
-        RunError: If data, tokenizer or checkpoint are not those that the run was begun with.
-        RecipeError: If Lightning cannot train so here.
+    Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
+    run was begun with, RecipeError if Lightning cannot train so here.
     """
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
@@ -117,26 +124,12 @@ def build_loop(
     recipe: Recipe, run_dir: RunDir, data: RecipeDataModule, curriculum: Curriculum | None
 ) -> TrainingLoopCallback:
     """Return the training loop's callback, and give the data its sampler of all epochs."""
-    training = recipe.training
     assert data.batches is not None
     # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
-    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
-    early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
+    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not recipe.training["validate_every"])
     val = data.data.val
-    return TrainingLoopCallback(
-        data.resumable,
-        Budget(training["max_steps"], training["max_epochs"], training["max_minutes"]),
-        CheckpointManager(
-            run_dir.checkpoints,
-            last=max(2, training["average_checkpoints"]),
-            metric=early_stopping.metric if early_stopping else "val/loss",
-        ),
-        training["validate_every"],
-        early_stopping,
-        curriculum,
-        ValidationDecoder(val, data.data.pairs["val"], data.tokenizers).evaluate if val else None,
-        recipe.trainer.get("log_every_n_steps") or ROW_STEPS,
-    )
+    decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
+    return TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
 
 
 def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:
@@ -151,10 +144,134 @@ def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
     deadline = time.monotonic() + TOKENIZER_SECONDS
     while not run_dir.tokenizer.exists():
         if time.monotonic() > deadline:
-            raise RunError.of(
-                "the first process has not written this file within an hour",
-                "give all machines the same run folder, on a file system that they share",
-                str(run_dir.tokenizer.absolute()),
-            )
+            cause = "the first process has not written this file within an hour"
+            raise RunError.of(cause, SHARE_FOLDER, str(run_dir.tokenizer.absolute()))
         time.sleep(0.2)
     return run_dir.read()
+
+
+RECIPE_PLACES = {
+    "gpu": ("trainer", "accelerator"),
+    "XLA": ("trainer", "accelerator"),
+    "xla": ("trainer", "accelerator"),
+    "recision": ("training", "precision"),
+}
+"""Where in a recipe the cause of a Lightning error lies, by a word of its message; besides the keys of `trainer:`."""
+
+
+def build_trainer(
+    recipe: Recipe, loop: Callback, callbacks: Sequence[Callback] = (), loggers: Sequence[Logger] = ()
+) -> Trainer:
+    """Return the Trainer that `trainer:` and `training:` of a recipe describe, with `loop` as its first callback.
+
+    Raises RecipeError if Lightning refuses the combination, at the place in the recipe that it most likely means.
+    """
+    training = recipe.training
+    every = training["validate_every"]
+    precision = str(training["precision"])  # `bf16` and `16` are short forms
+    own = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
+    arguments = {key: value for key, value in recipe.trainer.items() if value is not None and key not in own}
+    exit_with_launcher()
+    try:
+        machine = resolve_devices(recipe)
+        arguments |= machine | {
+            "strategy": make_strategy(machine, timedelta(minutes=recipe.trainer["timeout_minutes"])),
+            "plugins": [AtomicCheckpointIO(), cluster_environment()],
+            "callbacks": [loop, *callbacks],
+            "logger": [*loggers] or False,
+            # Lightning's own would be added to those that the caller gives: nothing is written twice
+            "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
+            "enable_progress_bar": any(isinstance(callback, ProgressBar) for callback in callbacks),
+            "enable_autolog_hparams": False,
+            "num_sanity_val_steps": 0,
+            "max_epochs": -1,  # the loop's budget ends the training
+            "precision": {"bf16": "bf16-mixed", "16": "16-mixed"}.get(precision, precision),
+            "accumulate_grad_batches": training["accumulate"],
+            "gradient_clip_val": training["clip_norm"],
+            # every so many batches; or at the end of an epoch, and then the batch sampler ends with each
+            "val_check_interval": every * training["accumulate"] if every else 1.0,
+            "check_val_every_n_epoch": None if every else 1,
+            "use_distributed_sampler": False,  # the batch sampler splits batches over devices itself
+        }
+        return Trainer(**arguments)
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
+        message = " ".join(str(error).split())
+        places = {key: ("trainer", key) for key in recipe.trainer} | RECIPE_PLACES
+        path = next((path for word, path in places.items() if word in message), ("trainer",))
+        cause = f"Lightning cannot train so here: {message}"
+        raise RecipeError([recipe.fault("trainer", path, cause, "change it, or remove it")]) from error
+
+
+def resolve_devices(recipe: Recipe) -> dict[str, Any]:
+    """Return accelerator, devices per machine, machines and strategy, with every `auto` of the recipe resolved.
+
+    Under a launcher (torchrun, srun) devices and machines are what it started. Otherwise a CPU gets one process, whose
+    threads already use the whole machine. Raises RecipeError if the recipe contradicts the launcher, or asks a CPU for
+    `16-mixed`.
+    """
+    machine = {key: recipe.trainer[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
+    if external_launcher():
+        for key, started in zip(("devices", "num_nodes"), launched_world(), strict=True):
+            if machine[key] == "auto":
+                machine[key] = started
+            elif num_devices(machine[key]) != started:
+                noun = "processes on each machine" if key == "devices" else "machines"
+                message = f"{external_launcher()} has started {started} {noun}, and `{key}` is {machine[key]}"
+                fix = f"write `{key}: auto`, or start as many"
+                raise RecipeError([recipe.fault("trainer", ("trainer", key), message, fix)])
+    elif uses_cpu(machine["accelerator"]) and machine["devices"] == "auto":
+        machine |= {"accelerator": "cpu", "devices": 1}
+    machine["num_nodes"] = 1 if machine["num_nodes"] == "auto" else machine["num_nodes"]
+    # a TPU's processes are Lightning's own matter
+    if machine["strategy"] == "auto" and machine["accelerator"] not in ("mps", "tpu") and num_processes(machine) > 1:
+        machine["strategy"] = "ddp"
+    if str(recipe.training["precision"]) == "16-mixed" and uses_cpu(machine["accelerator"]):
+        # Lightning would train in bf16-mixed, and call it 16-mixed
+        missing = "" if recipe.trainer["accelerator"] == "cpu" else ", and there is no GPU"
+        message, fix = f"a CPU does not train in `16-mixed`{missing}", "write `precision: bf16-mixed`, or `32`"
+        raise RecipeError([recipe.fault("value", ("training", "precision"), message, fix)])
+    return machine
+
+
+def uses_cpu(accelerator: str) -> bool:
+    """Return True if a CPU is asked for, or there is nothing else."""
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return accelerator == "cpu" or (accelerator == "auto" and not has_gpu)
+
+
+def num_processes(machine: Mapping[str, Any]) -> int:
+    """Return how many processes train together on the resolved machines, one for each device."""
+    total: int = machine["num_nodes"] * (num_devices(machine["devices"]) or torch.cuda.device_count())
+    return total
+
+
+def num_devices(devices: Any) -> int:
+    """Return how many devices `trainer.devices` asks for; 0 for all."""
+    return len(devices) if isinstance(devices, list) else 0 if devices == "auto" else devices
+
+
+def make_strategy(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | str:
+    """Return Lightning's strategy; a process that waits for another longer than `timeout` ends."""
+    if machine["strategy"] == "fsdp":
+        return ShardedStrategy(num_processes(machine), 1, save_distributed_checkpoint=False, timeout=timeout)
+    return DDPStrategy(timeout=timeout) if machine["strategy"] == "ddp" else "auto"
+
+
+def silence_lightning() -> None:
+    """Silence the tips and warnings of Lightning; its errors stay."""
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    warnings.filterwarnings("ignore", module="pytorch_lightning.*", category=UserWarning)
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed memory: the next training step asks for it again. Does nothing on other systems."""
+    if not sys.platform.startswith("linux"):
+        return
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(-3, (1 << 31) - 1)  # M_MMAP_THRESHOLD
+        mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+        mallopt(-2, 64 << 20)  # M_TOP_PAD

@@ -22,12 +22,6 @@ from blocks.core.stack import Stack
 from blocks.repeat import Repeat
 from composer.model.encoder_decoder import EncoderDecoder
 
-BESIDE_FORWARD = ("start", "initial_output", "initial_outputs")
-"""Methods of a block, besides forward, that may read its parameters."""
-
-
-# ------------------------------------------------------------------------------------------- the model
-
 
 def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
     """Shard every parameter over the processes: a unit is gathered while it runs, the rest throughout a step."""
@@ -35,7 +29,7 @@ def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for unit in fsdp_units(model):
         shard_unit(unit, mesh)
-        for method in BESIDE_FORWARD:
+        for method in ("start", "initial_output", "initial_outputs"):  # what may read parameters besides forward
             register_fsdp_forward_method(unit, method)
     shard_unit(model, mesh)
 
@@ -62,11 +56,11 @@ def shardable_blocks(stack: Stack) -> Iterator[Block]:
 
     The gradient of that one output tells FSDP that those of the block's parameters are about to be computed.
     """
-    for block, label, given in zip(stack.inner(), stack.labels, stack.gives, strict=True):
+    for block, label, outputs in zip(stack.inner(), stack.labels, stack.gives, strict=True):
         if isinstance(block, Repeat) and block.relaxation is None and len(block.stacks) == block.times:
             for iteration in cast("list[Stack]", list(block.stacks)):
                 yield from shardable_blocks(iteration) if any(iteration.gives) else [iteration]
-        elif given <= {label}:
+        elif outputs <= {label}:
             yield block
 
 
@@ -91,9 +85,6 @@ def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
     fully_shard(module, mesh=mesh)
     module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *map(Opaque, inputs[2:])), prepend=True)
     module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *(opaque.content for opaque in inputs[2:])))
-
-
-# ------------------------------------------------------------------------------------------- full tensors and parts
 
 
 def full_tensor(value: Tensor) -> Tensor:
@@ -149,9 +140,6 @@ def load_full_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) ->
         for number, values in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": moments})
-
-
-# ------------------------------------------------------------------------------------------- Lightning's strategy
 
 
 class ShardedStrategy(ModelParallelStrategy):

@@ -24,16 +24,17 @@ from composer.training.distributed import is_main_process, processes_of_training
 from composer.training.finalize import TrainingResult, finalize
 from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, current_wandb_mode, describe_mode
 from composer.training.progress import ProgressDisplay
-from composer.training.reproduce import (
-    EnvironmentRecord,
-    environment_differences,
-    environment_record,
-    find_original_run,
-)
+from composer.training.reproduce import environment_differences, environment_record, find_original_run
 from composer.training.resume import check_same_recipe, resolve_initial_run
-from composer.training.setup import TrainingSetup, data_folders, setup, wait_for_record
+from composer.training.setup import (
+    TrainingSetup,
+    data_folders,
+    keep_freed_memory,
+    setup,
+    silence_lightning,
+    wait_for_record,
+)
 from composer.training.signals import TrainingInterrupted
-from composer.training.trainer import keep_freed_memory, silence_lightning
 
 
 def train(
@@ -62,7 +63,13 @@ def train(
     default = original.default_dir(RUNS, recipe.name) if original else RUNS / recipe.name
     run_dir = RunDir(Path(run) if run else default)
     display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
-    record = open_record(recipe, run_dir, resume) if is_main_process() else wait_for_record(run_dir)
+    if is_main_process():
+        check_writable(run_dir, resume)
+        record = {} if run_dir.is_empty() else run_dir.read()
+        if record:
+            check_same_recipe(recipe, run_dir, record)
+    else:
+        record = wait_for_record(run_dir)
     if record.get("status") == "finished":
         display.say(f"{run_dir.path} is finished already; nothing is left to do")
         return TrainingResult(run_dir.path, record)
@@ -83,15 +90,6 @@ def train(
         return result
 
 
-def open_record(recipe: Recipe, run_dir: RunDir, resume: bool) -> dict[str, Any]:
-    """Return the run.json that is there, empty for a new run. Raises RunError if this recipe may not train here."""
-    check_writable(run_dir, resume)
-    record = {} if run_dir.is_empty() else run_dir.read()
-    if record:
-        check_same_recipe(recipe, run_dir, record)
-    return record
-
-
 def check(source: DataSource) -> None:
     """Raise every fault of the data files and of the model together, before any of them is read or built."""
     faults = list(source.faults)
@@ -107,8 +105,7 @@ def check(source: DataSource) -> None:
 def exclusive(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
     """Lock the run directory against other trainings. The main process alone writes, so the others need no lock.
 
-    Raises:
-        RunError: If another process holds it, or has written since `record` was read.
+    Raises RunError if another process holds it, or has written since `record` was read.
     """
     if not is_main_process():
         yield
@@ -119,9 +116,6 @@ def exclusive(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Itera
             message = "another training has been writing into this folder"
             raise RunError.of(message, "say `--resume` again", str(run_dir.path))
         yield
-
-
-# ------------------------------------------------------------------------------------------- the record of a run
 
 
 def start_logging(training: TrainingSetup) -> MetricsLogger:
@@ -153,16 +147,11 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
 
 def start_record(training: TrainingSetup) -> dict[str, Any]:
     """Return run.json for a training that begins or resumes, perhaps with other code or on another machine."""
-    environment = environment_record(training.recipe, training.trainer)
-    if not training.run_dir.tokenizer.exists():
-        return first_record(training, environment)
-    changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
-    return {**training.record, "status": "running", **environment, "resumed_with": changes}
-
-
-def first_record(training: TrainingSetup, environment: EnvironmentRecord) -> dict[str, Any]:
-    """Return run.json for a run that begins."""
     recipe, tokenizers, data = training.recipe, training.data.tokenizers, training.data.data
+    environment = environment_record(recipe, training.trainer)
+    if training.run_dir.tokenizer.exists():
+        changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
+        return {**training.record, "status": "running", **environment, "resumed_with": changes}
     weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     fingerprints = fingerprint_pairs(recipe, data.pairs, weights)
     original = training.original
@@ -190,9 +179,6 @@ def first_record(training: TrainingSetup, environment: EnvironmentRecord) -> dic
     }
 
 
-# ------------------------------------------------------------------------------------------- fit
-
-
 def fit(training: TrainingSetup) -> None:
     """Train with Lightning, from the last checkpoint if there is one."""
     trainer, signals = training.trainer, training.loop.signals
@@ -215,10 +201,8 @@ def recorded_failure(training: TrainingSetup) -> Iterator[None]:
         if not is_main_process():
             raise SystemExit(0) from None  # the main process says how it ended; this one must not look like a crash
         close(training, "interrupted")
-        training.display.say(
-            f"stopped at step {training.loop.progress.step:,}, nothing is lost; the same command with "
-            f"`--resume --run {training.run_dir.path}` goes on"
-        )
+        command = f"the same command with `--resume --run {training.run_dir.path}`"
+        training.display.say(f"stopped at step {training.loop.progress.step:,}, nothing is lost; {command} goes on")
         if interrupt.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + interrupt.number) from None
@@ -249,19 +233,16 @@ def explain(error: BaseException, training: TrainingSetup) -> RunFailed | None:
     if isinstance(error, OSError):
         fix = f"{os_error_hint(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
         return RunFailed.of(os_error_reason(error), fix, str(error.filename or path))
-    if not isinstance(error, (RuntimeError, MemoryError)) or not is_out_of_memory(error):
-        return None
-    budget, accumulate = (training.recipe.training[key] for key in ("tokens_per_batch", "accumulate"))
-    return RunFailed.of(
-        f"out of memory on a batch of {training.module.last_shapes()} with `tokens_per_batch` {budget}",
-        f"set `training.tokens_per_batch` to {max(1, budget // 2)}, or `training.accumulate` to {2 * accumulate}: "
-        "the update is then the same",
-        path,
-    )
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return True if a device, or this machine, had no memory left."""
-    messages = ("not enough memory", "allocate memory", "out of memory")
-    out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return out_of_memory or any(message in str(error) for message in messages)
+    phrases = ("not enough memory", "allocate memory", "out of memory")  # a plain RuntimeError where it is not CUDA's
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
+    ):
+        budget, accumulate = (training.recipe.training[key] for key in ("tokens_per_batch", "accumulate"))
+        batch = training.module.last_batch
+        sides = {**batch.get("sources", {}), "target": batch.get("target_in")}
+        shapes = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
+        shape = ", ".join(shapes) or "unknown shape"
+        cause = f"out of memory on a batch of {shape} with `tokens_per_batch` {budget}"
+        settings = f"`training.tokens_per_batch` to {max(1, budget // 2)}, or `training.accumulate` to {2 * accumulate}"
+        return RunFailed.of(cause, f"set {settings}: the update is then the same", path)
+    return None

@@ -14,7 +14,7 @@ from composer.inference.search import LengthConstraint, LengthQuery, candidate_l
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
-from composer.training.validation_decoding import MAX_QUERIES, MAX_SENTENCES, num_sentences
+from composer.training.callback import MAX_QUERIES, MAX_SENTENCES, num_sentences
 from tests.inference.small_models import SIZED, TARGET, forward_score, model_of, sized
 
 SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]

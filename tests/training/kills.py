@@ -27,7 +27,7 @@ import torch
 
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
-from composer.training import checkpointing, finalize, validation_decoding
+from composer.training import callback, checkpointing, finalize
 from composer.training.callback import TrainingLoopCallback
 from composer.training.loggers import JsonLinesWriter, json_line
 from composer.training.module import Seq2SeqModule
@@ -45,7 +45,7 @@ BEFORE: dict[str, tuple[Any, str]] = {
     "step": (TrainingLoopCallback, "on_train_batch_end"),
     "update": (Seq2SeqModule, "on_before_optimizer_step"),
     "validation": (Seq2SeqModule, "validation_step"),
-    "decoding": (validation_decoding, "decode_all"),
+    "decoding": (callback, "decode_all"),
     "removing": (checkpointing.AtomicCheckpointIO, "remove_checkpoint"),
     "measuring": (finalize, "evaluate"),
 }

@@ -17,8 +17,8 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
 from composer.training import datamodule, distributed, finalize, setup
 from composer.training.module import Seq2SeqModule
+from composer.training.setup import resolve_devices
 from composer.training.train import train
-from composer.training.trainer import resolve_devices
 from tests.training.launched import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
 from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
