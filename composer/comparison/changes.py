@@ -119,10 +119,8 @@ def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
     changes: list[Change] = []
     for section in SECTIONS:
         hidden = STACKS if section == "model" else ()
-        before, after = (
-            {key: value for key, value in recipe.frozen[section].items() if key not in hidden}
-            for recipe in (one, other)
-        )
+        sections = (recipe.frozen[section].items() for recipe in (one, other))
+        before, after = ({key: value for key, value in items if key not in hidden} for items in sections)
         path = ("decoding",) if section == "decoding" else ()
         walk = SettingWalk(one.rules["$defs"], section)
         changes += walk.compare(before, after, one.rules["properties"][section], path)
@@ -218,12 +216,9 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
         unreadable = error.faults[0].message
     # generated data, and files that both look up in the same folders, are the same if the recipes say the same
     generated = all(side.recipe.dataset.get("generate") for side in (one, other))
-    same_files = (
-        not (one.is_run or other.is_run)
-        and one.recipe.dataset == other.recipe.dataset
-        and one.recipe.folders(data) == other.recipe.folders(data)
-    )
-    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, bool(generated or same_files), unreadable)
+    same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
+    by_content = generated or (same_data and not one.is_run and not other.is_run)
+    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content, unreadable)
 
 
 def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:

@@ -174,13 +174,11 @@ class Matching:
     def _wrappers(self) -> Iterator[Placed]:
         """Yield unmatched blocks around matched ones: lost ones, then new ones."""
         for node, inner in _wrapping(self.before, self.matched):
-            path = node.path_in(self.one)
-            change = Change("unwrapped", "model", path, "", node.word, "", node.head(), _count_words(inner))
-            yield self.order[id(node)], change
+            texts = node.head(), _count_words(inner)
+            yield self.order[id(node)], Change("unwrapped", "model", node.path_in(self.one), "", node.word, "", *texts)
         for node, inner in _wrapping(self.after, self.matched):
-            path = node.path_in(self.other)
-            change = Change("wrapped", "model", "", path, node.word, "", _count_words(inner), node.head())
-            yield self.order[id(node)], change
+            texts = _count_words(inner), node.head()
+            yield self.order[id(node)], Change("wrapped", "model", "", node.path_in(self.other), node.word, "", *texts)
 
 
 def _lone(root: TreeNode, matched: set[int], shown_whole: set[int]) -> list[TreeNode]:

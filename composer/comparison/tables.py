@@ -124,9 +124,8 @@ def table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
 
 def cost_clauses(one: Costs, other: Costs) -> list[str]:
     """Return parameters and FLOPs for the summary, where they differ."""
-    clauses = []
-    if one.parameters != other.parameters:
-        clauses.append(f"parameters {format_change(one.parameters, other.parameters)}")
+    change = format_change(one.parameters, other.parameters)
+    clauses = [f"parameters {change}"] if one.parameters != other.parameters else []
     if one.flops != other.flops:
         change = format_percent(one.flops, other.flops) if one.flops else format_change(0, other.flops)
         clauses.append(f"FLOPs {change}")
@@ -135,9 +134,16 @@ def cost_clauses(one: Costs, other: Costs) -> list[str]:
 
 def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
     """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
-    names = [name for name in one if name in other]
-    if names:
-        yield from table("scores", [_score_row(name, one[name], other[name], tested) for name in names])
+    rows = []
+    for name, before in one.items():
+        if name in other:
+            after, p_value = other[name], p_value_of(name, tested)
+            digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
+            change = "=" if before == after else f"{after - before:+.{digits}f}"
+            significance = f"  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else ""
+            rows.append((name, format_score(before), format_score(after), change + significance))
+    if rows:
+        yield from table("scores", rows)
     if isinstance(tested, Comparison):
         one_bleu, other_bleu = (f"{x.bleu:.2f} ± {x.interval:.2f}" for x in (tested.one, tested.other))
         right = f"{tested.one.right:,} -> {tested.other.right:,} (p = {tested.right_p_value:.2g})"
@@ -147,16 +153,8 @@ def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterat
         yield from (f"  {P_VALUE_MEANING}", f"  {tested.signature}")
     elif tested:
         yield f"  no p: {tested}"
-    if names or tested:
+    if rows or tested:
         yield ""
-
-
-def _score_row(name: str, before: float, after: float, tested: Comparison | str) -> tuple[str, str, str, str]:
-    digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
-    change = "=" if before == after else f"{after - before:+.{digits}f}"
-    p_value = p_value_of(name, tested)
-    significance = f"  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else ""
-    return name, format_score(before), format_score(after), change + significance
 
 
 def p_value_of(name: str, tested: Comparison | str) -> tuple[float, str] | None:

@@ -255,15 +255,15 @@ def to_post_order(forest: tuple[TreeNode, ...]) -> PostOrder:
     """Return the nodes of a forest, under a common root that comes last."""
     root = TreeNode("root", "", (), {}, forest)
     order = PostOrder([root], [0])
-    _append(root, order)
+
+    def append(node: TreeNode) -> int:
+        leaves = [append(child) for child in node.children]
+        order.nodes.append(node)
+        order.leftmost.append(leaves[0] if leaves else len(order.nodes) - 1)
+        return order.leftmost[-1]
+
+    append(root)
     return order
-
-
-def _append(node: TreeNode, order: PostOrder) -> int:
-    leaves = [_append(child, order) for child in node.children]
-    order.nodes.append(node)
-    order.leftmost.append(leaves[0] if leaves else len(order.nodes) - 1)
-    return order.leftmost[-1]
 
 
 def _match_exactly(a: PostOrder, b: PostOrder) -> Pairs:

@@ -25,7 +25,6 @@ from composer.hub.manifest import (
     Entry,
     Manifest,
     check_entries,
-    check_entry,
     copy_verified,
     digest_file,
     open_file,
@@ -235,13 +234,9 @@ def _is_plain_recipe(name: str, entry: Entry) -> bool:
 
 def _fetch_folder(remote: Remote, start: str, inside: Mapping[str, Entry], into: Path, max_bytes: int) -> Path:
     """Download a pack, which may hold nothing else, or of a run folder the files that a pack has."""
-    if MANIFEST in inside:
-        names = [name for name in inside if name not in GIT_FILES]
-        check_entries((inside[name]._replace(name=name) for name in names), remote.origin)
-    else:
-        names = sorted(NAMES & set(inside))
-        for name in names:
-            check_entry(inside[name]._replace(name=name), remote.origin)
+    is_pack = MANIFEST in inside
+    names = [name for name in inside if name not in GIT_FILES] if is_pack else sorted(NAMES & set(inside))
+    check_entries((inside[name]._replace(name=name) for name in names), remote.origin)
     check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
     into.mkdir()
     for name in names:

@@ -120,16 +120,17 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
 
 
 def missing_plug_ins(record: dict[str, Any]) -> str:
-    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are."""
-    used = record.get("plug_ins")
+    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are.
+
+    `record` has passed `check_record`.
+    """
     installed = {point.name for point in plug_ins()}
-    missing = {name: source for name, source in used.items() if name not in installed} if isinstance(used, dict) else {}
     names = []
-    for name, source in missing.items():
-        known = source if isinstance(source, dict) else {}
-        package, number = known.get("distribution"), known.get("version")
-        unpinned = package or known.get("from") or "an unknown package"
-        names.append(f"`{name}` from {f'{package}=={number}' if package and number else unpinned}")
+    for name, source in (record.get("plug_ins") or {}).items():
+        package, number = source.get("distribution"), source.get("version")
+        unpinned = package or source.get("from") or "an unknown package"
+        if name not in installed:
+            names.append(f"`{name}` from {f'{package}=={number}' if package and number else unpinned}")
     return f"look at and install the plug-in that has the block {', '.join(names)}" if names else ""
 
 
