@@ -76,6 +76,7 @@ def test_splits_are_disjoint_and_repeatable(task):
     assert not set(told(TASKS[task]("train", 3, **sizes, endless=True))) & (sources["test"] | sources["val"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
     epochs = [TASKS[task]("train", epoch, train=40, endless=True) for epoch in range(3)]

@@ -33,6 +33,7 @@ def test_it_is_kept_without_outputs() -> None:
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
+@pytest.mark.slow
 def test_every_step_shows_what_its_text_says(cells: list[Any]) -> None:
     assert shown(cells, "composer.check(attention)") == "[]"
     assert "fix: write `heads: 4`" in shown(cells, "heads=5")

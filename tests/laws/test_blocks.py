@@ -94,6 +94,7 @@ def test_uses_of_a_stack_share_their_parameters_unless_they_are_copies(copy: boo
     assert len(list(two.parameters())) == uses * len(list(one.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), COMPILED, ids=[name for name, _ in COMPILED])
 def test_a_block_compiles(name: str, settings: dict[str, Any]) -> None:
     cases = [Case(blocks()[name], settings, place, columns=columns) for place in PLACES for columns in (0, COLUMNS)]

@@ -28,6 +28,7 @@ def gradients(model: EncoderDecoder, called: Any, batch: dict[str, Any]) -> dict
     return {"loss": loss.detach()} | {name: each.clone() for name, each in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", SAMPLE)
 def test_a_compiled_model_is_one_graph_and_the_same(recipe: str) -> None:
     module = module_of(HOME / f"{recipe}.yaml")

@@ -51,6 +51,7 @@ def said(place: Path) -> dict[str, dict[str, Any]]:
     return {told["recipe"]: told for told in map(json.loads, lines.splitlines())}
 
 
+@pytest.mark.slow
 def test_every_recipe_has_one_gradient_on_one_device_on_two_and_sharded(tmp_path: Path) -> None:
     found = said(tmp_path / "place")
     assert found.keys() == {name(path) for path in RECIPES}

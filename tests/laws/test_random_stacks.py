@@ -28,10 +28,11 @@ MEMORIES = 15
 """Random recipes of each kind about memories, every day."""
 
 
-def test_random_stacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [50, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_stacks(examples: int, tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
 
-    @effort()
+    @settings(effort(), max_examples=examples if effort() is everyday() else effort().max_examples)
     @given(recipes())
     def holds(written: dict[str, Any]) -> None:
         tally[outcome(written, tmp_path / "random.yaml")] += 1
@@ -40,6 +41,7 @@ def test_random_stacks(tmp_path: Path) -> None:
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn", [continued(), stories()], ids=["continued", "stories"])
 def test_random_memories(drawn: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
     tally: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from composer.model.vocabulary import FIXED_VOCABULARIES, max_vocabulary
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
 from tests.recipes.model_sizes import size_overrides
+from tests.samples import sampled
 
 HOME = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
@@ -57,7 +58,7 @@ def test_there_are_recipes() -> None:
     assert {"quickstart", "multi30k/transformer"} <= {name(path) for path in RECIPES}
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=name)
+@pytest.mark.parametrize("path", sampled(RECIPES, 40), ids=name)
 def test_a_recipe_keeps_every_law(path: Path) -> None:
     recipe = small(path)
     model = build(recipe, vocabularies(recipe))
@@ -65,6 +66,6 @@ def test_a_recipe_keeps_every_law(path: Path) -> None:
     check_model(model)
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=name)
+@pytest.mark.parametrize("path", sampled(RECIPES, 12), ids=name)
 def test_a_recipe_is_planned_at_full_size(path: Path) -> None:
     assert load(path).plan().parameters > 0

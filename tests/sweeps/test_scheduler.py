@@ -134,6 +134,7 @@ def test_what_was_decided_before_a_kill_stays_decided(home: Path) -> None:
     assert starts(home).count((0.2, 1)) == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_anywhere_goes_on(home: Path) -> None:
     plan(home, **{"0.3": {"pause": 0.3}, "0.4": {"pause": 0.3}})
     file = written(home, rates(0.1, 0.2, 0.3, 0.4), "seeds: [1]")
@@ -150,6 +151,7 @@ def test_a_sweep_killed_anywhere_goes_on(home: Path) -> None:
     assert {trial.number for trial in found.values()} == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_end_all_workers_first(home: Path, number: signal.Signals, status: int) -> None:
     plan(home, **{"0.1": {"pause": 60.0}, "0.2": {"pause": 60.0}})
@@ -216,6 +218,7 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path) -> 
     assert len(opened(home).get_trials()) == 40  # ten for each trial that was wanted, and no more
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_asks_for_as_many_as_were_wanted(home: Path) -> None:
     rest = "search: {tpe: {trials: 5, seed: 2}}\nseeds: [1]"
     plan(home, all={"pause": 0.3})
@@ -239,6 +242,7 @@ def test_impossible_points_never_start(home: Path) -> None:
     assert [trial.point for trial in read_trials(home / "run")] == [{"heads": 2}, {"heads": 4}]
 
 
+@pytest.mark.slow
 def test_ordinary_runs_by_the_ordinary_command(tmp_path: Path) -> None:
     steps = "steps: {set: training.max_steps, values: [4, 100000], zip: rate}"
     prune = "seeds: [3]\nprune: {median: {min_steps: 2, trials: 1}}"
@@ -283,6 +287,7 @@ def test_one_sweep_is_one_group(tmp_path: Path) -> None:
 DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["random", "tpe"])
 def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
     def asked(count: int) -> Path:
@@ -298,6 +303,7 @@ def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
         run(asked(3), home)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["grid", "{tpe: {trials: 2}}"])
 def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
     def asked(seeds: list[int]) -> Path:

@@ -279,6 +279,7 @@ def test_trained_on_are_the_pairs_of_the_level_and_the_error_is_theirs(
         assert row["train/sequence_error"] == pytest.approx(sum(graded) / len(graded))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [(), ("training.accumulate=2",), ("data.generate.reverse.endless=false",)])
 def test_a_killed_curriculum_ends_as_if_it_had_not_been(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
@@ -310,6 +311,7 @@ def test_a_killed_curriculum_ends_as_if_it_had_not_been(
     assert len({row[4] for row in one} - {None}) > 2
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_curriculum_of_one(tiny: Tiny, tmp_path: Path) -> None:
     # Adam would make a step of the noise in a gradient that is zero
     same = *RISING, "training.optimizer=sgd", "model.dropout=0", "data.generate.reverse.endless=true"

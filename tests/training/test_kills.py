@@ -127,6 +127,7 @@ def must_be_alike(one: Path, other: Path) -> None:
     assert all(is_intact(path) for path in list_checkpoints(other / "checkpoints"))
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
     """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
     fetching = [["step", 3], ["bytes", 30], ["validation", 2], ["step", 4]]
@@ -145,6 +146,7 @@ def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
     must_be_alike(folder / "whole", folder / "with workers")
 
 
+@pytest.mark.slow
 def test_two_processes_of_which_one_is_killed_or_told_to_end(folder: Path) -> None:
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
     two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1], ["bytes", 30]]
@@ -158,6 +160,7 @@ def test_two_processes_of_which_one_is_killed_or_told_to_end(folder: Path) -> No
     assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
 
 
+@pytest.mark.slow
 def test_two_sharded_processes_of_which_one_is_killed_or_has_a_bad_gradient(folder: Path) -> None:
     """Nothing is validated, so that no loss tells of the gradient before a checkpoint is due."""
     (folder / "a.txt").write_text("".join(f"{number}\n" for number in range(90)), encoding="utf-8")

@@ -51,6 +51,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------- several machines
 
 
+@pytest.mark.slow
 def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path) -> None:
     told = stubs(folder / "machines") | {"MACHINES": "2", "PROCESSES": "1", "ADDRESS": "127.0.0.1"}
     told["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
@@ -63,6 +64,7 @@ def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path)
     assert same_weights(run, undisturbed)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_all_anew_where_one_is_killed(folder: Path, undisturbed: Path) -> None:
     told = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
     run = folder / "restarted_run"
@@ -74,6 +76,7 @@ def test_torchrun_starts_all_anew_where_one_is_killed(folder: Path, undisturbed:
     assert same_weights(run, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_told_of_its_end_goes_on_in_the_next_one(folder: Path, undisturbed: Path) -> None:
     log = folder / "requeued"
     told = stubs(
@@ -107,6 +110,7 @@ def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- a process that is lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "minutes", "message", "hint"),
     [
@@ -133,6 +137,7 @@ def test_all_end_with_the_one_that_is_lost(
     assert RunDir(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")
 
 
+@pytest.mark.slow
 def test_nobody_outlives_the_first(folder: Path, tmp_path: Path) -> None:
     words = ["train", str(folder / "tiny.yaml"), *SHORT, TWO, "--run", str(tmp_path / "run")]
     command = start(tmp_path, words, "SIGKILL:0:6")
@@ -145,6 +150,7 @@ def test_nobody_outlives_the_first(folder: Path, tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_two_processes_stop_together(folder: Path, tmp_path: Path, undisturbed: Path) -> None:
     run = tmp_path / "run"
     words = ["train", str(folder / "tiny.yaml"), *SHORT, TWO, "--run", str(run)]
@@ -212,6 +218,7 @@ def test_a_death_is_acted_upon_after_some_time(monkeypatch: pytest.MonkeyPatch) 
 # ------------------------------------------------------------------------------------------- signals
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_last_measuring_ends_at_once_and_the_rest_is_done_later(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +254,7 @@ def test_a_signal_while_the_data_are_read_ends_at_once(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_second_signal_ends_at_once(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int

@@ -203,6 +203,7 @@ def command(recipe: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.slow
 def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
     process = command(recipe, *SHORT, "--seeds", "1,3", "--run", str(tmp_path / "runs"))
     said, _ = process.communicate(timeout=300)
@@ -217,6 +218,7 @@ def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
     assert "The best by val/loss: seed" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_stops_the_seed_that_trains_and_those_to_come(
     recipe: Path, tmp_path: Path, number: int, status: int

@@ -56,6 +56,7 @@ def killed_after_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 # ------------------------------------------------------------------------------------------- precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "kind"), KINDS.items())
 def test_a_precision_trains_decodes_and_goes_on_bit_for_bit(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, kind: torch.dtype
@@ -118,6 +119,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 def test_a_compiled_training_ends_with_the_same_weights(
     tiny: Tiny, tmp_path: Path, graphs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +150,7 @@ def test_a_compiled_training_ends_with_the_same_weights(
             assert row.get(name, 0.0) == pytest.approx(other.get(name, 0.0), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_compiled_for_ever_goes_on_without(
     tiny: Tiny, tmp_path: Path, graphs: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -301,6 +304,7 @@ class Hooked(torch.autograd.Function):
         return gradients[0] * float(gradients[0].item() != 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", WAITING)
 def test_a_step_that_waits_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
     real = module.sum_loss

@@ -27,6 +27,7 @@ SAME = (
 TWO = "trainer={accelerator: cpu, devices: 2, strategy: ddp}"
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*SAME), tmp_path / "one")
     # about the time several processes agree now and then only; about the steps they always know

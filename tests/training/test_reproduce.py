@@ -136,6 +136,7 @@ def test_a_budget_in_minutes_is_spent_as_it_was(trained: Path, tmp_path: Path, m
     assert read_budget_trace(RunDir(tmp_path / "one").metrics) == read_budget_trace(RunDir(tmp_path / "again").metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [7, 10])
 def test_a_run_in_minutes_that_was_stopped_is_repeated_too(
     cut: int, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -329,6 +330,7 @@ class Killed(BaseException):
     """What a kill is to the code that is running."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["the same command", "its own recipe"])
 def test_a_killed_repeat_goes_on(there: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     real, left = TrainingLoopCallback.on_train_batch_end, [3]

@@ -74,6 +74,7 @@ def test_parts_are_trained_written_read_and_copied_as_the_whole_is(tmp_path: Pat
     assert found["copy"] == {"plain": True, "weights": 0.0, "draws nothing": True, "evaluates": True}
 
 
+@pytest.mark.slow
 def test_two_sharded_processes_then_one_then_two_whole_ones_train_as_one_does(tmp_path: Path) -> None:
     """Of one training; each reads what those before it have written."""
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")

@@ -118,6 +118,7 @@ def test_a_training_ends_well_without_wandb(
     assert capsys.readouterr().out.count("its process has ended") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["unreachable", "lost", "dead"])
 def test_trouble_with_the_real_wandb(trouble: str, tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).with_name("wandb_trouble.py")), str(tmp_path), trouble]
