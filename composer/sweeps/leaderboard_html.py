@@ -86,9 +86,6 @@ def leaderboard_page(board: Leaderboard, home: Path) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------- the table
-
-
 def _trial_row(board: Leaderboard, entry: Entry, home: Path) -> dict[str, Any]:
     *texts, fingerprint = cells(board, entry)
     return {
@@ -110,15 +107,14 @@ def _file_links(entry: Entry, home: Path) -> dict[str, dict[str, str]]:
         "log": {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {},
     }
     links = {
-        kind: {text: _href(path, home) for text, path in paths.items() if path.exists()}
+        kind: {
+            text: f"./{quote(os.path.relpath(path, home).replace(os.sep, '/'))}{'/' if path.is_dir() else ''}"
+            for text, path in paths.items()
+            if path.exists()
+        }
         for kind, paths in files.items()
     }
     return {kind: paths for kind, paths in links.items() if paths}
-
-
-def _href(path: Path, home: Path) -> str:
-    relative = os.path.relpath(path, home).replace(os.sep, "/")
-    return f"./{quote(relative)}{'/' if path.is_dir() else ''}"
 
 
 def _effect(board: Leaderboard, effect: AxisEffect) -> dict[str, Any]:
@@ -134,9 +130,6 @@ def _effect(board: Leaderboard, effect: AxisEffect) -> dict[str, Any]:
     ]
     variance, chance = f"{effect.variance:.0%}", f"{effect.chance:.0%}"
     return {"title": effect_title(effect), "variance": variance, "chance": chance, "groups": groups}
-
-
-# ------------------------------------------------------------------------------------------- figures
 
 
 def cost_goals(board: Leaderboard) -> list[Goal]:

@@ -16,11 +16,7 @@ from rich.cells import cell_len
 
 from composer.formatting import align_columns, si, significant, strip_control_characters
 from composer.recipe.metrics import metric_of
-from composer.sweeps.leaderboard import (
-    Entry,
-    Leaderboard,
-    Measurement,
-)
+from composer.sweeps.leaderboard import Entry, Leaderboard, Measurement
 from composer.sweeps.sweep import COSTS, Value
 
 ALIKE = "≈"
@@ -90,16 +86,6 @@ def point_text(entry: Entry, axes: Sequence[str]) -> str:
     return ", ".join(f"{strip_control_characters(axis)} {axis_value(point, axis)}" for axis in axes if axis in point)
 
 
-def status_text(entry: Entry) -> str:
-    """Return the status of a trial in words."""
-    trial = entry.trial
-    if trial.status == "pruned" and trial.pruned_at is not None:
-        return f"pruned at step {trial.pruned_at:,}"
-    if trial.status == "finished" and entry.rank is None:
-        return "finished, without a number to rank it by"
-    return trial.status
-
-
 def failure_lines(board: Leaderboard) -> list[str]:
     """Return each trial that failed, with the first line of its error."""
     lines = []
@@ -137,9 +123,6 @@ def ranking_note(board: Leaderboard) -> str:
         f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: the mean differs from the best's by no more "
         "than the larger of their two standard deviations, so that the seeds alone may make the difference."
     )
-
-
-# ------------------------------------------------------------------------------------------- effects of axes
 
 
 @dataclass(frozen=True)
@@ -188,7 +171,7 @@ def axis_effects(board: Leaderboard) -> list[AxisEffect]:
             for name, entries in group_by_value(axis, active).items()
         }
         if means:
-            zipped = [other for other in board.zipped if zip_root(board, other) == axis]
+            zipped = [other for other in board.zipped if _zip_root(board, other) == axis]
             groups = [
                 ValueGroup(name, len(values), fmean(values), stdev(values) if len(values) > 1 else None)
                 for name, values in means.items()
@@ -204,8 +187,7 @@ def informative_effects(board: Leaderboard) -> list[AxisEffect]:
     return [effect for effect in axis_effects(board) if effect.variance is not None]
 
 
-def zip_root(board: Leaderboard, axis: str) -> str:
-    """Follow `zip` to the axis whose values decide."""
+def _zip_root(board: Leaderboard, axis: str) -> str:
     while axis in board.zipped:
         axis = board.zipped[axis]
     return axis
@@ -243,9 +225,6 @@ def format_value(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# ------------------------------------------------------------------------------------------- the leaderboard
-
-
 class Column(NamedTuple):
     """A column of the table: its head, and whether its cells are texts, which are aligned to the left."""
 
@@ -272,6 +251,11 @@ def cells(board: Leaderboard, entry: Entry) -> list[str]:
     """Return one entry's row of the table, as `columns` has it."""
     first, *others = shown_metrics(board)
     best = next(iter(board.ranked), None)
+    status: str = entry.trial.status
+    if status == "pruned" and entry.trial.pruned_at is not None:
+        status = f"pruned at step {entry.trial.pruned_at:,}"
+    elif status == "finished" and entry.rank is None:
+        status = "finished, without a number to rank it by"
     rank = "" if entry.rank is None else f"{entry.rank}{f' {ALIKE}' if entry.is_alike else ''}"
     return [
         rank,
@@ -280,7 +264,7 @@ def cells(board: Leaderboard, entry: Entry) -> list[str]:
         *([] if first in COSTS else [format_difference(first, entry, best)]),
         *(format_mean(name, entry.measured.get(name)) for name in others),
         "" if entry.tokens_per_second is None else f"{entry.tokens_per_second:,.0f}",
-        status_text(entry),
+        status,
         entry.trial.fingerprint,
     ]
 

@@ -34,7 +34,7 @@ from composer.sweeps.search_space import (
     probe_points,
 )
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import COSTS, Axis, Goal, Point, Sweep, Value, complete
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, complete
 
 METHODS = {"grid": "grid", "random": "random", "tpe": "bayes"}
 GOALS = {"min": "minimize", "max": "maximize"}
@@ -70,7 +70,10 @@ def wandb_config(
     sweep: Sweep, overrides: Sequence[str], data: Path | None, min_iterations: int | None
 ) -> dict[str, Any]:
     """Return the sweep in W&B's keys. `min_iterations` is hyperband's, None if nothing is stopped early."""
-    goal = wandb_metric(sweep)
+    goal = next((goal for goal in sweep.rank if goal.metric.startswith(LOGGED)), None)
+    if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
+        hint = "write, for example, `rank: [{val/loss: min}]`"
+        raise RunError.of("W&B searches by what a run logs, and `rank` has none of it", hint, str(sweep.file))
     config: dict[str, Any] = {"name": sweep.name, "method": METHODS[sweep.search.kind]}
     if goal is not None:
         config["metric"] = {"name": goal.metric, "goal": GOALS[goal.direction]}
@@ -84,15 +87,6 @@ def wandb_config(
     command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
     config["command"] = command if data is None else [*command, "--data", str(data)]
     return config
-
-
-def wandb_metric(sweep: Sweep) -> Goal | None:
-    """Return the first goal that a run logs. Raises RunError if there is none and the search or pruner needs one."""
-    goal = next((goal for goal in sweep.rank if goal.metric.startswith(LOGGED)), None)
-    if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
-        hint = "write, for example, `rank: [{val/loss: min}]`"
-        raise RunError.of("W&B searches by what a run logs, and `rank` has none of it", hint, str(sweep.file))
-    return goal
 
 
 def wandb_parameter(axis: Axis) -> dict[str, Any]:
@@ -346,7 +340,12 @@ def dry_run_text(listing: PointList) -> str:
         point = row.costed
         costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"] if point.parameters else [""] * 3
         values = [_listed_value(axis, point.point, listing.is_known) for axis in listing.sweep.axes]
-        rows.append([str(row.number), *values, *costs, _point_note(row)])
+        note = {
+            "excluded": f"excluded by `{point.condition}`",
+            "impossible": f"impossible: {point.faults[0].message if point.faults else ''}",
+            "double": f"the same as {row.same_as}, trained once",
+        }.get(row.status, "")
+        rows.append([str(row.number), *values, *costs, note])
     table = align_columns(rows, [False, *(True for _ in names), False, False, False, True])
     return "\n".join([*table, "", *_fault_lines(listing.rows), _summary(listing)])
 
@@ -358,14 +357,6 @@ def _listed_value(axis: Axis, point: Point, is_known: bool) -> str:
         return f"{axis.low:g} to {axis.high:g}"
     value = point[axis.name]
     return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _point_note(row: ListedPoint) -> str:
-    if row.status == "excluded":
-        return f"excluded by `{row.costed.condition}`"
-    if row.status == "impossible":
-        return f"impossible: {row.costed.faults[0].message}"
-    return f"the same as {row.same_as}, trained once" if row.status == "double" else ""
 
 
 def _fault_lines(rows: Sequence[ListedPoint]) -> list[str]:
@@ -389,12 +380,9 @@ def _summary(listing: PointList) -> str:
     others = f"; {others}" if others else ""
     trained = statuses.count("trained")
     if listing.is_known:
-        return f"{_plural(trained, 'point')} to train{seeds}{others}"
+        return f"{trained} point{'' if trained == 1 else 's'} to train{seeds}{others}"
     total = math.prod(len(_structure_values(axis)) for axis in sweep.axes if axis.zipped is None)
     more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
-    points = _plural(sweep.search.trials or 0, "point")
+    trials = sweep.search.trials or 0
+    points = f"{trials} point{'' if trials == 1 else 's'}"
     return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -12,7 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +23,7 @@ from composer.errors import DataError, RecipeError, RunError, RunFailed
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
 from composer.sweeps.points import wandb_group_overrides
-from composer.sweeps.search_space import (
-    PointCost,
-    cost_point,
-    enumerate_points,
-    point_recipe,
-    random_points,
-)
+from composer.sweeps.search_space import PointCost, cost_point, enumerate_points, point_recipe, random_points
 from composer.sweeps.study import StorageError, Study, Suggestion
 from composer.sweeps.sweep import (
     ENDED,
@@ -84,7 +78,10 @@ def run_sweep(
     if points and not trainable:
         hint = "`--dry-run` tells what is wrong with each"
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
-    recipe = sample_recipe(sweep, trainable)
+    one = replace(sweep, search=Search("random", 1, sweep.search.seed))
+    recipe: Recipe | None = None
+    with suppress(RecipeError):  # a random point, where none is known yet, may be impossible
+        recipe = point_recipe(sweep, trainable[0].point if trainable else random_points(one)[0])
     # all other trials would fail over the same missing files, one by one
     if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
         raise DataError(faults)
@@ -93,15 +90,6 @@ def run_sweep(
         pool = LocalWorkerPool(workers) if address is None else RayWorkerPool(address, workers)
         max_steps: int | None = None if recipe is None else recipe.training["max_steps"]
         return Scheduler(sweep, home, trainable, pool, workers, data, quiet).run(max_steps)
-
-
-def sample_recipe(sweep: Sweep, points: list[PointCost]) -> Recipe | None:
-    """Return the recipe of the first point, or of a random one if none is known yet; None if it is impossible."""
-    one = replace(sweep, search=Search("random", 1, sweep.search.seed))
-    try:
-        return point_recipe(sweep, points[0].point if points else random_points(one)[0])
-    except RecipeError:
-        return None
 
 
 @contextmanager
@@ -191,8 +179,6 @@ class Scheduler:
             which = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
             self.display.print(f"{self.sweep.name}: {which} ended before")
 
-    # --------------------------------------------------------------------------------------- starting trials
-
     def fill_slots(self) -> bool:
         """Give every free slot a trial, as long as there are any, and return whether a trial runs."""
         for slot in range(len(self.runners)):
@@ -268,8 +254,6 @@ class Scheduler:
         is_duplicate = trial.status in ENDED or trial.fingerprint in running
         return f"the same as trial {trial.number}" if is_duplicate else ""
 
-    # --------------------------------------------------------------------------------------- running trials
-
     def poll(self) -> None:
         """Poll every trial once, and show the progress of the sweep."""
         for slot, runner in enumerate(self.runners):
@@ -299,9 +283,6 @@ class Scheduler:
             self.display.print("stopped; the same command goes on")
 
 
-# ------------------------------------------------------------------------------------------- progress
-
-
 class SweepDisplay:
     """Progress of a sweep of `total` trials: a live line on a terminal, plain lines elsewhere."""
 
@@ -326,7 +307,9 @@ class SweepDisplay:
         statuses = Counter(trial.status for trial in trials)
         text = f"{statuses['finished']} of {self.total} done, {statuses['running']} running, "
         text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
-        best = best_trial(trials, self.goal)
+        sign = 1 if self.goal.direction == "min" else -1
+        finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
+        best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
         leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best.point)})"
         is_live = self.display.is_live
@@ -346,13 +329,6 @@ class SweepDisplay:
     def close(self) -> None:
         """Remove the live line."""
         self.display.close()
-
-
-def best_trial(trials: Iterable[Trial], goal: Goal) -> Trial | None:
-    """Return the finished trial with the best value; of equals the first."""
-    sign = 1 if goal.direction == "min" else -1
-    ended = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
-    return min(ended, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
 
 
 def describe_point(point: Point) -> str:

@@ -40,9 +40,6 @@ MAX_BASES = 64
 """Combinations of recipes that extend the base in which an axis looks for what it replaces."""
 
 
-# ------------------------------------------------------------------------------------------- points
-
-
 def grid_points(sweep: Sweep) -> list[Point]:
     """Return every distinct point of finite axes, the first axis slowest. Raises RecipeError if there are too many."""
     axes = [axis for axis in sweep.axes if axis.zipped is None]
@@ -88,9 +85,6 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
         if len(distinct) == limit:
             break
     return list(distinct.values())
-
-
-# ------------------------------------------------------------------------------------------- recipes
 
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = None) -> Recipe:
@@ -145,9 +139,6 @@ def _allowed_values(axis: Axis) -> str:
     return "one of " + ", ".join(str(label) for label in axis.labels)
 
 
-# ------------------------------------------------------------------------------------------- costs
-
-
 @dataclass(frozen=True)
 class PointCost:
     """A point and its costs.
@@ -188,15 +179,15 @@ def cost_point(sweep: Sweep, point: Point, planned: dict[str, Costs] | None = No
     try:
         recipe = point_recipe(sweep, point)
         blank = replace(blank, fingerprint=point_fingerprint(recipe))
-        costs = {} if blank.excluded else _plan_costs(recipe, {} if planned is None else planned)
+        if blank.excluded:
+            return blank
+        costs = _plan_costs(recipe, {} if planned is None else planned)
     except RecipeError as error:
         return replace(blank, faults=error.faults)
-    if blank.excluded:
-        return blank
     condition = violated_condition(sweep, point, costs)
     sizes = (costs["parameters"], costs["flops"], costs["state_bytes"])
-    is_excluded = condition is not None
-    return PointCost(blank.point, blank.fingerprint, *sizes, excluded=is_excluded, condition=condition or "")
+    excluded = condition is not None
+    return PointCost(blank.point, blank.fingerprint, *sizes, excluded=excluded, condition=condition or "")
 
 
 def _plan_costs(recipe: Recipe, planned: dict[str, Costs]) -> Costs:
@@ -238,9 +229,6 @@ def check_not_all_excluded(sweep: Sweep, costed: Sequence[PointCost]) -> None:
     smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
     message = f"`where` excludes all {len(costed)} points{smallest}"
     raise RecipeError([fault_at(sweep.root.value["where"].mark, "where", "where", message, "write a weaker condition")])
-
-
-# ------------------------------------------------------------------------------------------- checks of the axes
 
 
 def axis_faults(sweep: Sweep) -> Iterator[Fault]:

@@ -21,19 +21,8 @@ from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.search_space import axis_faults, probe_points, value_faults
-from composer.sweeps.substitution import (
-    apply_point,
-    parse_selector,
-)
-from composer.sweeps.sweep import (
-    COSTS,
-    DEFAULT_RANK,
-    Axis,
-    Goal,
-    Pruner,
-    Search,
-    Sweep,
-)
+from composer.sweeps.substitution import apply_point, parse_selector
+from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Axis, Goal, Pruner, Search, Sweep
 
 MAX_AXES, MAX_LABELS = 64, 300
 RANGES = ("uniform", "log_uniform", "int", "log_int")
@@ -159,9 +148,6 @@ def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node
         return None
 
 
-# ------------------------------------------------------------------------------------------- axes
-
-
 def _read_axes(file: Path, root: Node, faults: list[Fault]) -> tuple[Axis, ...]:
     """Read the axes without their conditions, which can name axes that come later."""
     axes: list[Axis] = []
@@ -242,9 +228,6 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
     return Axis(name, "set", node, keys["set"], None, (keys[kind],), low, high, log, integer, zipped=zipped)
 
 
-# ------------------------------------------------------------------------------------------- conditions
-
-
 def _operand(axis: Axis) -> Operand:
     inactive = "when" in axis.node.value or axis.zipped is not None
     if axis.labels is None:
@@ -271,9 +254,6 @@ def _read_condition(
     except RecipeError as error:
         faults.extend(error.faults)
         return None
-
-
-# ------------------------------------------------------------------------------------------- search, seeds, rank
 
 
 def _read_choice(root: Node, key: str, table: str) -> tuple[Any, dict[str, Any]]:
@@ -327,9 +307,6 @@ def schema_path() -> Path:
 def rank_metrics() -> list[str]:
     """Return the names of all metrics and costs by which trials can be ranked."""
     return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
-
-
-# ------------------------------------------------------------------------------------------- references between parts
 
 
 def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:

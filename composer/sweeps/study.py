@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -134,12 +134,19 @@ class Study:
 
     def ask(self, at_random: bool = False) -> Suggestion:
         """Return the next suggestion: the queue's first, or the sampler's, which ignores all results if `at_random`."""
-        self.study.sampler = make_sampler(self.sweep, self.num_suggested(), at_random)
+        # each trial has a seed of its own, so that a resumed sweep draws the same points
+        seed = (self.sweep.search.seed * SEED_STRIDE + self.num_suggested()) % 2**32
+        learns = self.sweep.search.kind == "tpe" and not at_random
+        self.study.sampler = TPESampler(seed=seed, constant_liar=True) if learns else RandomSampler(seed=seed)
         return self._suggestion(self.study.ask())
 
     def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
         # draws even where the point is known, since the study has the values of a trial only once they are suggested
-        point = draw_point(self.sweep, trial)
+        values: dict[str, Any] = {}
+        for axis in self.sweep.free_axes:  # first those on which others depend
+            if is_active(axis, complete(self.sweep, values)):
+                values[axis.name] = suggest_value(axis, trial)
+        point = complete(self.sweep, values)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
     def set_fingerprint(self, suggestion: Suggestion, fingerprint: str) -> None:
@@ -167,14 +174,6 @@ class Study:
         self.study.tell(suggestion.number, state=state, skip_if_finished=True)
 
 
-def make_sampler(sweep: Sweep, number: int, at_random: bool) -> BaseSampler:
-    """Return the sampler of one trial. Its seed is the trial's own, so that a resumed sweep draws the same points."""
-    seed = (sweep.search.seed * SEED_STRIDE + number) % 2**32
-    if sweep.search.kind != "tpe" or at_random:
-        return RandomSampler(seed=seed)
-    return TPESampler(seed=seed, constant_liar=True)
-
-
 def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
     """Return Optuna's pruner. If the longest training is not known, hyperband waits for the first that ends."""
     if pruner is None:
@@ -183,15 +182,6 @@ def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
         return MedianPruner(n_startup_trials=pruner.trials, n_warmup_steps=pruner.min_steps)
     longest = "auto" if max_steps is None or max_steps < pruner.min_steps else max_steps
     return HyperbandPruner(min_resource=pruner.min_steps, max_resource=longest, reduction_factor=pruner.reduction)
-
-
-def draw_point(sweep: Sweep, trial: optuna.trial.Trial) -> Point:
-    """Return a point with a suggested value for each active axis, first those on which others depend."""
-    values: dict[str, Any] = {}
-    for axis in sweep.free_axes:
-        if is_active(axis, complete(sweep, values)):
-            values[axis.name] = suggest_value(axis, trial)
-    return complete(sweep, values)
 
 
 def suggest_value(axis: Axis, trial: optuna.trial.Trial) -> Value:

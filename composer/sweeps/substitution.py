@@ -51,9 +51,6 @@ def parse_selector(text: str) -> Selector | None:
     return Selector(path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
 
-# ------------------------------------------------------------------------------------------- selecting
-
-
 def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
     """Return everything that a selector selects, in the order of the recipe."""
     everything = list(walk_model(root, rules))
@@ -62,8 +59,12 @@ def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
     outer = [selector.path]
     matches: list[Match] = []
     for word in selector.words:
-        below = [match for match in everything if any(_is_below(match.path, path, rules) for path in outer)]
-        blocks = [match for match in below if not match.is_stack]
+        prefixes = [_canonical_path(path, rules) for path in outer]
+        blocks = []
+        for match in everything:
+            path = _canonical_path(match.path, rules)
+            if not match.is_stack and any(path[: len(one)] == one and len(path) > len(one) for one in prefixes):
+                blocks.append(match)
         matches = [match for match in blocks if block_name(match.node) == word]
         matches = matches or [match for match in blocks if alias_of(match.node) == word]
         outer = [match.path for match in matches]
@@ -77,11 +78,6 @@ def _is_at(match: Match, path: Steps, rules: Rules) -> bool:
         return not ends_with_name and _canonical_path(match.path, rules) == _canonical_path(path, rules)
     path = path[:-1] if ends_with_name and path[-1] == block_name(match.node) else path
     return isinstance(path[-1], int) and _canonical_path(path, rules) == _canonical_path(match.path, rules)
-
-
-def _is_below(inner: Steps, outer: Steps, rules: Rules) -> bool:
-    inner, outer = _canonical_path(inner, rules), _canonical_path(outer, rules)
-    return len(inner) > len(outer) and inner[: len(outer)] == outer
 
 
 def _canonical_path(path: Steps, rules: Rules) -> Steps:
@@ -156,9 +152,6 @@ def alias_of(item: Node) -> str:
 def _alias_node(item: Node) -> Node | None:
     settings = next(iter(item.value.values()), None) if isinstance(item.value, dict) else None
     return settings.value.get("as") if settings is not None and isinstance(settings.value, dict) else None
-
-
-# ------------------------------------------------------------------------------------------- replacing
 
 
 class Replacement(NamedTuple):

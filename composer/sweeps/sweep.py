@@ -268,25 +268,21 @@ def read_trial(folder: Path) -> Trial:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
-        if not is_well_formed(trial):
+        counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
+        optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str))
+        is_well_formed = (
+            all(isinstance(count, int) for count in counts)
+            and isinstance(trial.point, dict)
+            and trial.fingerprint == folder.name
+            and trial.status in ("running", *ENDED)
+            and all(value is None or isinstance(value, kind) for value, kind in optional)
+        )
+        if not is_well_formed:
             raise ValueError("a value in it is of another type")
         return trial
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = f"remove the folder {folder}: the sweep then runs this point again"
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
-
-
-def is_well_formed(trial: Trial) -> bool:
-    """Return whether the values of a trial have the types that others rely on."""
-    counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
-    optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str))
-    return (
-        all(isinstance(count, int) for count in counts)
-        and isinstance(trial.point, dict)
-        and trial.fingerprint == trial.folder.name
-        and trial.status in ("running", *ENDED)
-        and all(value is None or isinstance(value, kind) for value, kind in optional)
-    )
 
 
 def read_run_records(folder: Path) -> dict[int, dict[str, Any]]:
