@@ -145,7 +145,7 @@ def as_array(values: Tensor) -> np.ndarray:
 
 SLOTS = (
     "A row is a slot, and time runs from left to right, first over what the encoder reads, then over what the decoder "
-    "writes. The darker a cell, the larger the weight of the head on that slot at that moment."
+    "writes. The more a cell stands out, the larger the weight of the head on that slot at that moment."
 )
 
 
@@ -189,8 +189,8 @@ def note_on_range(shown: Sequence[int], count: int, what: str) -> str:
 
 CELLS = (
     "A row is a cell, labelled with the moment at which it was pushed, the latest ones lowest (of a deque, cells that "
-    "were pushed at the bottom are above the others), and time runs from left to right. The darker a cell, the more of "
-    "it is left in the memory, or read."
+    "were pushed at the bottom are above the others), and time runs from left to right. The more a cell stands out, "
+    "the more of it is left in the memory, or read."
 )
 STRENGTH_KINDS = {STRENGTHS: "strength", READS: "read", BOTTOM: "read at the bottom"}
 
@@ -231,8 +231,8 @@ def cell_labels(recording: Recording, count: int, continued: Sequence[str]) -> l
 
 
 CONTENTS = (
-    "The first row is the top of the stack, and time runs from left to right. An empty cell has the value -1 and is "
-    "white; the darker a cell, the nearer its value is to 1."
+    "The first row is the top of the stack, and time runs from left to right. An empty cell has the value -1 and does "
+    "not stand out; the more a cell does, the nearer its value is to 1."
 )
 
 
