@@ -162,13 +162,6 @@ def wrap_box(box: Box, parent: PlacedBox | None) -> PlacedBox:
     return placed
 
 
-def place_vertically(layout: Layout) -> None:
-    """Set the height and the top of every box."""
-    for part in layout.parts:
-        set_height(part)
-        set_top(part, MARGIN + HEADING)
-
-
 def set_height(placed: PlacedBox) -> None:
     """Set the height of a box and of all inside it."""
     for child in placed.children:

@@ -14,14 +14,17 @@ from typing import Literal
 
 from composer.viz.architecture_graph import Edge
 from composer.viz.architecture_layout import (
+    HEADING,
     LANE,
+    MARGIN,
     PAD,
     PART_GAP,
     Layout,
     PlacedBox,
     Point,
     place_horizontally,
-    place_vertically,
+    set_height,
+    set_top,
     straighten,
 )
 
@@ -104,7 +107,9 @@ def route_edges(layout: Layout) -> list[Route]:
     for number, net in enumerate(far):
         net.under = number
     layout.tracks = len(far)
-    place_vertically(layout)
+    for part in layout.parts:
+        set_height(part)
+        set_top(part, MARGIN + HEADING)
     assign_lanes(layout, nets, lanes)
     place_horizontally(layout)
     return [route for net in nets for route in net_routes(layout, net, lanes)]
@@ -247,11 +252,15 @@ def pack_lanes(pieces: Iterable[tuple[Extent, Net]]) -> tuple[dict[Net, int], in
 
 def net_routes(layout: Layout, net: Net, lanes: Lanes) -> Iterator[Route]:
     """Yield the routes of a net; where several share their corners, these are the first one's own."""
+
+    def length(path: list[Point]) -> float:
+        return sum(abs(a - x) + abs(b - y) for (x, y), (a, b) in pairwise(path))
+
     before: list[list[Point]] = []
     for edge, end in net.readers:
         points = corners(layout, net, end, lanes)
         rests = (after_fork(points, other) for other in before)
-        yield Route(edge, points, min(rests, key=path_length, default=points))
+        yield Route(edge, points, min(rests, key=length, default=points))
         before.append(points)
 
 
@@ -309,11 +318,6 @@ def after_fork(points: list[Point], other: list[Point]) -> list[Point]:
         share = max(shared, 0.0) / (abs(a - x) + abs(b - y))
         return [(x + share * (a - x), y + share * (b - y)), *points[at:]]
     return points[-2:]
-
-
-def path_length(points: list[Point]) -> float:
-    """Return the length of an edge."""
-    return sum(abs(a - x) + abs(b - y) for (x, y), (a, b) in pairwise(points))
 
 
 def arrowhead(points: Sequence[Point]) -> str:
