@@ -49,7 +49,7 @@ def diff(
     short_help="Draw the architecture of a recipe or a run.",
     epilog=examples(
         "seqcomposer draw recipes/quickstart.yaml --output quickstart.svg",
-        "seqcomposer draw recipes/papers/rnmt_plus.yaml vars.width=512 --output rnmt.html",
+        "seqcomposer draw recipes/papers/rnmt_plus.yaml model.width=512 --output rnmt.html",
         "seqcomposer draw runs/mine --output mine.md     # Mermaid in Markdown, as GitHub shows it",
     ),
 )

@@ -12,7 +12,7 @@ from composer.model.builder import build
 from composer.recipe.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes" / "ladder"
-SIZES = ["vars.width=256", "vars.hidden=512"]
+SIZES = ["model.width=256", "vars.hidden=512"]
 ATTENTION = 512 * 1536 + 2 * 512  # W, U and b, v of the notebook's attention, which is as wide as its states
 NARROWER = 256 * 1536 + 2 * 256  # ours is as wide as the embeddings
 SHARED = 9 * (512 * 256 + 256 + 256 * 512 + 512)  # the notebook has one pair of maps for the attentions of ten layers
@@ -32,7 +32,7 @@ def test_every_recipe_is_a_rung():
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_parameters_are_the_published_ones(name):
-    more = ["vars.both_ways=1024"] if name == "gru_attention" else []
+    more = ["model.encoder.1.rnn.width=1024"] if name == "gru_attention" else []
     with torch.device("meta"):
         model = build(
             load(HOME / f"{name}.yaml", [*SIZES, *more]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from blocks.core.contract import Block
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.inheritance import extend
+from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from tests.recipes.model_sizes import size_overrides
 
@@ -23,9 +26,12 @@ REAL = TARGET != 0
 
 
 def model_of(name: str, *overrides: str, **sizes: int) -> EncoderDecoder:
-    """Return the recipe's model with small sizes and random weights, in evaluation mode."""
+    """Return the recipe's model with small sizes and random weights, in evaluation mode.
+
+    `width` is the model's own; blocks of another width have a variable for it, or an override.
+    """
     path = PAPERS / f"{name}.yaml"
-    recipe = load(path, [*size_overrides(path, sizes), *overrides])
+    recipe = load(path, [*_sizes(path, sizes), *overrides])
     keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
     model = build(recipe, dict.fromkeys(keys, WORDS))
     for parameter in model.parameters():
@@ -33,12 +39,18 @@ def model_of(name: str, *overrides: str, **sizes: int) -> EncoderDecoder:
     return model.eval()
 
 
-def planned(name: str, words: int = WORDS, **sizes: int) -> int:
+def planned(name: str, *overrides: str, words: int = WORDS, **sizes: int) -> int:
     """Return the number of parameters of the recipe at its own sizes but for `sizes`; no memory is used."""
     path = PAPERS / f"{name}.yaml"
-    recipe = load(path, size_overrides(path, sizes))
+    recipe = load(path, [*_sizes(path, sizes), *overrides])
     with torch.device("meta"):
         return sum(each.numel() for each in build(recipe, {"source": words, "target": words}).parameters())
+
+
+def _sizes(path: Path, sizes: Mapping[str, int]) -> list[str]:
+    variables = to_data(extend(path)).get("vars") or {}
+    width = "width" if "width" in variables else "model.width"
+    return size_overrides(path, {width if name == "width" else name: size for name, size in sizes.items()})
 
 
 def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:

@@ -21,7 +21,7 @@ TARGET = torch.tensor([[1, 7]])
 
 
 def model_of(name: str, *changes: str) -> EncoderDecoder:
-    recipe = load(BABI / f"{name}.yaml", [f"vars.width={WIDTH}", *changes])
+    recipe = load(BABI / f"{name}.yaml", [f"model.width={WIDTH}", *changes])
     model = build(recipe, dict.fromkeys(("question", "story", "target"), WORDS + NUM_SPECIAL)).eval()
     for parameter in model.parameters():
         parameter.data = 0.6 * torch.randn_like(parameter)
@@ -121,7 +121,7 @@ def test_the_learning_rate_falls_as_in_the_paper(name: str, falls: list[float]) 
 
 
 def test_a_memory_network_reads_as_many_facts_as_it_has_hops() -> None:
-    model = model_of("memory_network", "vars.hops=2")
+    model = model_of("memory_network", "model.supporting_facts.hops=2")
     block: Any = model.decoder.blocks[0]
     (choose, asks), (more, told) = block.asked.unflatten(0, (2, -1)), block.told.unflatten(0, (3, -1))[1:]
     candidates = torch.stack([sentence(block.told[:WIDTH], words, "bag") for words in STORY])

@@ -50,7 +50,7 @@ def context_over(memory: Tensor) -> Context:
 
 
 def test_only_the_lowest_layer_of_rnmt_plus_waits_for_the_attention() -> None:
-    model = model_of("rnmt_plus", width=8, heads=2, layers_after_second=1, decoder_layers_after_second=2)
+    model = model_of("rnmt_plus", "model.encoder.4.repeat.times=1", width=8, heads=2, times=2)
     loops = {each.path[-1]: each.loops for each in model.modules() if isinstance(each, Block) and each.loops}
     assert loops == {
         "concat": "reads prev.context",
@@ -99,7 +99,7 @@ def at_each(block: Any) -> Callable[[Tensor], Tensor]:
 
 
 def test_two_sources_are_read_and_chosen_from() -> None:
-    model = model_of("two_sources", width=6, hidden=5, both_ways=8)
+    model = model_of("two_sources", "model.decoder.1.recurrent.stack.3.rnn.width=5", width=6, both_ways=8)
     sources = {"english": SOURCE["source"], "french": SOURCE["source"].flip(1).clamp(min=3)}
     memories = model.encode(sources)
     (parallel,), (rnn,) = all_of(model, "parallel"), all_of(model, "rnn")

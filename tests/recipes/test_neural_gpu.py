@@ -134,9 +134,9 @@ def first_of_code(model: EncoderDecoder, row: int, blocks: list[Any]) -> Tensor:
 def test_sizes_are_the_papers() -> None:
     words, maps = 11, 24
     cgru = 3 * (9 * maps * maps + maps)
-    assert planned("kaiser_sutskever2016", words) == 6 * 2 * cgru + words * maps + words * (maps + 1)
+    assert planned("kaiser_sutskever2016", words=words) == 6 * 2 * cgru + words * maps + words * (maps + 1)
     maps = 512
     with_tape = 3 * (9 * 2 * maps * maps + maps)
-    assert planned("kaiser_bengio2016_extended", words) == (
+    assert planned("kaiser_bengio2016_extended", words=words) == (
         2 * 3 * (9 * maps * maps + maps) + 2 * with_tape + 2 * words * maps + words * (maps + 1)
     )

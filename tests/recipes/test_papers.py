@@ -117,7 +117,7 @@ def test_vaswani_has_as_many_parameters_as_the_formula_says(name: str, width: in
     feed_forward = 2 * width * hidden + hidden + width
     encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
     words = 37_000
-    assert planned(f"vaswani2017_{name}", words) == words * width + words + 6 * (encoder + decoder)
+    assert planned(f"vaswani2017_{name}", words=words) == words * width + words + 6 * (encoder + decoder)
 
 
 @pytest.mark.parametrize(("name", "heads", "dropout"), [("base", 8, 0.1), ("big", 16, 0.3)])
@@ -160,7 +160,8 @@ def test_a_universal_encoder_by_its_iterations() -> None:
 
 # ------------------------------------------------------------------------------------------- hybrids
 
-HYBRID = {"width": 8, "hidden": 12, "layers": 2, "heads": 2, "decoder_layers_after_second": 1}
+HYBRID = {"width": 8, "hidden": 12, "layers": 2, "heads": 2}
+ONE_LAYER = "model.decoder.5.repeat.times=1"
 
 
 def lstm(arriving: int, width: int) -> int:
@@ -173,16 +174,16 @@ def test_a_transformer_read_by_lstms_has_as_many_parameters_as_the_formula_says(
     asks = 2 * width * width + width + width  # the query's and the keys' map, one bias, the vectors
     decoder = lstm(width, width) + asks + 2 * lstm(2 * width, width) + norm
     output = 2 * width * WORDS + WORDS
-    assert planned("transformer_to_rnn", **HYBRID) == 2 * WORDS * width + 2 * layer + norm + decoder + output
+    assert planned("transformer_to_rnn", ONE_LAYER, **HYBRID) == 2 * WORDS * width + 2 * layer + norm + decoder + output
 
 
 def test_a_cascade_adds_recurrent_layers_to_the_transformer_s_encoder() -> None:
-    below, above = planned("transformer_to_rnn", **HYBRID), planned("cascaded", **HYBRID, cascaded=3)
+    below, above = planned("transformer_to_rnn", ONE_LAYER, **HYBRID), planned("cascaded", ONE_LAYER, **HYBRID)
     assert above - below == 3 * (2 * lstm(8, 4) + 2 * 8) + 2 * 8
 
 
 def test_a_cascade_of_layers_that_say_nothing_is_the_transformer_s_encoder() -> None:
-    model = model_of("cascaded", **HYBRID, cascaded=2)
+    model = model_of("cascaded", ONE_LAYER, **HYBRID)
     for block in all_of(model, "rnn", "encoder"):
         for parameter in block.parameters():
             parameter.data.zero_()
@@ -192,7 +193,7 @@ def test_a_cascade_of_layers_that_say_nothing_is_the_transformer_s_encoder() -> 
 
 
 def test_columns_are_side_by_side() -> None:
-    model = model_of("multi_column", **HYBRID, recurrent=2)
+    model = model_of("multi_column", ONE_LAYER, **HYBRID)
     (merge,) = all_of(model, "linear", "encoder")
     before = model.encode(SOURCE)
     columns = [before[f"encoder.{name}"].states for name in ("attentive", "recurrent")]
@@ -235,8 +236,11 @@ def hidden(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
     return torch.tanh(attention.query(state) + attention.project(annotations))
 
 
+BAHDANAU = ("model.width=8", "model.rnn.width=6", "model.encoder.0.rnn.width=10", "model.decoder.1.maxout.width=4")
+
+
 def test_bahdanau_by_his_equations() -> None:
-    model = model_of("bahdanau2015", width=8, hidden=6, both_ways=10, readout=4)
+    model = model_of("bahdanau2015", *BAHDANAU)
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
         return (hidden(attention, state, annotations) @ attention.score.vectors[0]).softmax(0) @ annotations
@@ -245,7 +249,7 @@ def test_bahdanau_by_his_equations() -> None:
 
 
 def test_heads_average_their_weights() -> None:
-    model = model_of("averaged_heads", width=8, hidden=6, both_ways=10, readout=4, heads=4)
+    model = model_of("averaged_heads", *BAHDANAU, heads=4)
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
         shares = hidden(attention, state, annotations).split(2, -1)
@@ -257,7 +261,7 @@ def test_heads_average_their_weights() -> None:
 
 
 def test_each_feature_has_weights_of_its_own() -> None:
-    model = model_of("fine_grained", width=8, hidden=6, both_ways=10, readout=4)
+    model = model_of("fine_grained", *BAHDANAU)
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
         inner = hidden(attention, state, annotations)
@@ -308,5 +312,5 @@ def test_a_bottleneck_is_as_narrow_as_the_model() -> None:
 
 def test_a_word_more_costs_a_narrow_row() -> None:
     sizes = {"width": 20, "hidden": 30}
-    few, many = (planned("factored_decomposition", words, **sizes) for words in (1000, 2000))
+    few, many = (planned("factored_decomposition", words=words, **sizes) for words in (1000, 2000))
     assert many - few == 1000 * (20 + 1)  # one narrow row, and the output's bias, for each word
