@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,13 +16,13 @@ from composer.testing.harness import (
     Case,
     context_of,
     cut_memories,
-    detached_copy,
     expand_as,
     expect_continues,
     expect_equal,
     expect_same_state,
     gather,
     leaves,
+    map_leaves,
     map_outputs,
     max_difference,
     next_positions,
@@ -314,3 +315,8 @@ def with_fixed_seed(call: Callable[[], Result]) -> Result:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)
         return call()
+
+
+def detached_copy(thing: Any) -> Any:
+    """Return a deep copy that is not part of any graph."""
+    return copy.deepcopy(map_leaves(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)

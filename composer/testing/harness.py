@@ -5,7 +5,6 @@ Every size differs from every other one, so that an axis taken for another is fo
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ COLUMNS = 3
 """Columns of a grid."""
 HOLES = ((1, 1), (3, 0), (3, 2))
 """Cells of a grid, position and column, that are not real in any row; each position keeps one."""
+TOLERANCE = 1e-8
 STACKS = {"shelf": [{"linear": {"activation": "tanh"}}], "other_shelf": [{"rnn": {"cell": "tanh"}}]}
 MEMORIES = ("encoder", "encoder.input", "encoder.earlier")
 GRIDS = ("encoder.grid", "encoder.earlier_grid")
@@ -138,9 +138,6 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-# ------------------------------------------------------------------------------------------- where the block stands
 
 
 class HarnessBuilder(Builder):
@@ -294,20 +291,21 @@ def single_row(batch: Batch, row: int) -> Batch:
 
 def cut_memories(batch: Batch) -> Batch:
     """Return a batch of one row, its memories cut to their lengths."""
-    return batch._replace(memories={name: _cut(output) for name, output in batch.memories.items()})
 
+    def cut(output: Output) -> Output:
+        length = int(real_rows(output.mask).sum())
+        return Output(output.states[:, :length], output.mask[:, :length], output.last)
 
-def _cut(output: Output) -> Output:
-    length = int(real_rows(output.mask).sum())
-    return Output(output.states[:, :length], output.mask[:, :length], output.last)
+    return batch._replace(memories={name: cut(output) for name, output in batch.memories.items()})
 
 
 def cast_batch(batch: Batch, dtype: torch.dtype) -> Batch:
     """Return the batch in another precision."""
-    return map_outputs(batch, lambda o: Output(o.states.to(dtype), o.mask, cast_state(o.last, dtype)), memories=True)
 
+    def cast(leaf: Tensor) -> Tensor:
+        return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
-# ------------------------------------------------------------------------------------------- what it makes of it
+    return map_outputs(batch, lambda o: Output(cast(o.states), o.mask, map_leaves(o.last, cast)), memories=True)
 
 
 def context_of(batch: Batch) -> Context:
@@ -350,11 +348,6 @@ def reorder(state: State, index: Tensor) -> State:
     return map_leaves(state, lambda leaf: leaf.index_select(0, index))
 
 
-def cast_state(state: State, dtype: torch.dtype) -> State:
-    """Return the state with its floating leaves in another precision."""
-    return map_leaves(state, lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
-
-
 def max_difference(one: Tensor, other: Tensor) -> float:
     """Return the largest difference of two tensors; infinite where either is not finite, or shapes differ."""
     if one.shape != other.shape:
@@ -365,14 +358,6 @@ def max_difference(one: Tensor, other: Tensor) -> float:
     return gap if gap == gap else float("inf")
 
 
-def detached_copy(thing: Any) -> Any:
-    """Return a deep copy that is not part of any graph."""
-    return copy.deepcopy(map_leaves(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)
-
-
-TOLERANCE = 1e-8
-
-
 def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:
     """Raise LawError where two tensors differ, with the numbers."""
     if mine.shape != theirs.shape:
@@ -381,17 +366,8 @@ def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, detail: str
         return
     if not math.isfinite(gap):
         case.broken(law, f"{detail}: not finite")
-    where = unravel_index(int((mine.double() - theirs.double()).abs().argmax()), mine.shape)
-    case.broken(law, f"{detail}: differs by {gap:.3g} at {list(where)}")
-
-
-def unravel_index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the index of the element number `flat`."""
-    index: list[int] = []
-    for size in reversed(shape):
-        flat, inner = divmod(flat, size)
-        index.insert(0, inner)
-    return tuple(index)
+    where = torch.unravel_index((mine.double() - theirs.double()).abs().argmax(), mine.shape)
+    case.broken(law, f"{detail}: differs by {gap:.3g} at {[int(index) for index in where]}")
 
 
 def next_positions(case: Case, batch: Batch) -> Batch:

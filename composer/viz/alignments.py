@@ -339,9 +339,9 @@ def film_strip(film: Film) -> FilmStrip:
     _, positions, columns, _ = film.images.shape
     width, height = CELL * positions, FRAME_CELL * columns
     left, top = max(map(label_width, film.frames)) + 8, label_height(film.read)
-    last = max(map(label_width, [film.read[-1], *film.written[-1:]]))
+    last = max(map(label_width, [film.read[-1], *film.output[-1:]]))
     right = max(COS * last - CELL / 2, 0.0) + 4
-    below = SIN * max(map(label_width, film.written), default=0.0) + 10
+    below = SIN * max(map(label_width, film.output), default=0.0) + 10
     bottom = len(film.frames) * (height + FRAME_GAP) - FRAME_GAP
     images = map(png_uri, vector_colors(film.images))
     return FilmStrip(
@@ -356,7 +356,7 @@ def film_strip(film: Film) -> FilmStrip:
         above=labels_above(film.read),
         below=[
             (shorten(token), f"translate({CELL * at + 4} {bottom + 10})rotate({SLANT})")
-            for at, token in enumerate(film.written)
+            for at, token in enumerate(film.output)
         ],
     )
 

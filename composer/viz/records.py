@@ -169,7 +169,7 @@ class Film:
     """Film strip of a grid: an encoder's after each step, or a decoder's memory at each token.
 
     `block` is what made the last frame; `frames` has a label for each frame shown, of `total`; `read` and, where an
-    answer is read off the positions, `written` are the tokens above and below.
+    answer is read off the positions, `output` are the tokens above and below.
     """
 
     block: str
@@ -177,7 +177,7 @@ class Film:
     frames: list[str]  # F
     total: int
     read: list[str]  # N
-    written: list[str]  # N, or none
+    output: list[str]  # N, or none
     images: np.ndarray  # (F, N, W, D)
 
 
@@ -238,7 +238,7 @@ def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film
         frames=[frame_label(frame.record) for frame in shown],
         total=len(strip),
         read=axis_labels(tokens[side], length, len(tokens[TARGET])),
-        written=axis_labels(below, length, length) if 0 < len(below) <= length else [],
+        output=axis_labels(below, length, length) if 0 < len(below) <= length else [],
         images=torch.stack([frame.image for frame in shown]).float().cpu().numpy(),
     )
 
@@ -256,7 +256,7 @@ def decoder_film(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], rec
         frames=[labels[at] for at in shown],
         total=len(images),
         read=axis_labels(tokens_read(recipe, record.path, tokens), length, len(tokens[TARGET])),
-        written=[],
+        output=[],
         images=images[shown].float().cpu().numpy(),
     )
 
@@ -298,7 +298,7 @@ def describe_film(film: Film) -> str:
     _, positions, columns, _ = film.images.shape
     parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
     parts += [f"Read: {' '.join(film.read)}."] if film.read else []
-    parts += [f"Written: {' '.join(film.written)}."] if film.written else []
+    parts += [f"Written: {' '.join(film.output)}."] if film.output else []
     if len(film.frames) > 1:
         changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
         largest = int(changes.argmax())

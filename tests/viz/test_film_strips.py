@@ -109,13 +109,13 @@ def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
 def test_what_is_read_stands_above_and_what_is_written_below(run: Run) -> None:
     (film,) = answered(run, LINE, "acht neun").films
     assert film.read == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
-    assert film.written == ["acht", "neun", "⟨eos⟩", "·", "·"]
+    assert film.output == ["acht", "neun", "⟨eos⟩", "·", "·"]
 
 
 def test_blanks_have_no_word(run: Run) -> None:
     (film,) = answered(run, "eins", "zwei drei vier").films
     assert film.read == ["eins", "⟨eos⟩", "·", "·"]
-    assert film.written == ["zwei", "drei", "vier", "⟨eos⟩"]
+    assert film.output == ["zwei", "drei", "vier", "⟨eos⟩"]
     assert film.total == 5
     np.testing.assert_allclose(film.images, by_hand(run, "eins", 4).numpy(), atol=EXACT)
 
@@ -123,7 +123,7 @@ def test_blanks_have_no_word(run: Run) -> None:
 def test_outside_of_a_repeat_each_block_has_a_frame(tmp_path: Path) -> None:
     (found,) = alignments(open_run(made(tmp_path / "run", IN_A_ROW)), [LINE])
     (film,) = found.films
-    assert (film.frames, film.written) == (["grid", "cgru", "cgru"], [])
+    assert (film.frames, film.output) == (["grid", "cgru", "cgru"], [])
     assert len(found.attentions) == 1
     assert not film.images[0, :, 1:].any()
     assert film.images[0, :, 0].all(-1).any()
@@ -204,7 +204,7 @@ def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
     written = opened.tokenizers.tokens("target", found.output)
     (film,) = found.films
     rows = ["at first", *written, "⟨eos⟩"]
-    assert (film.side, film.frames, film.written) == ("target", rows[: len(film.frames)], [])
+    assert (film.side, film.frames, film.output) == ("target", rows[: len(film.frames)], [])
     assert film.total == len(rows)
     assert film.read[:5] == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
     assert film.images.shape[1:] == (max(5, film.total - 1), 2, 16)
@@ -260,7 +260,7 @@ def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
         assert frame.shape == (3, 5, 3)
         np.testing.assert_array_equal(pixels_of(image), frame)
     assert texts(figure, "row") == found.films[0].frames
-    assert texts(figure, "column") == [*found.films[0].read, *found.films[0].written]
+    assert texts(figure, "column") == [*found.films[0].read, *found.films[0].output]
     heights = [float(image.get("y", "")) for image in images]
     assert len({round(after - before, 3) for before, after in pairwise(heights)}) == 1
 
