@@ -268,7 +268,7 @@ def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
 def test_a_strip_is_told_in_words() -> None:
     images = np.zeros((3, 2, 4, 5))
     images[2:] = 1.0
-    film = drawn(images, read=["a", "⟨eos⟩"], written=["b", "⟨eos⟩"])
+    film = drawn(images, read=["a", "⟨eos⟩"], output=["b", "⟨eos⟩"])
     words = (
         "encoder[1].cgru: 3 frames; 2 positions by 4 columns. Read: a ⟨eos⟩. Written: b ⟨eos⟩. "
         "It changes most between step 2 and step 3."
@@ -279,7 +279,7 @@ def test_a_strip_is_told_in_words() -> None:
 
 
 def test_tokens_cannot_become_markup() -> None:
-    film = drawn(np.zeros((1, 2, 1, 3)), read=["<b>", "&amp;"], written=["</svg>", "\0"], frames=['"><script>'])
+    film = drawn(np.zeros((1, 2, 1, 3)), read=["<b>", "&amp;"], output=["</svg>", "\0"], frames=['"><script>'])
     root = read(page_of(film))
     assert texts(root, "column") == ["<b>", "&amp;", "</svg>", "\N{REPLACEMENT CHARACTER}"]
     assert [script.get("src") for script in root.iter("script")] == [None]
