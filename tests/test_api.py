@@ -14,6 +14,7 @@ import torch
 import composer
 from composer.errors import ComposerError, RecipeError
 from composer.inference.run import Run
+from composer.model import builder
 from composer.recipe import classes
 from composer.recipe.classes import (
     CopyTask,
@@ -192,12 +193,9 @@ def test_a_run_is_packed_and_pulled_and_exported(run: Run, tmp_path: Path) -> No
     pulled = composer.pull(str(packed), tmp_path / "pulled")
     assert composer.translate(pulled, ["a b c"]) == run.translate(["a b c"])
     assert composer.fingerprints(pulled)["run"] == composer.fingerprints(run)["run"]
-    script = composer.export(run, tmp_path / "model.py")
-    assert "composer" not in {
-        line.split()[1].split(".")[0]
-        for line in script.read_text().splitlines()
-        if line.startswith(("import ", "from "))
-    }
+    exported = composer.export(run, tmp_path / "exported")
+    assert (exported / "composer" / "model" / "builder.py").read_bytes() == Path(builder.__file__).read_bytes()
+    assert (exported / "weights.pt").is_file()
 
 
 def test_what_a_user_did_wrong_is_told() -> None:
@@ -238,8 +236,9 @@ def test_recipes_and_runs_are_the_same_however_they_are_named(run: Run, tmp_path
     for alike in (every[1:4], every[4:] + every[:1]):  # of runs, and of recipes
         assert len({composer.draw(each).mermaid() for each in alike}) == 1
     assert all(composer.diff(run, each, quick=True).same for each in every)
-    scripts = [composer.export(each, tmp_path / f"{at}.py") for at, each in enumerate(every)]
-    assert len({each.read_text().partition("# the model")[2].partition("def build")[0] for each in scripts}) == 1
+    folders = [composer.export(each, tmp_path / str(at)) for at, each in enumerate(every)]
+    modules = [{path.relative_to(folder) for path in folder.rglob("*.py")} for folder in folders]
+    assert all(names == modules[0] for names in modules)
     assert composer.diff(run, run, quick=True).tested == ""
     assert composer.diff(run, run).tested != ""
 
