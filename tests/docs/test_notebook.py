@@ -41,4 +41,4 @@ def test_every_step_shows_what_its_text_says(cells: list[Any]) -> None:
     assert "'e d c b a'" in shown(cells, "run.translate(")
     assert shown(cells, "run.alignments(", "text/html").startswith("<iframe")
     assert "removed cross_attention" in shown(cells, "composer.diff(attention, one_vector)")
-    assert shown(cells, "words.read(file).model").startswith("Model(")
+    assert shown(cells, "classes.read(file).model").startswith("Model(")
