@@ -1,25 +1,31 @@
-"""What differs between two recipes or runs: settings, fingerprints, and what the models cost."""
+"""Changes from one recipe or run to another: settings, the model's blocks (from matched trees), and run.json."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
-import torch
-from torch import nn
-
-from composer.comparison.tree import CHOICE, NAME, STACKS, TreeNode, format_value
-from composer.data import text_files
-from composer.data.sources import available_splits
-from composer.errors import ComposerError, format_path
-from composer.fingerprint import fingerprint_data
-from composer.model.builder import Builder
-from composer.model.planner import BlockCost, BlockFailed, count_parameters, measure_costs, vocabulary_bounds
+from composer.comparison.tree import (
+    BRANCH,
+    CHOICE,
+    NAME,
+    STACKS,
+    Pairs,
+    TreeNode,
+    distance,
+    format_stack,
+    format_value,
+    match_trees,
+    stack_trees,
+)
+from composer.errors import format_path
+from composer.recipe.cache import SHORT_HASH
 from composer.recipe.json_schema import Schema, dereference
 from composer.recipe.recipe import Recipe
-from composer.run_dir import recorded_vocabularies
 
 SECTIONS = ("model", "data", "training", "decoding", "trainer", "logging")
 Kind = Literal["set", "replaced", "inserted", "removed", "moved", "wrapped", "unwrapped", "renamed"]
@@ -31,26 +37,6 @@ SENTENCES: Mapping[str, str] = {
     "unwrapped": "{after} no longer inside {before}",
     "renamed": "now called {after}",
 }
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two that are compared. Of a run, `record` is its run.json and `folder` its folder."""
-
-    name: str
-    recipe: Recipe
-    record: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-
-    @property
-    def is_run(self) -> bool:
-        return self.folder is not None
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """The scores of a run that has finished."""
-        scores = self.record.get("scores")
-        return {} if not isinstance(scores, dict) else {key: x for key, x in scores.items() if isinstance(x, float)}
 
 
 @dataclass(frozen=True)
@@ -166,139 +152,229 @@ class SettingWalk:
         return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-KEYS = ("model", "data", "run")
-MAX_DATA_BYTES = 1 << 28
-"""Larger files are compared by name: hashing them would take a minute."""
+SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
+"""Keys of run.json whose differences the recipes, the scores and the costs already show."""
+ALWAYS_DIFFERENT = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
+"""Keys of run.json that differ between any two runs, and explain nothing."""
+
+
+def record_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Change]:
+    """Return what differs in two run.json that may explain other scores: budget, versions, the content of the data."""
+    keys = [key for key in dict.fromkeys((*one, *other)) if key not in SHOWN_ELSEWHERE]
+    return [change for key in keys for change in _record_changes(one.get(key), other.get(key), (key,))]
+
+
+def _record_changes(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]:
+    if before == after or path[-1] in ALWAYS_DIFFERENT:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _record_changes(before.get(key), after.get(key), (*path, str(key)))
+    elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
+        name = "code of seqcomposer" if path == ("source",) else format_path(path)
+        pair = (before, after)
+        texts = (x[:SHORT_HASH] if isinstance(x, str) and re.fullmatch(r"[0-9a-f]{40,}", x) else x for x in pair)
+        yield Change("set", "run", "", "", "", name, *texts)
+
+
+MANY_CHANGES = 4
+FAR = 0.5
+"""Stacks with more than MANY_CHANGES, whose matching costs more than this share of rewriting them, are shown whole."""
+
+Order = tuple[int, int]
+"""Sort key: the index among A's nodes; of a node of B alone, that of the node it follows, then its own."""
+Placed = tuple[Order, Change]
+
+
+def model_changes(one: Recipe, other: Recipe) -> list[Change]:
+    """Return what differs in the stacks of two models, stack by stack."""
+    before, after = stack_trees(one), stack_trees(other)
+    partners = match_stacks(before, after)
+    changes: list[Change] = []
+    for name, partner in partners.items():
+        changes += stack_changes(one, other, before[name], after[partner])
+    for name, root in before.items():
+        if name not in partners:
+            changes.append(Change("removed", "model", name, "", BRANCH, "", format_stack(root.children), None))
+    for name, root in after.items():
+        if name not in partners.values():
+            changes.append(Change("inserted", "model", "", name, BRANCH, "", None, format_stack(root.children)))
+    return changes
+
+
+def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) -> dict[str, str]:
+    """Return which stack of B belongs to which of A: the one of its name, else the closest one left of its kind."""
+    partners = {name: name for name in before if name in after}
+    left = [name for name in after if name not in partners]
+    for name in before:
+        # an only `encoder` may become one of several `encoders`
+        candidates = [x for x in left if x.partition(".")[0].rstrip("s") == name.partition(".")[0].rstrip("s")]
+        if candidates and name not in partners:
+            partners[name] = min(candidates, key=lambda other: distance(before[name], after[other]))
+            left.remove(partners[name])
+    return partners
+
+
+def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode) -> list[Change]:
+    """Return what differs in one stack; both of them whole where they have little in common."""
+    matching = Matching(one, other, before, after, match_trees(before, after))
+    changes = matching.changes()
+    many = len({change.where for change in changes}) > MANY_CHANGES
+    if many and distance(before, after, matching.edit_pairs) > FAR:
+        blocks = [[node.notation() for node in root.children] for root in (before, after)]
+        changes = [Change("replaced", "model", before.word, after.word, BRANCH, "", *blocks)]
+    if before.word != after.word:
+        changes.insert(0, Change("renamed", "model", before.word, after.word, BRANCH, "", before.word, after.word))
+    return changes
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names in the recipes.
+class Matching:
+    """Two stacks, and which of their nodes match: `edit_pairs` are those of the tree edit distance."""
 
-    `unreadable` is why data files that are there could not be read.
-    """
+    one: Recipe
+    other: Recipe
+    before: TreeNode
+    after: TreeNode
+    edit_pairs: Pairs
 
-    one: Mapping[str, str]
-    other: Mapping[str, str]
-    by_content: bool
-    unreadable: str = ""
+    def changes(self) -> list[Change]:
+        """Return all that differs below the two roots, in A's order."""
+        placed = [*self._changed(), *self._moved_across(), *self._unmatched(), *self._wrappers()]
+        return [change for _, change in sorted(placed, key=lambda item: item[0])]
 
-    def same(self, key: str) -> bool:
-        """Return whether a fingerprint agrees: `model`, `data` or `run`."""
-        return self.one[key] == self.other[key]
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The pairs of the edit distance, and blocks around matched nodes that only hold more or less than before."""
+        return [*self.edit_pairs, *self.container_pairs]
 
-    def text(self) -> str:
-        """Return which fingerprints agree, in words."""
-        same = [key for key in KEYS if self.same(key)]
-        differing = [key for key in KEYS if not self.same(key)]
-        parts = [f"{_enumerate(same)} the same"] if same else []
-        parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
-        why = f", which cannot be read: {self.unreadable}" if self.unreadable else ""
-        return f"{', '.join(parts)}{'' if self.by_content else f' (data by the names of their files{why})'}"
+    @cached_property
+    def container_pairs(self) -> Pairs:
+        """Blocks of one word, one deleted and one inserted, around nodes that match."""
+        partner = {id(a): b for a, b in self.edit_pairs}
+        matched = {id(node) for pair in self.edit_pairs for node in pair}
+        pairs: Pairs = []
+        inserted = list(_wrapping(self.after, matched))
+        for node, inner in _wrapping(self.before, matched):
+            within = {id(partner[id(child)]) for child in inner}
+            for index, (other, others) in enumerate(inserted):
+                if other.word == node.word and any(id(child) in within for child in others):
+                    pairs.append((node, other))
+                    del inserted[index]
+                    break
+        return pairs
 
-    def as_json(self) -> Mapping[str, Any]:
-        a, b = ({key: prints[key] for key in KEYS} for prints in (self.one, self.other))
-        return {"same": {key: self.same(key) for key in KEYS}, "by_content": self.by_content, "a": a, "b": b}
+    @cached_property
+    def matched(self) -> set[int]:
+        return {id(node) for pair in self.pairs for node in pair}
+
+    @cached_property
+    def shown_whole(self) -> set[int]:
+        """Nodes that were replaced with everything inside: nothing below either of the two matches."""
+        return {
+            id(node)
+            for pair in self.pairs
+            if pair[0].word != pair[1].word
+            and not any(id(inner) in self.matched for root in pair for inner in root.descendants())
+            for node in pair
+        }
+
+    @cached_property
+    def order(self) -> dict[int, Order]:
+        """Each node's place in A's order; a node of B alone comes after the one it follows."""
+        places = {id(node): (index, -1) for index, node in enumerate(self.before.descendants())}
+        partner = {id(b): a for a, b in self.pairs}
+        last = -1
+        for index, node in enumerate(self.after.descendants()):
+            match = partner.get(id(node))
+            last = places[id(match)][0] if match is not None else last
+            places[id(node)] = (last, -1 if match is not None else index)
+        return places
+
+    def _changed(self) -> Iterator[Placed]:
+        for one, other in self.pairs:
+            place, paths = self.order[id(one)], self._paths(one, other)
+            if one.word != other.word and one.kind == BRANCH:
+                yield place, Change("renamed", "model", *paths, BRANCH, "", one.word, other.word)
+            elif one.word != other.word:
+                texts = [node.notation() if id(node) in self.shown_whole else node.head() for node in (one, other)]
+                yield place, Change("replaced", "model", *paths, one.word, "", *texts)
+            else:
+                for key in dict.fromkeys((*one.settings, *other.settings)):
+                    before, after = one.settings.get(key), other.settings.get(key)
+                    if before != after:
+                        yield place, Change("set", "model", *paths, one.word, key, before, after)
+
+    def _paths(self, one: TreeNode, other: TreeNode) -> tuple[str, str]:
+        return one.path_in(self.one), other.path_in(self.other)
+
+    def _moved_across(self) -> Iterator[Placed]:
+        """Yield matched nodes that moved into or out of a block that is there before and after."""
+        partner = {id(a): b for a, b in self.edit_pairs} | {id(b): a for a, b in self.edit_pairs}
+        for one, other in self.container_pairs:
+            before = {id(node): node for node in _outermost(one, self.matched)}
+            after = {id(node): node for node in _outermost(other, self.matched)}
+            left = [node for key, node in before.items() if key in partner and id(partner[key]) not in after]
+            entered = [partner[key] for key in after if key in partner and id(partner[key]) not in before]
+            for node in (*left, *entered):
+                yield self.order[id(node)], self._move(node, partner[id(node)])
+
+    def _unmatched(self) -> Iterator[Placed]:
+        """Yield what was removed and inserted; what is equal on both sides has moved."""
+        inserted = _lone(self.after, self.matched, self.shown_whole)
+        for one in _lone(self.before, self.matched, self.shown_whole):
+            equal = next((other for other in inserted if other.content == one.content), None)
+            if equal is not None:
+                inserted.remove(equal)
+                yield self.order[id(one)], self._move(one, equal)
+            else:
+                path = one.path_in(self.one)
+                yield self.order[id(one)], Change("removed", "model", path, "", one.word, "", one.notation(), None)
+        for other in inserted:
+            path = other.path_in(self.other)
+            yield self.order[id(other)], Change("inserted", "model", "", path, other.word, "", None, other.notation())
+
+    def _move(self, one: TreeNode, other: TreeNode) -> Change:
+        return Change("moved", "model", *self._paths(one, other), one.word, "", one.notation(), other.notation())
+
+    def _wrappers(self) -> Iterator[Placed]:
+        """Yield unmatched blocks around matched ones: lost ones, then new ones."""
+        for node, inner in _wrapping(self.before, self.matched):
+            texts = node.head(), _count_words(inner)
+            yield self.order[id(node)], Change("unwrapped", "model", node.path_in(self.one), "", node.word, "", *texts)
+        for node, inner in _wrapping(self.after, self.matched):
+            texts = _count_words(inner), node.head()
+            yield self.order[id(node)], Change("wrapped", "model", "", node.path_in(self.other), node.word, "", *texts)
 
 
-def _enumerate(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def _lone(root: TreeNode, matched: set[int], shown_whole: set[int]) -> list[TreeNode]:
+    """Return the outermost nodes without a match at or below them; none inside what is shown whole."""
+    nodes: list[TreeNode] = []
+    for child in root.children:
+        if id(child) in matched or any(id(inner) in matched for inner in child.descendants()):
+            nodes += [] if id(child) in shown_whole else _lone(child, matched, shown_whole)
+        else:
+            nodes.append(child)
+    return nodes
 
 
-def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement:
-    """Compare the fingerprints of both, by the content of their data where that is known. data: see `diff`."""
-    unreadable = ""
-    try:
-        first, second = content_fingerprints(one, data), content_fingerprints(other, data)
-        if first and second:
-            return Agreement(first, second, by_content=True)
-    except ComposerError as error:
-        unreadable = error.faults[0].message
-    # generated data, and files that both look up in the same folders, are the same if the recipes say the same
-    generated = all(side.recipe.dataset.get("generate") for side in (one, other))
-    same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
-    by_content = generated or (same_data and not one.is_run and not other.is_run)
-    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content, unreadable)
+def _wrapping(root: TreeNode, matched: set[int]) -> Iterator[tuple[TreeNode, list[TreeNode]]]:
+    """Yield unmatched blocks that hold matched nodes, each with the outermost of those."""
+    for node in root.descendants():
+        inner = [] if id(node) in matched or node.kind == BRANCH else list(_outermost(node, matched))
+        if inner:
+            yield node, inner
 
 
-def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
-    """Return run.json's fingerprints, or those of a recipe with its data files; {} where they are unknown.
-
-    Raises:
-        DataError: Where the files cannot be used.
-    """
-    recorded = side.record.get("fingerprints")
-    if isinstance(recorded, dict) and "recipe" in recorded:
-        return recorded
-    if side.is_run:
-        return {}
-    parallel = side.recipe.dataset.get("parallel") or {}
-    mappings = [parallel[split] for split in available_splits(side.recipe) if isinstance(parallel.get(split), dict)]
-    names = [name for mapping in mappings for name in mapping.values() if name]
-    files = [text_files.find_file(name, side.recipe.folders(data)) for name in names]
-    if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:
-        return {}
-    return fingerprint_data(side.recipe, side.recipe.folders(data))
+def _outermost(node: TreeNode, matched: set[int]) -> Iterator[TreeNode]:
+    for child in node.children:
+        if id(child) in matched:
+            yield child
+        else:
+            yield from _outermost(child, matched)
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What a model costs; FLOPs and bytes for one pair, as `plan` counts them.
-
-    `parts` are the parameters of the encoders, the decoder, and of embeddings and output, each counted once.
-    `vocabularies` are those of the tokenizer if `trained`, else the bounds that the recipe sets.
-    """
-
-    parameters: int
-    flops: int
-    state_bytes: int
-    parts: Mapping[str, int]
-    vocabularies: Mapping[str, int]
-    trained: bool
-
-
-def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
-    """Return the costs of both. A recipe takes the vocabulary sizes of the other's run on the same data and tokenizer.
-
-    Raises:
-        RecipeError: Where a model cannot be built.
-    """
-    sizes = []
-    for side in (one, other):
-        recorded, needed = recorded_vocabularies(side.record) or {}, vocabulary_bounds(side.recipe)
-        sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
-    if one.recipe.dataset == other.recipe.dataset:
-        sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
-    first = model_costs(one.recipe, sizes[0])
-    alike = one.recipe.model == other.recipe.model and sizes[0] == sizes[1]
-    same_bounds = sizes[1] or vocabulary_bounds(other.recipe) == first.vocabularies
-    return first, first if alike and same_bounds else model_costs(other.recipe, sizes[1])
-
-
-def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
-    """Build a model on the meta device and measure_costs it; without `vocabularies` at the recipe's bounds.
-
-    Raises:
-        RecipeError: With every fault of the model.
-    """
-    bounds = vocabularies or vocabulary_bounds(recipe)
-    builder = Builder(recipe)
-    with torch.device("meta"):
-        model = builder.model(bounds)
-    builder.finish()
-    try:
-        tallies, flops = measure_costs(model)
-    except BlockFailed:
-        recipe.plan()  # raises the same as a RecipeError with its place
-        raise
-    state = tallies.get(id(model.decoder), BlockCost()).state_bytes
-    encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
-    named = {name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()}
-    modules: dict[str, nn.Module] = {**named, "decoder": model.decoder, "embeddings and output": model}
-    counted: set[int] = set()
-    parts = {}
-    for name, module in modules.items():
-        own = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
-        counted |= own.keys()
-        parts[name] = sum(own.values())
-    return Costs(count_parameters(model), flops, state, parts, bounds, bool(vocabularies))
+def _count_words(nodes: list[TreeNode]) -> str:
+    """Return the words of some blocks with their numbers: `3 x residual, norm`."""
+    counts = Counter(node.word for node in nodes)
+    return ", ".join(word if number == 1 else f"{number} x {word}" for word, number in counts.items())

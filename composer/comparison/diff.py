@@ -11,19 +11,20 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from composer.comparison.changes import (
+from composer.comparison.changes import SECTIONS, Change, model_changes, record_changes, setting_changes
+from composer.comparison.tables import (
     KEYS,
-    SECTIONS,
     Agreement,
-    Change,
     Costs,
     Side,
     compare_costs,
     compare_fingerprints,
-    setting_changes,
+    cost_clauses,
+    costs_table,
+    run_tests,
+    score_clauses,
+    scores_table,
 )
-from composer.comparison.model_changes import model_changes
-from composer.comparison.tables import cost_clauses, costs_table, record_changes, run_tests, score_clauses, scores_table
 from composer.comparison.tree import NAME, stack_trees
 from composer.errors import ComposerError, Fault, RunError
 from composer.recipe.cache import SHORT_HASH
@@ -85,7 +86,8 @@ def diff(
     if same_data_settings and agreement.by_content and not agreement.same("data"):  # which no recipe says
         hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
         changes.append(Change("set", "data", "", "", "", "the lines in the files", *hashes))
-    changes += record_changes(one, other)
+    if one.is_run and other.is_run:
+        changes += record_changes(one.record, other.record)
     return Difference(one, other, tuple(changes), agreement, costs, tested)
 
 

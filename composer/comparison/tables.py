@@ -1,49 +1,190 @@
-"""Two runs side by side: what run.json records, paired significance tests, and tables of costs and scores."""
+"""Fingerprints, costs and scores of two recipes or runs, their paired significance tests, and tables of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from composer.atomic_io import sha256_of_file
-from composer.comparison.changes import Change, Costs, Side
-from composer.errors import ComposerError, format_path
+from composer.data import text_files
+from composer.data.sources import available_splits
+from composer.errors import ComposerError
+from composer.fingerprint import fingerprint_data
 from composer.formatting import align_columns, format_bytes, si
-from composer.recipe.cache import SHORT_HASH
-from composer.run_dir import RunDir
+from composer.model.builder import Builder
+from composer.model.planner import BlockCost, BlockFailed, count_parameters, measure_costs, vocabulary_bounds
+from composer.recipe.recipe import Recipe
+from composer.run_dir import RunDir, recorded_vocabularies
 from composer.sweeps.leaderboard import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
 
-SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
-"""Keys of run.json whose differences the recipes, the scores and the costs already show."""
-ALWAYS_DIFFERENT = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
-"""Keys of run.json that differ between any two runs, and explain nothing."""
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared. Of a run, `record` is its run.json and `folder` its folder."""
+
+    name: str
+    recipe: Recipe
+    record: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def is_run(self) -> bool:
+        return self.folder is not None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores of a run that has finished."""
+        scores = self.record.get("scores")
+        return {} if not isinstance(scores, dict) else {key: x for key, x in scores.items() if isinstance(x, float)}
+
+
+KEYS = ("model", "data", "run")
+MAX_DATA_BYTES = 1 << 28
+"""Larger files are compared by name: hashing them would take a minute."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names in the recipes.
+
+    `unreadable` is why data files that are there could not be read.
+    """
+
+    one: Mapping[str, str]
+    other: Mapping[str, str]
+    by_content: bool
+    unreadable: str = ""
+
+    def same(self, key: str) -> bool:
+        """Return whether a fingerprint agrees: `model`, `data` or `run`."""
+        return self.one[key] == self.other[key]
+
+    def text(self) -> str:
+        """Return which fingerprints agree, in words."""
+        same = [key for key in KEYS if self.same(key)]
+        differing = [key for key in KEYS if not self.same(key)]
+        parts = [f"{_enumerate(same)} the same"] if same else []
+        parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
+        why = f", which cannot be read: {self.unreadable}" if self.unreadable else ""
+        return f"{', '.join(parts)}{'' if self.by_content else f' (data by the names of their files{why})'}"
+
+    def as_json(self) -> Mapping[str, Any]:
+        a, b = ({key: prints[key] for key in KEYS} for prints in (self.one, self.other))
+        return {"same": {key: self.same(key) for key in KEYS}, "by_content": self.by_content, "a": a, "b": b}
+
+
+def _enumerate(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement:
+    """Compare the fingerprints of both, by the content of their data where that is known. data: see `diff`."""
+    unreadable = ""
+    try:
+        first, second = content_fingerprints(one, data), content_fingerprints(other, data)
+        if first and second:
+            return Agreement(first, second, by_content=True)
+    except ComposerError as error:
+        unreadable = error.faults[0].message
+    # generated data, and files that both look up in the same folders, are the same if the recipes say the same
+    generated = all(side.recipe.dataset.get("generate") for side in (one, other))
+    same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
+    by_content = generated or (same_data and not one.is_run and not other.is_run)
+    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content, unreadable)
+
+
+def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
+    """Return run.json's fingerprints, or those of a recipe with its data files; {} where they are unknown.
+
+    Raises:
+        DataError: Where the files cannot be used.
+    """
+    recorded = side.record.get("fingerprints")
+    if isinstance(recorded, dict) and "recipe" in recorded:
+        return recorded
+    if side.is_run:
+        return {}
+    parallel = side.recipe.dataset.get("parallel") or {}
+    mappings = [parallel[split] for split in available_splits(side.recipe) if isinstance(parallel.get(split), dict)]
+    names = [name for mapping in mappings for name in mapping.values() if name]
+    files = [text_files.find_file(name, side.recipe.folders(data)) for name in names]
+    if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:
+        return {}
+    return fingerprint_data(side.recipe, side.recipe.folders(data))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model costs; FLOPs and bytes for one pair, as `plan` counts them.
+
+    `parts` are the parameters of the encoders, the decoder, and of embeddings and output, each counted once.
+    `vocabularies` are those of the tokenizer if `trained`, else the bounds that the recipe sets.
+    """
+
+    parameters: int
+    flops: int
+    state_bytes: int
+    parts: Mapping[str, int]
+    vocabularies: Mapping[str, int]
+    trained: bool
+
+
+def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
+    """Return the costs of both. A recipe takes the vocabulary sizes of the other's run on the same data and tokenizer.
+
+    Raises:
+        RecipeError: Where a model cannot be built.
+    """
+    sizes = []
+    for side in (one, other):
+        recorded, needed = recorded_vocabularies(side.record) or {}, vocabulary_bounds(side.recipe)
+        sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
+    if one.recipe.dataset == other.recipe.dataset:
+        sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
+    first = model_costs(one.recipe, sizes[0])
+    alike = one.recipe.model == other.recipe.model and sizes[0] == sizes[1]
+    same_bounds = sizes[1] or vocabulary_bounds(other.recipe) == first.vocabularies
+    return first, first if alike and same_bounds else model_costs(other.recipe, sizes[1])
+
+
+def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
+    """Build a model on the meta device and measure_costs it; without `vocabularies` at the recipe's bounds.
+
+    Raises:
+        RecipeError: With every fault of the model.
+    """
+    bounds = vocabularies or vocabulary_bounds(recipe)
+    builder = Builder(recipe)
+    with torch.device("meta"):
+        model = builder.model(bounds)
+    builder.finish()
+    try:
+        tallies, flops = measure_costs(model)
+    except BlockFailed:
+        recipe.plan()  # raises the same as a RecipeError with its place
+        raise
+    state = tallies.get(id(model.decoder), BlockCost()).state_bytes
+    encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
+    named = {name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()}
+    modules: dict[str, nn.Module] = {**named, "decoder": model.decoder, "embeddings and output": model}
+    counted: set[int] = set()
+    parts = {}
+    for name, module in modules.items():
+        own = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
+        counted |= own.keys()
+        parts[name] = sum(own.values())
+    return Costs(count_parameters(model), flops, state, parts, bounds, bool(vocabularies))
+
+
 HEADLINE_SCORES = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "val/loss")
 """The first of these that differs goes into the summary."""
 
 Scores = Mapping[str, float]
-
-
-def record_changes(one: Side, other: Side) -> list[Change]:
-    """Return what differs in two run.json that may explain other scores: budget, versions, the content of the data."""
-    if not (one.is_run and other.is_run):
-        return []
-    keys = [key for key in dict.fromkeys((*one.record, *other.record)) if key not in SHOWN_ELSEWHERE]
-    return [change for key in keys for change in _compare(one.record.get(key), other.record.get(key), (key,))]
-
-
-def _compare(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]:
-    if before == after or path[-1] in ALWAYS_DIFFERENT:
-        return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in dict.fromkeys((*before, *after)):
-            yield from _compare(before.get(key), after.get(key), (*path, str(key)))
-    elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
-        name = "code of seqcomposer" if path == ("source",) else format_path(path)
-        pair = (before, after)
-        texts = (x[:SHORT_HASH] if isinstance(x, str) and re.fullmatch(r"[0-9a-f]{40,}", x) else x for x in pair)
-        yield Change("set", "run", "", "", "", name, *texts)
 
 
 def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from composer.comparison import tree
-from composer.comparison.changes import Change, setting_changes
-from composer.comparison.model_changes import model_changes
+from composer.comparison.changes import Change, model_changes, setting_changes
 from composer.comparison.tree import DELETE_COST, TreeNode, match_trees, relabel_cost, stack_trees
 from composer.recipe.defaults import fill_defaults
 from composer.recipe.recipe import Recipe, load

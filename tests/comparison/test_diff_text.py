@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from composer.cli.main import app
-from composer.comparison.changes import model_costs
 from composer.comparison.diff import LINE_WIDTH, diff
-from composer.comparison.tables import format_change, format_percent
+from composer.comparison.tables import format_change, format_percent, model_costs
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import Comparison, compare_trials
