@@ -55,7 +55,7 @@ def next_words(opened, line: Sequence[str]) -> list[str]:
     import torch
 
     from composer.data.sources import TARGET
-    from composer.model.vocabulary import BOS
+    from composer.model.encoder_decoder import BOS
 
     ids = [BOS, *opened.tokenizers.encode(TARGET, [" ".join(line)])[0]]
     with torch.inference_mode():

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from composer.data.encoding import Corpus, Ids
 from composer.data.sampler import BatchSlice
-from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.encoder_decoder import BOS, EOS, PAD
 
 
 class Batch(TypedDict):

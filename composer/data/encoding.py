@@ -32,7 +32,7 @@ from composer.data.stories import (
 )
 from composer.data.tokenizer import Tokenizers, train_tokenizers
 from composer.errors import DataError
-from composer.model.vocabulary import FIXED_VOCABULARIES, PAD, UNK
+from composer.model.encoder_decoder import FIXED_VOCABULARIES, PAD, UNK
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe

@@ -24,7 +24,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from blocks.core.contract import Bounds, Count
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
-from composer.model.vocabulary import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
+from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
 UNK_TOKEN = SPECIAL_TOKENS[UNK]
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"

@@ -15,8 +15,7 @@ from composer.data.sources import SPLITS, available_splits, source_names
 from composer.errors import RunError
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
-from composer.model.encoder_decoder import EncoderDecoder, SigmoidOutput, target_bits
-from composer.model.vocabulary import PAD
+from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
 from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
 from composer.recipe.recipe import Recipe
 

@@ -27,8 +27,7 @@ from composer.atomic_io import atomic_directory, require_absent
 from composer.data.sources import TARGET
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
-from composer.model.encoder_decoder import NEVER, Embedding, LinearOutput
-from composer.model.vocabulary import BOS, EOS, PAD, UNK
+from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding, LinearOutput
 from composer.recipe.recipe import Recipe
 
 OPTION = "--ctranslate2"

@@ -17,8 +17,7 @@ from composer.data.stories import QUESTION, normalize_sentence, split_sentences,
 from composer.errors import ComposerError, Fault, RunError
 from composer.inference.decode import decode_all
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.vocabulary import PAD
+from composer.model.encoder_decoder import PAD, EncoderDecoder
 from composer.model.weights import initialize
 
 if TYPE_CHECKING:

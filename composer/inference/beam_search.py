@@ -10,7 +10,7 @@ from torch import Tensor
 from blocks.core.contract import Bounds, Count, Positive
 from composer.errors import RunError
 from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
-from composer.model.vocabulary import EOS, PAD
+from composer.model.encoder_decoder import EOS, PAD
 
 Size = Annotated[int, Bounds(minimum=1, maximum=1000)]
 """A number of hypotheses, 1 to 1000."""

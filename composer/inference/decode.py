@@ -27,8 +27,7 @@ from composer.inference.search import (
     token_limit,
 )
 from composer.inference.viterbi import viterbi
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.vocabulary import EOS, PAD
+from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
 
 __all__ = [
     "DECODERS",

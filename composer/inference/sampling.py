@@ -12,7 +12,7 @@ from torch import Tensor
 from blocks.core.contract import Bounds, Count, Positive
 from composer.errors import RunError
 from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
-from composer.model.vocabulary import EOS
+from composer.model.encoder_decoder import EOS
 
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 """A share, above 0 and at most 1."""

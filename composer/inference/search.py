@@ -15,8 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output, State
 from composer.errors import RunError
-from composer.model.encoder_decoder import EncoderDecoder, state_leaves
-from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, state_leaves
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""

@@ -10,8 +10,7 @@ from torch import Tensor
 from blocks.core.contract import Count, Positive
 from composer.errors import RunError
 from composer.inference.search import DecoderState, Hypothesis, Search, advance, prefill
-from composer.model.encoder_decoder import has_state
-from composer.model.vocabulary import EOS
+from composer.model.encoder_decoder import EOS, has_state
 
 CELLS = 1 << 22
 """Scores that are computed at once, for each row of every word after every other."""

@@ -18,6 +18,7 @@ from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError
 from composer.model.encoder_decoder import (
+    NUM_SPECIAL,
     AnyEmbedding,
     AnyOutput,
     Embedding,
@@ -28,8 +29,8 @@ from composer.model.encoder_decoder import (
     LinearOutput,
     OneHot,
     SigmoidOutput,
+    bits_features,
 )
-from composer.model.vocabulary import NUM_SPECIAL, bits_features
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory
 from composer.recipe.registry import block_class
 

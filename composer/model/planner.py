@@ -27,9 +27,9 @@ from composer.model.encoder_decoder import (
     example_ids,
     example_sources,
     has_state,
+    max_vocabulary,
     state_leaves,
 )
-from composer.model.vocabulary import max_vocabulary
 from composer.recipe.recipe import Recipe, source_path
 
 TOKENS = 32

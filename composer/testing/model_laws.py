@@ -13,8 +13,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output, State
 from composer.inference.decode import Hypothesis, decode
-from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs
-from composer.model.vocabulary import BOS, EOS, PAD, UNK
+from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
 from composer.testing.harness import LawError, map_leaves, max_difference, reorder
 
 MODEL_TOLERANCE = 1e-7

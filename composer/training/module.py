@@ -18,8 +18,7 @@ from blocks.core.contract import Block
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder, SigmoidOutput, StepInputs, target_bits
-from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, SigmoidOutput, StepInputs, target_bits
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text

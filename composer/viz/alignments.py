@@ -16,8 +16,7 @@ from composer.data.encoding import encode_side
 from composer.data.sources import TARGET, source_names
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, pad, source_tensor
 from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
-from composer.model.encoder_decoder import StepInputs
-from composer.model.vocabulary import BOS, SPECIAL_TOKENS
+from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.viz.memory import Memory, Panel, Table, memories
 from composer.viz.page import png_uri, render
 from composer.viz.records import (

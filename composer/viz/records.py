@@ -17,7 +17,7 @@ from composer.data.sources import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import SourceIds
 from composer.model.builder import encoder_stacks
-from composer.model.vocabulary import EOS, SPECIAL_TOKENS
+from composer.model.encoder_decoder import EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
 
 Tokens = Mapping[str, Sequence[str]]

@@ -16,7 +16,7 @@ from composer.data.sampler import TrainBatchSampler, fill_ratio
 from composer.data.sources import available_splits, check_files, open_pairs
 from composer.data.stories import NO_FACT, Question, StoryShape, parse_file, split_sentences, story_fault
 from composer.errors import DataError
-from composer.model.vocabulary import EOS, PAD
+from composer.model.encoder_decoder import EOS, PAD
 from composer.recipe.recipe import Recipe
 
 MODEL = {

@@ -8,11 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.data.buckets import global_batches, plan_buckets
 from composer.data.collate import data_loader, pad_rows
 from composer.data.encoding import Encoded, Ids
-from composer.data.sampler import EvalBatchSampler, TrainBatchSampler, fill_ratio, pair_lengths
-from composer.model.vocabulary import BOS, EOS
+from composer.data.sampler import (
+    EvalBatchSampler,
+    TrainBatchSampler,
+    fill_ratio,
+    global_batches,
+    pair_lengths,
+    plan_buckets,
+)
+from composer.model.encoder_decoder import BOS, EOS
 
 
 def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)) -> Encoded:

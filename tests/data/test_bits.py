@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from composer.data.tokenizer import Tokenizers, train_tokenizers
-from composer.model.vocabulary import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary, max_vocabulary
+from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary, max_vocabulary
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}

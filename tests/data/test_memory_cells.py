@@ -8,7 +8,7 @@ import pytest
 
 from composer.data.tasks import TASKS, TaskError
 from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
-from composer.model.vocabulary import NUM_SPECIAL, UNK
+from composer.model.encoder_decoder import NUM_SPECIAL, UNK
 
 
 def access(cells: list[int]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
 from composer.errors import RunError
-from composer.model.vocabulary import UNK
+from composer.model.encoder_decoder import UNK
 
 SOURCE = ["A man, sleeping.", "two dogs run (fast)", 'he says: "no"', "the man's hat", "a dog a man a dog"] * 4
 TARGET = ["Ein Mann schläft.", "zwei Hunde rennen", "er sagt: „nein“", "der Hut des Mannes", "ein Hund ein Mann"] * 4

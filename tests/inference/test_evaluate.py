@@ -14,7 +14,7 @@ from composer.cli.output import print_evaluation
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference.run import open_run
-from composer.model.vocabulary import EOS
+from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import text_scores
 from composer.recipe.recipe import load
 from composer.training.train import train

@@ -13,7 +13,7 @@ from composer.evaluation.evaluate import evaluate
 from composer.inference.decode import decode_all
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
-from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import save_weights
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir

@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from composer.data.tokenizer import Tokenizers
-from composer.model.vocabulary import EOS, PAD
+from composer.model.encoder_decoder import EOS, PAD
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Progress

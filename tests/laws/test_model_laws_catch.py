@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from blocks.core.contract import Output, State
 from composer.model.builder import build
-from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs
-from composer.model.vocabulary import PAD, UNK
+from composer.model.encoder_decoder import NOTHING, PAD, UNK, EncoderDecoder, StepInputs
 from composer.recipe.recipe import load
 from composer.testing import LawError, check_model, model_laws
 from composer.testing.model_laws import searching

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.model.builder import build
-from composer.model.vocabulary import FIXED_VOCABULARIES, max_vocabulary
+from composer.model.encoder_decoder import FIXED_VOCABULARIES, max_vocabulary
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
 from tests.recipes.model_sizes import size_overrides

@@ -7,15 +7,19 @@ import torch
 from torch.nn import functional as F
 
 from composer.model.encoder_decoder import (
+    EOS,
     NEVER,
+    NUM_SPECIAL,
+    PAD,
     IdentityOutput,
     LinearEmbedding,
     OneHot,
     SigmoidOutput,
+    bits_features,
+    bits_vocabulary,
     force_length,
     target_bits,
 )
-from composer.model.vocabulary import EOS, NUM_SPECIAL, PAD, bits_features, bits_vocabulary
 
 BITS = 3
 

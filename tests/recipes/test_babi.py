@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.vocabulary import EOS, NUM_SPECIAL
+from composer.model.encoder_decoder import EOS, NUM_SPECIAL, EncoderDecoder
 from composer.recipe.recipe import load
 
 BABI = Path(__file__).parents[2] / "recipes" / "babi"

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.vocabulary import PAD
+from composer.model.encoder_decoder import PAD, EncoderDecoder
 from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of, planned
 
 SIZES = {"width": 6, "columns": 3}

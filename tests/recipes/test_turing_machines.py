@@ -11,8 +11,7 @@ from torch import Tensor
 from blocks.core.contract import Context
 from composer.inference.decode import decode
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.vocabulary import EOS
+from composer.model.encoder_decoder import EOS, EncoderDecoder
 from composer.recipe.recipe import load
 from tests.recipes.paper_models import PAPERS, all_of, expect
 

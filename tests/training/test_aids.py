@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from composer.errors import RecipeError
-from composer.model.vocabulary import BOS, EOS, PAD
+from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
 from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback
