@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
-    from composer.training.finalize import TrainingResult
+    from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
 
     AnyRecipe = Recipe | RecipeObjectRoot | str | Path

@@ -16,7 +16,7 @@ import typer
 from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, examples
 from composer.errors import ComposerError
-from composer.training.signals import EARLY_SIGNALS
+from composer.training import EARLY_SIGNALS
 
 app = typer.Typer(
     name="seqcomposer",

@@ -24,11 +24,10 @@ from composer.recipe.metrics import text_scores
 from composer.recipe.recipe import Recipe
 from composer.training.checkpointing import CheckpointManager, capture_rng_state, restore_rng_state, seed_all
 from composer.training.datamodule import Curriculum
-from composer.training.distributed import Ranks
+from composer.training.distributed import Ranks, SignalHandler, TrainingInterrupted
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, Clock, EarlyStopping, Progress
-from composer.training.signals import SignalHandler, TrainingInterrupted
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does the host wait for the device."""

@@ -1,4 +1,4 @@
-"""Processes of distributed training: start them, find their rank, end all of them together with one error.
+"""Processes of a training: start them, find their rank, handle signals, end all of them together with one error.
 
 Lightning could start them, but ends badly: a dead peer hangs the others, and each prints a traceback of its own.
 """
@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -30,7 +31,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import Store
 
 from composer.errors import ComposerError, Fault, RunFailed
-from composer.training.signals import TrainingInterrupted
+from composer.training import EARLY_SIGNALS
 
 T = TypeVar("T")
 Processes = Sequence[subprocess.Popen[Any]]
@@ -44,6 +45,8 @@ POLL_SECONDS = 0.5
 """Seconds between two looks at the other processes."""
 GRACE_SECONDS = 10.0
 """Seconds that a process has to notice by itself that another has died."""
+HANDLED = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a training between two steps, after a checkpoint."""
 
 
 def external_launcher() -> str:
@@ -119,6 +122,41 @@ class Ranks:
         values: list[Any] = [None] * self.world
         distributed.all_gather_object(values, value)
         return values
+
+
+class TrainingInterrupted(Exception):
+    """Raised when a training was asked to end and has written a checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class SignalHandler:
+    """Handler that remembers the first signal; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.before = {number: signal.getsignal(number) for number in HANDLED}
+
+    def listen(self) -> None:
+        """Install the handler, over whatever has been installed since this was made; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            for number in HANDLED:
+                signal.signal(number, self._note)
+            self.received = self.received or (EARLY_SIGNALS.pop() if EARLY_SIGNALS else 0)
+
+    def restore(self) -> None:
+        """Reinstall the handlers that were there when this was made."""
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self.received:
+            self.received = number
+        else:
+            raise SystemExit(128 + number)
 
 
 @contextmanager

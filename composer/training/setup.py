@@ -1,9 +1,10 @@
-"""Set up a training in this process before anything is written: data, module, callback, and Lightning's Trainer."""
+"""Set up a training in this process: data, module, callback, Lightning's Trainer; then run directory and loggers."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import secrets
 import sys
 import time
 import warnings
@@ -21,21 +22,29 @@ from pytorch_lightning.callbacks import Checkpoint, ProgressBar
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
+from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
-from composer.data.sources import DataSource
+from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError
+from composer.fingerprint import fingerprint_pairs, initial_weights
+from composer.model.planner import count_parameters
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
-from composer.training.checkpointing import AtomicCheckpointIO
+from composer.training.checkpointing import (
+    AtomicCheckpointIO,
+    check_checkpoint,
+    check_same_data,
+    checkpoint_to_resume,
+    existing_tokenizers,
+)
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
-from composer.training.loggers import read_budget_trace
+from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, current_wandb_mode, read_budget_trace
 from composer.training.module import Seq2SeqModule
 from composer.training.progress import ProgressDisplay
-from composer.training.reproduce import ReproducedRun
-from composer.training.resume import check_checkpoint, check_same_data, checkpoint_to_resume, existing_tokenizers
+from composer.training.reproduce import ReproducedRun, environment_differences, environment_record
 from composer.training.sharding import ShardedStrategy
 
 TOKENIZER_SECONDS = 3600.0
@@ -130,6 +139,67 @@ def build_loop(
     val = data.data.val
     decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
     return TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
+
+
+def start_logging(training: TrainingSetup) -> MetricsLogger:
+    """Write what a run directory holds from its first moment, and open the log of metrics."""
+    run_dir, recipe, data, say = training.run_dir, training.recipe, training.data, training.display.say
+    record = start_record(training)
+    run_dir.write(record)
+    run_dir.checkpoints.mkdir(exist_ok=True)
+    atomic_write(run_dir.recipe, recipe.dump().encode())
+    if not run_dir.tokenizer.exists():
+        data.tokenizers.save(run_dir.tokenizer)
+    settings = recipe.logging["wandb"]
+    wandb = WandbLogger(current_wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb"], say)
+    if wandb.trouble:
+        say(f"Weights & Biases could not start: {wandb.trouble}")
+    wandb.describe(run_dir.recipe, recipe.explicit)
+    for note in data.data.notes:
+        say(note)
+    if repeat_of := record.get("repeat_of"):
+        say(f"repeats {repeat_of['run']}")
+        for difference in repeat_of["differs"]:
+            say(f"not as then: {difference}")
+    sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
+    pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
+    say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
+    last_step = int(training.checkpoint.stem.removeprefix("step-")) if training.checkpoint else 0
+    return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step), wandb, training.display)
+
+
+def start_record(training: TrainingSetup) -> dict[str, Any]:
+    """Return run.json for a training that begins or resumes, perhaps with other code or on another machine."""
+    recipe, tokenizers, data = training.recipe, training.data.tokenizers, training.data.data
+    environment = environment_record(recipe, training.trainer)
+    if training.run_dir.tokenizer.exists():
+        changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
+        return {**training.record, "status": "running", **environment, "resumed_with": changes}
+    weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
+    fingerprints = fingerprint_pairs(recipe, data.pairs, weights)
+    original = training.original
+    return {
+        "name": recipe.name,
+        "status": "running",
+        "fingerprints": {**fingerprints, "recipe": recipe.fingerprints["run"]},
+        "seed": recipe.training["seed"],
+        **environment,
+        "started_at": utc_now(),
+        "start_from": str(training.start_from) if training.start_from else None,
+        "initial_weights": weights,
+        "repeat_of": original.comparison_record(recipe, fingerprints, environment) if original else None,
+        "data": {
+            "folders": [str(folder) for folder in training.source.folders],
+            "pairs": {split: len(pairs) for split, pairs in data.pairs.items()},
+            "train_pairs_used": len(training.data.train),
+            "sha256": data.train.sha256 if data.train else None,
+            "val_sha256": data.val.sha256 if data.val else None,
+        },
+        "tokenizer": tokenizers.sha256,
+        "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
+        "parameters": count_parameters(training.module.model),
+        "wandb": secrets.token_hex(4),
+    }
 
 
 def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from composer.evaluation.hints import training_hints
-from composer.training.finalize import describe_weights
+from composer.evaluation.evaluate import training_hints
+from composer.training.train import describe_weights
 
 
 def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from composer.recipe.recipe import load
-from composer.training.signals import EARLY_SIGNALS
+from composer.training import EARLY_SIGNALS
 from tests.training.tiny_recipes import TINY, Tiny
 
 

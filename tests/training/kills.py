@@ -27,7 +27,8 @@ import torch
 
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
-from composer.training import callback, checkpointing, finalize
+from composer.training import callback, checkpointing
+from composer.training import train as finalize
 from composer.training.callback import TrainingLoopCallback
 from composer.training.loggers import JsonLinesWriter, json_line
 from composer.training.module import Seq2SeqModule

@@ -15,7 +15,8 @@ from composer.cli.main import _terminate
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
-from composer.training import datamodule, distributed, finalize, setup
+from composer.training import datamodule, distributed, setup
+from composer.training import train as finalize
 from composer.training.module import Seq2SeqModule
 from composer.training.setup import resolve_devices
 from composer.training.train import train

@@ -271,7 +271,7 @@ def test_a_run_that_was_killed_at_its_very_end_is_concluded(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("composer.training.finalize.evaluate", dies)
+        patch.setattr("composer.training.train.evaluate", dies)
         with pytest.raises(Killed):
             train(tiny(), tmp_path / "run")
     outcome = train(tiny(), tmp_path / "run", resume=True)

@@ -280,7 +280,7 @@ def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_signal_that_an_import_has_swallowed_is_not_lost(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("composer.training.signals.EARLY_SIGNALS", [signal.SIGTERM])
+    monkeypatch.setattr("composer.training.distributed.EARLY_SIGNALS", [signal.SIGTERM])
     with pytest.raises(SystemExit) as raised:
         train(tiny(*ENDLESS), tmp_path / "run")
     assert raised.value.code == 143
