@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from composer.cli.options import AsJson, DataDir, Overrides, examples, print_json, require_recipe_file
+from composer.cli.options import (
+    AsJson,
+    DataDir,
+    Overrides,
+    RecipeOrRun,
+    examples,
+    make_console,
+    make_table,
+    print_json,
+    require_recipe_file,
+)
+from composer.errors import RunError, did_you_mean
 
 commands = typer.Typer()
 
@@ -23,8 +35,8 @@ commands = typer.Typer()
     ),
 )
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A recipe, a run folder, or SWEEP#WHICH.", show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default=False)],
+    a: Annotated[str, typer.Argument(metavar="A", help="A recipe, a run folder, or SWEEP#WHICH.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
     data: DataDir = None,
     quick: Annotated[bool, typer.Option("--quick", help="Skip the significance test.")] = False,
     as_json: AsJson = False,
@@ -54,18 +66,11 @@ def diff(
     ),
 )
 def draw(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a run folder.", show_default=False)
-    ],
+    recipe: RecipeOrRun,
     overrides: Overrides = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            metavar="F",
-            help="New file that ends with .svg, .mmd (Mermaid), .md (Markdown) or .html.  [default: Mermaid to stdout]",
-            show_default=False,
-        ),
+        typer.Option("--output", metavar="F", help="New .svg, .mmd, .md or .html file.  [default: Mermaid to stdout]"),
     ] = None,
 ) -> None:
     """Draw the architecture of a recipe or a run: encoders and decoder, block by block, and which block reads which.
@@ -90,12 +95,11 @@ def draw(
 @commands.command(
     short_help="Print SHA-256 fingerprints of model, data and run.",
     epilog=examples(
-        "seqcomposer fingerprints recipes/quickstart.yaml",
-        "seqcomposer fingerprints runs/mine --json | jq -r .run",
+        "seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run"
     ),
 )
 def fingerprints(
-    path: Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a run folder.", show_default=False)],
+    path: RecipeOrRun,
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -121,13 +125,18 @@ def fingerprints(
     short_help="List the blocks, or describe one with its settings.",
     epilog=examples("seqcomposer blocks", "seqcomposer blocks self_attention"),
 )
-def blocks(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.", show_default=False)] = None,
-) -> None:
+def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.")] = None) -> None:
     """List the blocks that a recipe can use, or describe one with its settings."""
-    from composer.cli.output import print_block, print_blocks
+    from composer.recipe import schema
 
-    print_blocks() if name is None else print_block(name)
+    prefix, definitions = "block.", schema.load()["$defs"]
+    known = {key.removeprefix(prefix): value for key, value in definitions.items() if key.startswith(prefix)}
+    if name is None:
+        print_blocks(known)
+    elif name in known:
+        print_block(name, known[name])
+    else:
+        raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
 
 
 @commands.command(
@@ -136,8 +145,7 @@ def blocks(
 )
 def schema(
     write: Annotated[
-        bool,
-        typer.Option("--write", help="Regenerate the schemas and `composer.recipe.classes`, and write their files."),
+        bool, typer.Option("--write", help="Regenerate the schema files and `composer.recipe.classes`.")
     ] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors: completion, hover texts, errors while typing."""
@@ -158,3 +166,33 @@ def schema(
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {file}")
+
+
+def print_blocks(blocks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print every block and what it is."""
+    from rich.markup import escape
+
+    table = make_table(["block", "description"])
+    for name, block in blocks.items():
+        table.add_row(name, escape(block["description"]))
+    make_console().print(table)
+
+
+def print_block(name: str, block: Mapping[str, Any]) -> None:
+    """Print one block and its settings, as the JSON Schema describes them."""
+    from rich.markup import escape
+
+    from composer.recipe.json_schema import describe, scalar_text
+
+    table = make_table(["setting", "value", "default", "meaning"])
+    for key, setting in block["properties"].items():
+        reference = setting.get("$ref", "").rpartition("/")[2]
+        value = f"a {reference}" if reference else describe(setting).replace("`", "")
+        optional = "-" if setting.get("default") is None else scalar_text(setting["default"])
+        default = "required" if key in block["required"] else optional
+        table.add_row(key, escape(value), escape(default), escape(setting.get("description", "")))
+    console = make_console()
+    console.print(f"{name}: {block['description']}", markup=False, highlight=False)
+    if first := block.get("x-first"):
+        console.print(f"`- {name}: VALUE` sets `{first}`.", markup=False, highlight=False)
+    console.print(table)

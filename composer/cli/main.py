@@ -30,11 +30,12 @@ for module in (recipes, runs, sweeps, inspection):
 
 
 def _print_version(requested: bool) -> None:
-    if requested:
-        from importlib.metadata import version
+    if not requested:
+        return
+    from importlib.metadata import version
 
-        typer.echo(f"seqcomposer {version('seqcomposer')}")
-        raise typer.Exit
+    typer.echo(f"seqcomposer {version('seqcomposer')}")
+    raise typer.Exit
 
 
 @app.callback(

@@ -122,12 +122,10 @@ def write_new_recipe(source: Path, target: Path, output: Path | None = None) -> 
     try:
         with output.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise RunError.of(f"`{output}` exists already", "name another file with --output") from None
     except OSError as error:
-        raise RunError.of(
-            f"`{output}` cannot be written: {os_error_reason(error)}", "name another file with --output"
-        ) from None
+        exists = isinstance(error, FileExistsError)
+        reason = "exists already" if exists else f"cannot be written: {os_error_reason(error)}"
+        raise RunError.of(f"`{output}` {reason}", "name another file with --output") from None
     return output
 
 
@@ -192,48 +190,39 @@ def fill_template(source: Path, target: Path, output: Path, pairs: int) -> str:
 
 def count_pairs(source: Path, target: Path) -> int:
     """Return the number of pairs of two line-aligned texts. Raises DataError with everything wrong with the files."""
-    problems = {path: _problem(path) for path in (source, target)}
-    if faults := [_fault(path, problem) for path, problem in problems.items() if problem]:
+    if faults := [fault for path in (source, target) if (fault := _text_fault(path))]:
         raise DataError(faults)
     if source.samefile(target):
-        raise DataError([_fault(target, _one_file_twice(target))])
-    counts = [text_files.count_lines(path) for path in (source, target)]
-    if counts[0] != counts[1]:
-        message = f"this file has {counts[1]:,} lines, and `{source}` has {counts[0]:,}"
-        raise DataError([_fault(target, text_files.Problem("", "lines", message, "give every line its translation"))])
-    if count_empty(source, target) == counts[0]:
+        message, fix = "this file is the source and the target", "name two files"
+        if target.suffix.lower() in tables.KINDS:
+            message = "this is one file with columns, and `new` takes two texts"
+            columns = f"{{file: {target.name}, source: COLUMN, target: COLUMN}}"
+            fix = f"cut it into two files, or write into a recipe `train: {columns}`"
+        raise DataError([_fault(target, "file", message, fix)])
+    pairs, target_lines = text_files.count_lines(source), text_files.count_lines(target)
+    if pairs != target_lines:
+        message = f"this file has {target_lines:,} lines, and `{source}` has {pairs:,}"
+        raise DataError([_fault(target, "lines", message, "give every line its translation")])
+    if count_empty(source, target) == pairs:
         message = f"no line has text both here and in `{source}`"
-        raise DataError([_fault(target, text_files.Problem("", "empty", message, "give every line its translation"))])
-    return counts[0]
+        raise DataError([_fault(target, "empty", message, "give every line its translation")])
+    return pairs
 
 
-def _problem(path: Path) -> text_files.Problem | None:
+def _text_fault(path: Path) -> Fault | None:
+    """Return what is wrong with one text: missing, unreadable, not UTF-8, or lines that end with CR alone."""
     if text_files.find_file(path.name, [path.parent]) is None:
-        lost = text_files.missing_file("", path.name, [path.parent])
-        return lost._replace(hint=lost.hint.replace("put the file there, or say `--data DIR`", "check its name"))
-    return text_files.check_readable("", path) or text_files.check_utf8("", path) or _carriage_returns(path)
-
-
-def _carriage_returns(path: Path) -> text_files.Problem | None:
-    """Return the problem of a text whose lines end with carriage returns alone, so that it is one line."""
+        missing = text_files.missing_file("", path.name, [path.parent])
+        hint = missing.hint.replace("put the file there, or say `--data DIR`", "check its name")
+        return _fault(path, missing.code, missing.message, hint)
+    if problem := text_files.check_readable("", path) or text_files.check_utf8("", path):
+        return _fault(path, problem.code, problem.message, problem.hint)
     with path.open("rb") as file:
         start = file.read(text_files.READ_BYTES)
     if b"\n" in start or start.count(b"\r") < 2:
         return None
     message = f"the lines of `{path}` end with CR alone, so all of it is one line"
-    return text_files.Problem(
-        "", "lines", message, f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`"
-    )
-
-
-def _one_file_twice(path: Path) -> text_files.Problem:
-    """Return the problem of one file that is named for both sides, perhaps a table with two columns."""
-    if path.suffix.lower() not in tables.KINDS:
-        return text_files.Problem("", "file", "this file is the source and the target", "name two files")
-    fix = (
-        f"cut it into two files, or write into a recipe `train: {{file: {path.name}, source: COLUMN, target: COLUMN}}`"
-    )
-    return text_files.Problem("", "file", "this is one file with columns, and `new` takes two texts", fix)
+    return _fault(path, "lines", message, f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`")
 
 
 def sample_letters(path: Path) -> set[str]:
@@ -255,15 +244,13 @@ def _clean(name: str) -> str:
 
 
 def _relative_to(path: Path, recipe: Path) -> str:
-    """Return a path relative to the folder of a recipe."""
     return os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
 
 
 def _schema_path(recipe: Path) -> str:
     """Return the path of the schema, relative where the recipe lies in the same clone, so that it can be shared."""
     home = schema.schema_path().resolve()
-    root = home.parents[1]
-    inside = Path(os.path.realpath(recipe.parent)).is_relative_to(root)
+    inside = Path(os.path.realpath(recipe.parent)).is_relative_to(home.parents[1])
     return _relative_to(home, recipe) if inside else str(home)
 
 
@@ -273,5 +260,5 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _fault(path: Path, problem: text_files.Problem) -> Fault:
-    return Fault(str(path), 1, 1, problem.code, "", problem.message, problem.hint)
+def _fault(path: Path, code: str, message: str, hint: str) -> Fault:
+    return Fault(str(path), 1, 1, code, "", message, hint)

@@ -1,29 +1,33 @@
-"""Arguments and options that several commands share, and checks of them."""
+"""Arguments and options that several commands share, checks of them, and tables for the terminal."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from composer.errors import Fault, RecipeError, RunError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
-Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe: a YAML file.", show_default=False)]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe: a YAML file.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RecipeOrRun = Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a run folder.")]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="key=value", help="Override a setting; list items by index.", show_default=False),
+    list[str] | None, typer.Argument(metavar="key=value", help="Override a setting; list items by index.")
 ]
 DataDir = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Look up data files here first, then next to the recipe."),
+    Path | None, typer.Option("--data", metavar="DIR", help="Look up data files here first, then next to the recipe.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout and nothing else.")]
 
@@ -61,14 +65,40 @@ def require_recipe_file(file: Path) -> None:
 def require_directory(run: Path) -> Path:
     """Return the path of a run. Raises RunError if it is a file, such as a recipe."""
     if run.is_file():
-        raise RunError.of(
-            "this is a file, and a run is a folder",
-            "name the folder that `seqcomposer train` wrote: `runs/NAME`",
-            str(run),
-        )
+        fix = "name the folder that `seqcomposer train` wrote: `runs/NAME`"
+        raise RunError.of("this is a file, and a run is a folder", fix, str(run))
     return run
 
 
 def print_json(data: Any) -> None:
     """Print data as JSON."""
     typer.echo(json.dumps(data, ensure_ascii=False, indent=1))
+
+
+def make_table(columns: Sequence[str], right: int = 0, footer: bool = False) -> Table:
+    """Make a table whose last `right` columns hold numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_footer=footer, pad_edge=False)
+    for index, column in enumerate(columns):
+        numbers = index >= len(columns) - right
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers or index == 0)
+    return table
+
+
+def make_console() -> Console:
+    """Return the console that tables are printed on: stdout."""
+    from rich.console import Console
+
+    # a pipe or a file has no width, so nothing is cut there
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return Console(width=width, highlight=False, soft_wrap=False)
+
+
+def format_score(name: str, value: float | None) -> str:
+    """Return a score as its metric is written; `-` where there is none."""
+    from composer.recipe.metrics import metric_of
+
+    metric = metric_of(name)
+    return "-" if value is None else metric.format(value) if metric else f"{value:.4g}"

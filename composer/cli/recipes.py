@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +17,19 @@ from composer.cli.options import (
     Overrides,
     Recipe,
     examples,
+    format_score,
+    make_console,
+    make_table,
     print_json,
     require_recipe_file,
     show_loading,
 )
 from composer.errors import ComposerError, Fault
+from composer.formatting import format_bytes, si
+
+if TYPE_CHECKING:
+    from composer.model.planner import Plan, PlanRow
+    from composer.training.multi_seed import SeedRuns
 
 commands = typer.Typer()
 
@@ -34,21 +42,11 @@ commands = typer.Typer()
     ),
 )
 def new(
-    source: Annotated[
-        Path, typer.Option("--source", metavar="F", help="Source text, one sentence per line.", show_default=False)
-    ],
-    target: Annotated[
-        Path,
-        typer.Option("--target", metavar="F", help="Target text, line by line.", show_default=False),
-    ],
+    source: Annotated[Path, typer.Option("--source", metavar="F", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("--target", metavar="F", help="Target text, line by line.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            metavar="F",
-            help="The file to write.  [default: from the names of the texts]",
-            show_default=False,
-        ),
+        typer.Option("--output", metavar="F", help="The file to write.  [default: from the names of the texts]"),
     ] = None,
 ) -> None:
     """Write a commented recipe for your own text, with a model size that suits the amount of it.
@@ -67,7 +65,7 @@ def new(
     epilog=examples("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml"),
 )
 def check(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).", show_default=False)],
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).")],
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,17 +95,11 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
     except ComposerError as error:
         return error.faults
     if not quiet:
-        typer.echo(f"{path}: no faults; at most {plan.parameters:,} parameters; {_budget(recipe.training)}")
+        limits = {unit: recipe.training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
+        budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
+        budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
+        typer.echo(f"{path}: no faults; at most {plan.parameters:,} parameters; {budget}")
     return []
-
-
-def _budget(training: Mapping[str, Any]) -> str:
-    """Return for how long a recipe trains, in words."""
-    limits = {unit: training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
-    parts = [
-        f"{limit:,.10g} {unit.removesuffix('s') if limit == 1 else unit}" for unit, limit in limits.items() if limit
-    ]
-    return f"trains for {' or '.join(parts)}{', whichever ends first' if len(parts) > 1 else ''}"
 
 
 @commands.command(
@@ -130,8 +122,6 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     if as_json:
         print_json(planned.as_json())
     else:
-        from composer.cli.output import print_plan
-
         print_plan(planned)
 
 
@@ -151,8 +141,7 @@ def train(
     overrides: Overrides = None,
     data: DataDir = None,
     run: Annotated[
-        Path | None,
-        typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]", show_default=False),
+        Path | None, typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a run that was stopped or killed; start it if there is none.")
@@ -162,13 +151,7 @@ def train(
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(
-            "--seeds",
-            metavar="N|A,B,...",
-            help="Train N seeds, or these, one after another, each as a run RUN/seed-N;"
-            " RUN/seeds.json summarizes them.",
-            show_default=False,
-        ),
+        typer.Option("--seeds", metavar="N|A,B,...", help="Train N seeds or these, in RUN/seed-N; see RUN/seeds.json."),
     ] = None,
 ) -> None:
     """Train a recipe and write a run folder.
@@ -190,7 +173,6 @@ def train(
     else:
         loaded = load(recipe, overrides or (), data)
     if seeds is not None:
-        from composer.cli.output import print_seeds
         from composer.run_dir import RUNS
         from composer.training.multi_seed import SeedRequest, train_seeds
 
@@ -202,3 +184,56 @@ def train(
     with show_loading():
         from composer.training.train import train as train_recipe
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)
+
+
+def print_plan(plan: Plan) -> None:
+    """Print a plan as a table of nested blocks."""
+    from rich.markup import escape
+
+    table = make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
+    loops = any(row.loops for row in plan.rows)
+    if loops:
+        table.add_column("runs position by position because it")
+    for depth, label, row in _nested(plan.rows):
+        numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
+        table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
+    totals = ("all", "", f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes), "")
+    for column, total in zip(table.columns, totals, strict=False):
+        column.footer = total
+    console = make_console()
+    console.print(table)
+    sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
+    console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
+    console.print(f"Vocabularies, upper bounds until a tokenizer is trained: {sizes}.", highlight=False)
+
+
+def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:
+    """Yield each row with its depth and its path relative to the block that contains it."""
+    above: list[str] = []
+    for row in rows:
+        while above and row.path != above[-1] and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}[")):
+            above.pop()
+        outer = above[-1] if above else ""
+        label = row.path.removeprefix(outer).lstrip(".")
+        # a block that is written as a bare name ends in its number
+        yield len(above), label if label.endswith(row.block) else f"{label} {row.block}".strip(), row
+        if row.path != outer:
+            above.append(row.path)
+
+
+def print_seeds(runs: SeedRuns, folder: Path) -> None:
+    """Print the result of every seed, and which is the best by the metric that the run selects by."""
+    if not runs.seeds:
+        return
+    wanted = dict.fromkeys((runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss"))
+    names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
+    table = make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
+    for seed in runs.seeds:
+        scores = [format_score(name, seed.scores.get(name)) for name in names]
+        table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
+    console = make_console()
+    console.print(table)
+    best = f"The best by {runs.metric}: seed {runs.best}."
+    none = f"No seed has finished with a {runs.metric}, so none is the best."
+    console.print(none if runs.best is None else best, markup=False)
+    console.print(f"All scores are in {folder / 'seeds.json'}.", markup=False)

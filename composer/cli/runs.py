@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,9 @@ from composer.cli.options import (
     Overrides,
     Run,
     examples,
+    format_score,
+    make_console,
+    make_table,
     print_json,
     require_directory,
     require_recipe_file,
@@ -21,6 +25,17 @@ from composer.cli.options import (
 )
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
+
+LENGTH_COLUMNS = {
+    "words": ("words", "{}"),
+    "tokens": ("words", "{}"),
+    "lines": ("lines", "{:,}"),
+    "bleu": ("BLEU", "{:.2f}"),
+    "exact_match": ("exact match", "{:.1%}"),
+    "positional_accuracy": ("positional accuracy", "{:.1%}"),
+    "bits": ("bits per sequence", "{:.4g}"),
+}
+"""Columns of tables by length: title and format of each."""
 
 commands = typer.Typer()
 
@@ -35,12 +50,7 @@ commands = typer.Typer()
 )
 def translate(
     runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN|key=value",
-            help="Run folders (several: an ensemble), then overrides.",
-            show_default=False,
-        ),
+        list[str], typer.Argument(metavar="RUN|key=value", help="Run folders (several: an ensemble), then overrides.")
     ],
     beam: Annotated[int | None, typer.Option("--beam", min=1, metavar="N", help="Beam size.")] = None,
     n_best: Annotated[int, typer.Option("--n-best", min=1, metavar="N", help="Hypotheses per source line.")] = 1,
@@ -105,8 +115,6 @@ def evaluate(
     if as_json:
         print_json(result)
     else:
-        from composer.cli.output import print_evaluation
-
         print_evaluation(result)
 
 
@@ -121,26 +129,15 @@ def report(
     run: Run,
     split: Annotated[
         str | None,
-        typer.Option(
-            "--split",
-            metavar="NAME",
-            help="The split to report on: test, val or train.  [default: test, or val if there is no test]",
-            show_default=False,
-        ),
+        typer.Option("--split", metavar="NAME", help="Split to report on: test, val, train.  [default: test or val]"),
     ] = None,
     data: DataDir = None,
     sentences: Annotated[
         list[str] | None,
-        typer.Option(
-            "--sentence",
-            metavar="TEXT",
-            help="A sentence to draw attention maps of; may be repeated.",
-            show_default=False,
-        ),
+        typer.Option("--sentence", metavar="TEXT", help="A sentence to draw attention maps of; may be repeated."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="F", help="File to write.  [default: RUN/report.html]", show_default=False),
+        Path | None, typer.Option("--output", metavar="F", help="File to write.  [default: RUN/report.html]")
     ] = None,
 ) -> None:
     """Write a self-contained HTML report of a run: curves, translations, attention maps, BLEU by source length.
@@ -165,24 +162,15 @@ def report(
     ),
 )
 def export(
-    source: Annotated[
-        Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.", show_default=False)
-    ],
+    source: Annotated[Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.")],
     overrides: Overrides = None,
     script: Annotated[
         Path | None,
-        typer.Option(
-            "--script", metavar="DIR", help="New folder of Python modules that need PyTorch alone.", show_default=False
-        ),
+        typer.Option("--script", metavar="DIR", help="New folder of Python modules that need PyTorch alone."),
     ] = None,
     ctranslate2: Annotated[
         Path | None,
-        typer.Option(
-            "--ctranslate2",
-            metavar="DIR",
-            help="New folder of a CTranslate2 model, of a run that is a standard Transformer.",
-            show_default=False,
-        ),
+        typer.Option("--ctranslate2", metavar="DIR", help="New CTranslate2 folder, for standard Transformers."),
     ] = None,
 ) -> None:
     """Export the model to run where this project is not installed.
@@ -220,12 +208,7 @@ def pack(
     run: Run,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            metavar="F|DIR",
-            help="New file that ends in .tar.gz, or new folder.  [default: NAME.tar.gz, with the recipe's name]",
-            show_default=False,
-        ),
+        typer.Option("--output", metavar="F|DIR", help="New .tar.gz file or folder.  [default: RECIPE-NAME.tar.gz]"),
     ] = None,
     license: Annotated[
         str, typer.Option("--license", metavar="ID", help="License identifier of the hub: mit, cc-by-4.0.")
@@ -264,21 +247,14 @@ def pull(
             metavar="REF",
             help="A path, git+URL[@REVISION][#PATH], hub:OWNER/NAME[@REVISION][#PATH] or "
             "wandb:[ENTITY/]PROJECT/NAME:VERSION.",
-            show_default=False,
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            metavar="DIR",
-            help="New folder of a run, or new file of a recipe.  [default: runs/NAME; a recipe is only cached]",
-            show_default=False,
-        ),
+        typer.Option("--output", metavar="DIR", help="New run folder or recipe file.  [default: runs/NAME, or cache]"),
     ] = None,
     sha256: Annotated[
-        str | None,
-        typer.Option("--sha256", metavar="HEX", help="Expected SHA-256 of the download; fail on mismatch."),
+        str | None, typer.Option("--sha256", metavar="HEX", help="Expected SHA-256 of the download; fail on mismatch.")
     ] = None,
     max_gib: Annotated[
         float, typer.Option("--max-gib", metavar="N", min=0.001, help="Refuse downloads larger than N GiB.")
@@ -296,3 +272,27 @@ def pull(
     pulled = pull_reference(ref, output, sha256, max_gib)
     typer.echo(pulled.text(), err=True)
     typer.echo(pulled.extends())
+
+
+def print_evaluation(scores: Mapping[str, Any]) -> None:
+    """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
+    from composer.recipe.metrics import metric_of
+
+    figures = make_table(["metric", "value"], right=1)
+    figures.add_column("meaning")
+    for name, value in scores.items():
+        if isinstance(value, float):
+            metric = metric_of(name)
+            figures.add_row(name, format_score(name, value), metric.meaning if metric else "")
+    console = make_console()
+    console.print(figures)
+    for name, value in scores.items():
+        if isinstance(value, list):
+            columns = {key: column for key, column in LENGTH_COLUMNS.items() if any(key in row for row in value)}
+            table = make_table([title for title, _ in columns.values()], right=len(columns))
+            for row in value:
+                table.add_row(*(form.format(row[key]) for key, (_, form) in columns.items()))
+            console.print(f"{name}:", markup=False)
+            console.print(table)
+        elif isinstance(value, str):
+            console.print(f"{name}: {value}", markup=False)

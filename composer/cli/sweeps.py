@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from composer.cli.options import AsJson, DataDir, Overrides, examples, print_json
 from composer.errors import RunError
-
-if TYPE_CHECKING:
-    from composer.sweeps.sweep import Sweep
-
-File = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.", show_default=False)]
 
 commands = typer.Typer()
 
@@ -29,29 +23,20 @@ commands = typer.Typer()
     ),
 )
 def sweep(
-    file: File,
+    file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.")],
     overrides: Overrides = None,
     workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Trials trained in parallel.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and their costs only.")] = False,
     data: DataDir = None,
     run: Annotated[
-        Path | None,
-        typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]", show_default=False),
+        Path | None, typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]")
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(
-            "--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local, or its address.", show_default=False
-        ),
+        typer.Option("--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local, or its address."),
     ] = None,
     wandb: Annotated[
-        Path | None,
-        typer.Option(
-            "--wandb",
-            metavar="F",
-            help="Write a Weights & Biases sweep file; train nothing.",
-            show_default=False,
-        ),
+        Path | None, typer.Option("--wandb", metavar="F", help="Write a Weights & Biases sweep file; train nothing.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,13 +46,18 @@ def sweep(
     The same command resumes a sweep that was stopped, and trains nothing twice.
     """
     from composer.run_dir import RUNS
+    from composer.sweeps.points import dry_run_json, dry_run_text, list_points, write_wandb_sweep
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data)
     if wandb is not None:
-        _export(spec, overrides or (), data, wandb)
-    if dry_run:
-        _list(spec, as_json)
+        for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
+            typer.echo(f"note: {limitation}", err=True)
+        typer.echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
+    if dry_run and as_json:
+        print_json(dry_run_json(list_points(spec)))
+    elif dry_run:
+        typer.echo(dry_run_text(list_points(spec)))
     if wandb is not None or dry_run:
         return
     try:
@@ -76,24 +66,6 @@ def sweep(
         message = f"the package `{error.name}` is not installed, and sweeps need it"
         raise RunError.of(message, f"pip install {error.name}", str(file)) from None
     raise typer.Exit(run_sweep(spec, run or RUNS / spec.name, workers, data, ray))
-
-
-def _export(sweep: Sweep, overrides: Sequence[str], data: Path | None, output: Path) -> None:
-    from composer.sweeps.points import write_wandb_sweep
-
-    for limitation in write_wandb_sweep(output, sweep, overrides, data):
-        typer.echo(f"note: {limitation}", err=True)
-    typer.echo(f"wrote {output}\nnext: wandb sweep {output}", err=True)
-
-
-def _list(sweep: Sweep, as_json: bool) -> None:
-    from composer.sweeps.points import dry_run_json, dry_run_text, list_points
-
-    listing = list_points(sweep)
-    if as_json:
-        print_json(dry_run_json(listing))
-    else:
-        typer.echo(dry_run_text(listing))
 
 
 @commands.command(
@@ -105,23 +77,14 @@ def _list(sweep: Sweep, as_json: bool) -> None:
     ),
 )
 def leaderboard(
-    sweep: Annotated[
-        Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.", show_default=False)
-    ],
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", metavar="F", help="HTML page to write.  [default: FOLDER/leaderboard.html]", show_default=False
-        ),
+        typer.Option("--output", metavar="F", help="HTML page to write.  [default: FOLDER/leaderboard.html]"),
     ] = None,
     compare: Annotated[
         tuple[str, str] | None,
-        typer.Option(
-            "--compare",
-            metavar="A B",
-            help="Test the difference in BLEU of two runs, by rank, fingerprint or folder, for significance.",
-            show_default=False,
-        ),
+        typer.Option("--compare", metavar="A B", help="Paired BLEU test of two runs: ranks, fingerprints or folders."),
     ] = None,
     data: DataDir = None,
     as_json: AsJson = False,

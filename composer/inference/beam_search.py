@@ -19,12 +19,7 @@ Penalty = Annotated[float, Bounds(minimum=0.0)]
 
 
 def beam(
-    search: Search,
-    *,
-    size: Size = 5,
-    length_penalty: Penalty = 0.6,
-    max_length: Count = 512,
-    max_ratio: Positive = 3.0,
+    search: Search, *, size: Size = 5, length_penalty: Penalty = 0.6, max_length: Count = 512, max_ratio: Positive = 3.0
 ) -> list[list[Hypothesis]]:
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 

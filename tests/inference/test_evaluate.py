@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 import torch
 
-from composer.cli.output import print_evaluation
+from composer.cli.runs import print_evaluation
 from composer.errors import DataError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference.run import open_run

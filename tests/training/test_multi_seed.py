@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from composer.cli.output import print_seeds
+from composer.cli.recipes import print_seeds
 from composer.errors import RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
