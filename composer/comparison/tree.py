@@ -12,7 +12,8 @@ from typing import Any
 
 from composer.errors import format_path
 from composer.recipe.json_schema import is_stack, scalar_text
-from composer.recipe.recipe import Recipe, Steps
+from composer.recipe.node import Steps
+from composer.recipe.recipe import Recipe
 
 BRANCH, CHOICE = "branch", "choice"
 NAME = "as"

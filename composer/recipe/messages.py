@@ -23,9 +23,7 @@ from composer.recipe.json_schema import (
     scalar_text,
     usage_example,
 )
-from composer.recipe.node import Mark, Node, fault_at
-
-Path = tuple[str | int, ...]
+from composer.recipe.node import Mark, Node, Steps, fault_at
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
@@ -37,7 +35,7 @@ class SchemaError(NamedTuple):
 
     root: Schema
     """The whole schema."""
-    path: Path
+    path: Steps
     keyword: str
     detail: Any
     value: Any

@@ -12,6 +12,10 @@ COMMAND_LINE = "<command line>"
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 
 
+Steps = tuple[str | int, ...]
+"""A path to a value: keys and list indices, as `("model", "encoder", 0)`."""
+
+
 class Mark(NamedTuple):
     """A source location. `line` and `column` count from 1; `text` is the line, `length` how much of it is meant."""
 

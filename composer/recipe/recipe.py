@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any
 from composer.errors import Fault, format_path
 from composer.recipe import schema
 from composer.recipe.defaults import fill_defaults, fingerprints
-from composer.recipe.inheritance import extend, extend_node
 from composer.recipe.interpolation import escape, substitute
 from composer.recipe.json_schema import Schema
-from composer.recipe.node import Node, fault_at, to_data
-from composer.recipe.overrides import apply_overrides
+from composer.recipe.merging import apply_overrides, extend, extend_node
+from composer.recipe.node import Node, Steps, fault_at, to_data
 from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import dump, parse
 
 if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
-
-Steps = tuple[str | int, ...]
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Recipe:

@@ -1,4 +1,4 @@
-"""What a recipe can name: blocks (the files of `blocks/`, and plug-ins), the other kinds of choice, and renamed words.
+"""Registry of what a recipe can name: blocks (`blocks/` and plug-ins) and the other choices; renamed and refused words.
 
 Importing this module imports no block and no torch.
 """
@@ -78,6 +78,38 @@ RENAMED = {
 The keys are `block.OLD` for a block, `block.NAME.OLD` for a setting of a block, `SECTION.OLD` for a key of a section:
 `"block.condense": "pool_hierarchical"`, `"block.repeat.sets": "relaxation: {sets: 3}"`.
 """
+
+TRAINER_REFUSES = {
+    "max_steps": "write `training.max_steps`",
+    "max_epochs": "write `training.max_epochs`",
+    "max_time": "write `training.max_minutes`",
+    "min_steps": "write `training.max_steps`, and no `early_stopping`",
+    "min_epochs": "write `training.max_epochs`, and no `early_stopping`",
+    "precision": "write `training.precision`",
+    "accumulate_grad_batches": "write `training.accumulate`",
+    "gradient_clip_val": "write `training.clip_norm`",
+    "gradient_clip_algorithm": "write `training.clip_norm`",
+    "val_check_interval": "write `training.validate_every`",
+    "check_val_every_n_epoch": "write `training.validate_every`",
+    "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
+    "logger": "write `logging`",
+    "enable_checkpointing": "remove it; checkpoints are written at every validation",
+    "plugins": "remove it",
+    "sync_batchnorm": "remove it; no block has a batch norm",
+    "default_root_dir": "say `--run DIR` on the command line",
+    "use_distributed_sampler": "remove it; the batches know the devices",
+    "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
+    "fast_dev_run": "say `training.max_steps=1` on the command line",
+    "overfit_batches": "remove it; a split of the data with few lines does the same",
+    "limit_train_batches": "write `training.max_steps`",
+    "num_sanity_val_steps": "remove it; say `training.validate_every=1` on the command line to try a validation",
+    "limit_test_batches": "remove it; `evaluate` measures all lines",
+    "limit_predict_batches": "remove it; `translate` translates all lines",
+    "barebones": "remove it",
+    "enable_autolog_hparams": "remove it; the whole recipe is logged",
+    "model_registry": "remove it",
+}
+"""Lightning's arguments that a recipe cannot hand on, and what to write instead."""
 
 
 class RegistryError(Exception):

@@ -88,7 +88,7 @@ def generate() -> Schema:
     root = settings_schema(language.Recipe, defs)
     _add_defaults(defs, blocks)
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
-    defs["trainer"]["x-refused"] = language.TRAINER_REFUSES
+    defs["trainer"]["x-refused"] = registry.TRAINER_REFUSES
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
     needs = {
         "model": {"required": defs["model"].pop("required")},

@@ -12,30 +12,118 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from blocks.core.contract import Blocks, Bounds, Count, Kind, Positive, Rate
-from composer.recipe.data_sections import Data, Text
 
 Whole = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
-Workers = Annotated[int, Bounds(minimum=0, maximum=256)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
-Minutes = Annotated[float, Bounds(above=0.0, maximum=100_000.0)]
-Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 NotNegative = Annotated[float, Bounds(minimum=0.0)]
 Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
-PositiveShare = Annotated[float, Bounds(above=0.0, maximum=1.0)]
-RecipeName = Annotated[str, Kind("recipe_name")]
 Identifier = Annotated[str, Kind("identifier")]
-Bases = Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")]
-Optimizer = Annotated[Any, Kind("choice:optimizers")]
-Schedule = Annotated[Any, Kind("choice:schedules")]
-Initialization = Annotated[Any, Kind("choice:initializations")]
-Decoder = Annotated[Any, Kind("choice:decoders")]
-Metric = Annotated[str, Kind("metric")]
+Text = Annotated[str, Kind("text")]
 Names = Annotated[Sequence[str], Kind("texts")]
-Open = Annotated[Any, Kind("any")]
 
 EMPTY: Any = ()
 """The default of a list or mapping: empty, and nobody can fill it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
+
+    Settings:
+        file: A file with columns; `source` and `target` then name its columns.
+        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+        target: The file, or the column, with the target text.
+    """
+
+    file: Text | None = None
+    source: Text | None = None
+    target: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Pairs of texts from files, looked up under `--data`, then beside the recipe.
+
+    Settings:
+        train: What is trained on.
+        val: What the training is watched with: validation loss, BLEU, the choice of the best weights. A number takes so
+            many pairs of the training files, spread evenly over them, which are then not trained on.
+        test: What `evaluate` measures; a number as of `val`.
+    """
+
+    train: Split
+    val: Split | Count | None = None
+    test: Split | Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
+
+    Settings:
+        id: The data set's id, such as `bentrevett/multi30k`.
+        config: The configuration of a data set that has several.
+        train: The split to train on.
+        val: The split to watch the training with.
+        test: The split that `evaluate` measures.
+        source: The column with the source text. With several encoders, one key per encoder in its place.
+        target: The column with the target text.
+    """
+
+    id: Text
+    config: Text | None = None
+    train: Text = "train"
+    val: Text | None = "validation"
+    test: Text | None = "test"
+    source: Text | None = None
+    target: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Babi:
+    """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
+
+    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token.
+    The tokenizer is `word: {split: spaces}`: all is read in lower case, without the marks that end sentences.
+
+    Settings:
+        folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then beside the recipe.
+        tasks: The numbers of the tasks, a list; several are trained on together.
+        val: The share of the training questions that the training is watched with and not trained on; 0 is none.
+        words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused.
+        sentences: Of a longer story only the last so many sentences are read.
+    """
+
+    folder: Text
+    tasks: Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]]
+    val: Rate = 0.1
+    words: Count = 16
+    sentences: Count = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is trained on: exactly one of `parallel`, `hub`, `generate` and `babi`, and how it becomes ids.
+
+    Settings:
+        parallel: Pairs of texts from files.
+        hub: Pairs of texts from a data set of the Hugging Face hub.
+        generate: A generated task; needs no files.
+        babi: Stories with questions, from files.
+        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
+        max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
+            are stories.
+        lowercase: Whether all text is made lower case first.
+    """
+
+    parallel: Parallel | None = None
+    hub: Hub | None = None
+    generate: Annotated[Any, Kind("choice:tasks")] | None = None
+    babi: Babi | None = None
+    tokenizer: Annotated[Any, Kind("choice:tokenizers")] = "word"
+    max_length: Count = 256
+    lowercase: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +180,7 @@ class EarlyStopping:
     """
 
     patience: Count | None = 5
-    metric: Metric = "val/loss"
+    metric: Annotated[str, Kind("metric")] = "val/loss"
     min_delta: NotNegative = 0.0
     goal: float | None = None
 
@@ -143,7 +231,7 @@ class Curriculum:
 
     start: Count = 6
     step: Count = 1
-    error: PositiveShare = 0.15
+    error: Annotated[float, Bounds(above=0.0, maximum=1.0)] = 0.15
     beyond: Share = 0.2
     by: Text | None = None
 
@@ -176,8 +264,8 @@ class Training:
         seed: Of everything random.
     """
 
-    optimizer: Optimizer = "adam"
-    schedule: Schedule = "constant"
+    optimizer: Annotated[Any, Kind("choice:optimizers")] = "adam"
+    schedule: Annotated[Any, Kind("choice:schedules")] = "constant"
     max_steps: Whole | None = None
     max_epochs: Count | None = None
     max_minutes: Positive | None = None
@@ -186,7 +274,7 @@ class Training:
     clip_norm: Positive | None = None
     gradient_noise: GradientNoise | None = None
     scheduled_sampling: ScheduledSampling | None = None
-    initialization: Initialization = "default"
+    initialization: Annotated[Any, Kind("choice:initializations")] = "default"
     accumulate: Count = 1
     validate_every: Whole | None = None
     early_stopping: EarlyStopping | None = None
@@ -194,8 +282,8 @@ class Training:
     average_checkpoints: Count = 1
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
     compile: bool = False
-    workers: Workers = 0
-    seed: Seed = 1
+    workers: Annotated[int, Bounds(minimum=0, maximum=256)] = 0
+    seed: Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)] = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +314,7 @@ class Trainer:
     devices: Literal["auto"] | Machines | list[Number] = "auto"
     num_nodes: Literal["auto"] | Machines = "auto"
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    timeout_minutes: Minutes = 10.0
+    timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0
     deterministic: bool | Literal["warn"] | None = None
     benchmark: bool | None = None
     limit_val_batches: Number | Share = 1.0
@@ -236,39 +324,6 @@ class Trainer:
     profiler: Literal["simple", "advanced", "pytorch"] | None = None
     enable_progress_bar: bool = True
     enable_model_summary: bool = False
-
-
-TRAINER_REFUSES = {
-    "max_steps": "write `training.max_steps`",
-    "max_epochs": "write `training.max_epochs`",
-    "max_time": "write `training.max_minutes`",
-    "min_steps": "write `training.max_steps`, and no `early_stopping`",
-    "min_epochs": "write `training.max_epochs`, and no `early_stopping`",
-    "precision": "write `training.precision`",
-    "accumulate_grad_batches": "write `training.accumulate`",
-    "gradient_clip_val": "write `training.clip_norm`",
-    "gradient_clip_algorithm": "write `training.clip_norm`",
-    "val_check_interval": "write `training.validate_every`",
-    "check_val_every_n_epoch": "write `training.validate_every`",
-    "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
-    "logger": "write `logging`",
-    "enable_checkpointing": "remove it; checkpoints are written at every validation",
-    "plugins": "remove it",
-    "sync_batchnorm": "remove it; no block has a batch norm",
-    "default_root_dir": "say `--run DIR` on the command line",
-    "use_distributed_sampler": "remove it; the batches know the devices",
-    "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
-    "fast_dev_run": "say `training.max_steps=1` on the command line",
-    "overfit_batches": "remove it; a split of the data with few lines does the same",
-    "limit_train_batches": "write `training.max_steps`",
-    "num_sanity_val_steps": "remove it; say `training.validate_every=1` on the command line to try a validation",
-    "limit_test_batches": "remove it; `evaluate` measures all lines",
-    "limit_predict_batches": "remove it; `translate` translates all lines",
-    "barebones": "remove it",
-    "enable_autolog_hparams": "remove it; the whole recipe is logged",
-    "model_registry": "remove it",
-}
-"""Lightning's arguments that a recipe cannot hand on, and what to write instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,13 +378,13 @@ class Recipe:
     """
 
     recipe: Literal[1]
-    name: RecipeName | None = None
+    name: Annotated[str, Kind("recipe_name")] | None = None
     description: Text | None = None
-    extends: Bases | None = None
-    vars: dict[Identifier, Open] | None = None
+    extends: Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")] | None = None
+    vars: dict[Identifier, Annotated[Any, Kind("any")]] | None = None
     data: Data
     model: Model
     training: Training = Training()
-    decoding: Decoder = "greedy"
+    decoding: Annotated[Any, Kind("choice:decoders")] = "greedy"
     trainer: Trainer = Trainer()
     logging: Logging = Logging()

@@ -24,7 +24,7 @@ from composer.atomic_io import atomic_write
 from composer.errors import Fault, RecipeError, RunError, did_you_mean, format_path, os_error_reason
 from composer.recipe import schema
 from composer.recipe.json_schema import RECIPE_NAME, VARIABLE_TEXT
-from composer.recipe.node import to_data
+from composer.recipe.node import Steps, to_data
 from composer.recipe.recipe import Recipe, load_text
 from composer.recipe.validation import schema_faults
 from composer.recipe.yaml_reader import MAX_DEPTH, dump
@@ -35,7 +35,6 @@ PYTHON_SOURCE = "<python>"
 LINE_WIDTH = 96
 """Characters of one line of what `repr` returns."""
 
-Steps = tuple[str | int, ...]
 _NAME = re.compile(RECIPE_NAME)
 _VARIABLE_NAME = re.compile(VARIABLE_TEXT)
 

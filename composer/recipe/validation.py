@@ -1,4 +1,4 @@
-"""Validation of a recipe against its JSON Schema. The only door to jsonschema.
+"""Validation of a recipe: against its JSON Schema, then across its sections. The only door to jsonschema.
 
 The branches of an `anyOf` in this schema differ by JSON type, so the type of a value decides which branch is meant and
 each fault is found exactly, where stock `anyOf` only says that no branch fits.
@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import Fault, RecipeError, closest_match
-from composer.recipe.consistency import cross_checks
-from composer.recipe.json_schema import DATA_SOURCES, Schema, select_branch
+from composer.errors import Fault, RecipeError, closest_match, did_you_mean, format_path
+from composer.recipe.json_schema import DATA_SOURCES, Schema, quote_all, select_branch
 from composer.recipe.messages import BOUNDS, SchemaError, explain
-from composer.recipe.node import Node, to_data
+from composer.recipe.metrics import METRICS, metric_of
+from composer.recipe.node import Node, fault_at, to_data
 
 Errors = Iterator[ValidationError]
+Violations = Callable[[Any, Any, Schema], Iterable[Any]]
+"""Returns the details of what violates a keyword, by the keyword's rule, the value and the schema around the rule."""
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
+NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
+HUB_KEYS = ("id", "config", "train", "val", "test", "target")
+STORIES = ("question", "story")
+"""The encoders that read the stories of `data.babi`."""
 
 
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
-    faults = schema_faults(root, schema) or cross_checks(root)
+    faults = schema_faults(root, schema) or [fault for check in _CROSS_CHECKS for fault in check(root)]
     if faults:
         raise RecipeError(faults)
 
@@ -36,50 +42,49 @@ def validate(root: Node, schema: Schema) -> None:
 def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     """Return every fault of a recipe (or a sweep) that its schema alone can find."""
     errors = list(_validator(schema).iter_errors(to_data(root)))
-    meant = {path for error in errors for path in _meant_keys(error)}
+    # the keys that were surely meant by unknown ones: these are misspelt, and not missing as well
+    meant = set()
+    for error in errors:
+        if error.validator == "additionalProperties" and isinstance(error.schema, dict):
+            name = str(error.validator_value)
+            renamed = error.schema.get("x-renamed", {}).get(name, "").partition(":")[0]
+            meant.add((*error.absolute_path, renamed or closest_match(name, error.schema["properties"])))
     faults = []
     for error in errors:
-        path = tuple(error.absolute_path)
-        # a key is not missing as well where it is only misspelt
-        if any((*path, name) in meant for name in _missing_keys(error)):
+        path, detail = tuple(error.absolute_path), error.validator_value
+        is_missing_source = error.validator == "oneOf" and not detail
+        missing = [detail] if error.validator == "required" else DATA_SOURCES if is_missing_source else ()
+        if any((*path, name) in meant for name in missing):
             continue
         node = root
         for step in path:
             node = node.value[step]
-        detail, value = error.validator_value, error.instance
-        faults.append(explain(SchemaError(schema, path, error.validator, detail, value, error.schema, node)))
+        faults.append(explain(SchemaError(schema, path, error.validator, detail, error.instance, error.schema, node)))
     return faults
 
 
-def _meant_keys(error: ValidationError) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of the key that was surely meant by an unknown one."""
-    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-        name = str(error.validator_value)
-        renamed = error.schema.get("x-renamed", {}).get(name, "").partition(":")[0]
-        yield (*error.absolute_path, renamed or closest_match(name, error.schema["properties"]))
-
-
-def _missing_keys(error: ValidationError) -> list[str]:
-    if error.validator == "required":
-        return [str(error.validator_value)]
-    return [] if error.validator != "oneOf" or error.validator_value else list(DATA_SOURCES)
+# ------------------------------------------------------------------------------------------- JSON Schema
 
 
 def _validator(schema: Schema) -> Any:
     def reference(validator: Any, name: str, instance: Any, _: Schema) -> Errors:
         yield from validator.descend(instance, schema["$defs"][name.removeprefix("#/$defs/")])
 
+    def is_number(_: Any, value: Any) -> bool:
+        return type(value) is int or (type(value) is float and math.isfinite(value))
+
     # `true` is not a number, and 4.0 no integer
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    types = types.redefine("number", _is_number)
-    return extend(Draft202012Validator, {"$ref": reference, **_KEYWORDS}, type_checker=types)(schema)
-
-
-def _is_number(_: Any, value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-# ------------------------------------------------------------------------------------------- keywords
+    types = types.redefine("number", is_number)
+    keywords = {
+        "$ref": reference,
+        "anyOf": _any_of,
+        "additionalProperties": _additional_properties,
+        "properties": _properties,
+        "maxProperties": None,
+        **{keyword: _keyword(keyword, kind, violations) for keyword, (kind, violations) in _VIOLATIONS.items()},
+    }
+    return extend(Draft202012Validator, keywords, type_checker=types)(schema)
 
 
 def _error(keyword: str, detail: Any, instance: Any, schema: Schema) -> ValidationError:
@@ -94,23 +99,6 @@ def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schem
     for error in validator.descend(instance, branch):
         about_value = not error.path and error.validator in VALUE_KEYWORDS
         yield _error(error.validator, error.validator_value, instance, schema) if about_value else error
-
-
-def _enum(_: Any, values: list[Any], instance: Any, schema: Schema) -> Errors:
-    if not any(type(value) is type(instance) and value == instance for value in values):  # 1 is not True
-        yield _error("enum", values, instance, schema)
-
-
-def _pattern(_: Any, pattern: str, instance: Any, schema: Schema) -> Errors:
-    # `$` alone would accept a line break at the end
-    if isinstance(instance, str) and not re.fullmatch(pattern.removesuffix("$"), instance):
-        yield _error("pattern", pattern, instance, schema)
-
-
-def _required(_: Any, names: list[str], instance: Any, schema: Schema) -> Errors:
-    for name in names if isinstance(instance, dict) else ():
-        if name not in instance:
-            yield _error("required", name, instance, schema)
 
 
 def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Schema) -> Errors:
@@ -133,50 +121,265 @@ def _properties(validator: Any, properties: dict[str, Schema], instance: Any, sc
             yield from validator.descend(instance[name], rule, path=name, schema_path=name)
 
 
-def _property_names(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
-    for name in instance if isinstance(instance, dict) else ():
-        if not re.fullmatch(rule["pattern"].removesuffix("$"), name):
-            yield _error("propertyNames", name, instance, schema)
+def _keyword(keyword: str, kind: type, violations: Violations) -> Callable[..., Errors]:
+    """Return the function that checks a keyword, as jsonschema calls it."""
+
+    def check(_: Any, rule: Any, instance: Any, schema: Schema) -> Errors:
+        for detail in violations(rule, instance, schema) if isinstance(instance, kind) else ():
+            yield _error(keyword, detail, instance, schema)
+
+    return check
 
 
-def _one_source(_: Any, choices: list[Schema], instance: Any, schema: Schema) -> Errors:
-    if isinstance(instance, dict):
-        names = [name for choice in choices for name in choice["required"]]
-        present = [name for name in instance if name in names and instance[name] is not None]
-        if len(present) != 1:
-            yield _error("oneOf", present, instance, schema)
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(pattern.removesuffix("$"), text) is not None  # `$` alone would accept a line break at the end
 
 
-def _not_both(_: Any, rule: Schema, instance: Any, schema: Schema) -> Errors:
-    if isinstance(instance, dict) and all(instance.get(name) is not None for name in rule["required"]):
-        yield _error("not", rule["required"], instance, schema)
+def _wrong_enum(words: list[Any], value: Any, _: Schema) -> Iterable[Any]:
+    is_word = any(type(word) is type(value) and word == value for word in words)  # 1 is not True
+    return [] if is_word else [words]
 
 
-def _not_empty(_: Any, least: int, instance: Any, schema: Schema) -> Errors:
-    if isinstance(instance, dict) and len(instance) < least and "x-choice" not in schema:
-        yield _error("minProperties", least, instance, schema)
+def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[Any]:
+    names = [name for choice in choices for name in choice["required"]]
+    present = [name for name in value if name in names and value[name] is not None]
+    return [] if len(present) == 1 else [present]
 
 
-def _one_key(_: Any, table: str, instance: Any, schema: Schema) -> Errors:
+def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[Any]:
     """Check a mapping that should have one key, a name of the table. Only its first fault is reported."""
-    if not isinstance(instance, dict):
-        return
-    unknown = [name for name in instance if name not in schema["properties"]]
-    if len(instance) != 1 or unknown:
-        yield _error("x-choice", unknown, instance, schema)
+    unknown = [name for name in value if name not in schema["properties"]]
+    return [unknown] if len(value) != 1 or unknown else []
 
 
-_KEYWORDS = {
-    "anyOf": _any_of,
-    "enum": _enum,
-    "pattern": _pattern,
-    "required": _required,
-    "additionalProperties": _additional_properties,
-    "properties": _properties,
-    "propertyNames": _property_names,
-    "oneOf": _one_source,
-    "not": _not_both,
-    "minProperties": _not_empty,
-    "maxProperties": None,
-    "x-choice": _one_key,
+_VIOLATIONS: dict[str, tuple[type, Violations]] = {
+    "enum": (object, _wrong_enum),
+    "pattern": (str, lambda pattern, text, _: [] if _matches(pattern, text) else [pattern]),
+    "required": (dict, lambda names, value, _: [name for name in names if name not in value]),
+    "propertyNames": (dict, lambda rule, value, _: [name for name in value if not _matches(rule["pattern"], name)]),
+    "oneOf": (dict, _wrong_sources),
+    "not": (dict, lambda rule, value, _: [rule["required"]] if None not in map(value.get, rule["required"]) else []),
+    "minProperties": (
+        dict,
+        lambda least, value, rules: [least] if len(value) < least and "x-choice" not in rules else [],
+    ),
+    "x-choice": (dict, _wrong_choice),
 }
+"""Keywords: the type of value that each is about, and its violations."""
+
+
+# ------------------------------------------------------------------------------------------- across sections
+
+
+def _get(node: Node | None, *keys: str) -> Node | None:
+    """Return the node under the keys, or None if nothing is written there."""
+    for key in keys:
+        node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+    return None if node is None or node.value is None else node
+
+
+def _sources(root: Node) -> list[str]:
+    """Return the keys of the data that the encoders read."""
+    encoders = _get(root, "model", "encoders")
+    if encoders is not None:
+        return list(encoders.value)
+    return ["source"] if _get(root, "model", "encoder") is not None else []
+
+
+def _encoder_names(root: Node) -> Iterator[Fault]:
+    encoders = _get(root, "model", "encoders")
+    for name, node in encoders.value.items() if encoders is not None else ():
+        if name in NOT_FOR_ENCODERS:
+            message = f"`{name}` is a word of the language and cannot be an encoder's name"
+            yield fault_at(node.place, "name", format_path(("model", "encoders", name)), message, "choose another name")
+
+
+def _data_keys(root: Node) -> Iterator[Fault]:
+    sources = _sources(root)
+    for split in ("train", "val", "test"):
+        node = _get(root, "data", "parallel", split)
+        if node is not None and isinstance(node.value, dict):  # else a number of pairs
+            yield from _keys_of(node, ("data", "parallel", split), ("file", "target"), sources)
+    hub = _get(root, "data", "hub")
+    if hub is not None:
+        yield from _keys_of(hub, ("data", "hub"), HUB_KEYS, sources)
+
+
+def _keys_of(node: Node, path: tuple[str, ...], own: tuple[str, ...], sources: list[str]) -> Iterator[Fault]:
+    allowed = [*own, *(sources or ["source"])]
+    unknown = [name for name in node.value if name not in allowed]
+    for name in unknown:
+        message = f"`{path[-1]}` has no key `{name}`{did_you_mean(name, allowed)}"
+        hint = f"allowed here: {quote_all(allowed)}"
+        yield fault_at(node.value[name].place, "unknown", format_path((*path, name)), message, hint)
+    misspelt = {closest_match(name, allowed) for name in unknown}
+    for name in sources:
+        if _get(node, name) is None and name not in misspelt:
+            reader = "the encoder" if name == "source" else f"the encoder `{name}`"
+            hint = f"add `{name}:` the file or column that {reader} reads"
+            yield fault_at(node.place, "missing", format_path(path), f"`{path[-1]}` needs `{name}`", hint)
+
+
+def _tied_embeddings(root: Node) -> Iterator[Fault]:
+    tie = _get(root, "model", "output", "tie")
+    allowed = ["target", *_sources(root)]
+    for index, node in enumerate(tie.value if tie is not None else ()):
+        if node.value not in allowed:
+            message = f"there is no embedding called `{node.value}`{did_you_mean(node.value, allowed)}"
+            path = format_path(("model", "output", "tie", index))
+            yield fault_at(node.mark, "unknown", path, message, f"the embeddings are {quote_all(allowed)}")
+
+
+def _curriculum(root: Node) -> Iterator[Fault]:
+    by = _get(root, "training", "curriculum", "by")
+    allowed = [*_sources(root), "target"]
+    if by is not None and by.value not in allowed:
+        message = f"a pair has no side called `{by.value}`{did_you_mean(by.value, allowed)}"
+        yield fault_at(by.mark, "unknown", "training.curriculum.by", message, f"its sides are {quote_all(allowed)}")
+    workers = _get(root, "training", "workers")
+    if workers is not None and workers.value and _get(root, "training", "curriculum") is not None:
+        message = "workers fetch batches ahead, and what a curriculum has next is not known so early"
+        yield fault_at(workers.place, "conflict", "training.workers", message, "remove `workers`")
+
+
+def _early_stopping(root: Node) -> Iterator[Fault]:
+    """Check that early stopping has a validation, and watches a metric that is measured and a goal that is possible."""
+    path = "training.early_stopping"
+    stopping = _get(root, "training", "early_stopping")
+    if stopping is None:
+        return
+    parallel, hub = _get(root, "data", "parallel"), _get(root, "data", "hub")
+    babi_share = _get(root, "data", "babi", "val")
+    lacks_val = (parallel is not None and _get(parallel, "val") is None) or (
+        babi_share is not None and not babi_share.value
+    )
+    if lacks_val or (hub is not None and "val" in hub.value and _get(hub, "val") is None):
+        message = "`early_stopping` watches a validation, and the data has no `val`"
+        yield fault_at(stopping.place, "missing", path, message, "name a `val` among the data")
+    metric, goal = _get(stopping, "metric"), _get(stopping, "goal")
+    if metric is not None and (reason := unavailable_metric(root, metric.value)) is not None:
+        message = f"`{metric.value}` is never measured: {reason[0]}"
+        yield fault_at(metric.mark, "metric", f"{path}.metric", message, reason[1])
+    watched = metric.value if metric is not None else "val/loss"
+    highest = METRICS[watched.removeprefix("val/")].highest
+    if goal is not None and highest is not None and goal.value > highest:
+        message = f"`{watched}` is never above {highest:g}, and the goal is {goal.value:g}"
+        yield fault_at(goal.mark, "value", f"{path}.goal", message, f"write a number up to {highest:g}")
+
+
+def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
+    """Return why a recipe's model never logs a metric such as `val/bleu`, and what to write; None if it does."""
+    metric = metric_of(key)
+    needs = metric.needs if metric else "tokens"
+    if needs == "translations" and not _sources(root):
+        return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
+    kind = _get(root, "model", "output", "kind")
+    if needs == "bits" and (kind is None or kind.value != "sigmoid"):
+        return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
+    return None
+
+
+def _chosen_word(node: Node | None) -> str:
+    """Return the name in a choice, with settings or without; "" if nothing is written."""
+    return "" if node is None else next(iter(node.value)) if isinstance(node.value, dict) else str(node.value)
+
+
+def _bit_vectors(root: Node) -> Iterator[Fault]:
+    """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
+    tokenizer = _chosen_word(_get(root, "data", "tokenizer")) or "word"
+    tie = _get(root, "model", "output", "tie")
+    for keys, for_bits, for_tokens in (
+        (("embedding",), "linear", "learned"),
+        (("output", "kind"), "sigmoid", "linear"),
+    ):
+        node, path = _get(root, "model", *keys), format_path(("model", *keys))
+        if node is not None and node.value == for_bits and tokenizer != "bits":
+            message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer}` gives words"
+            yield fault_at(node.mark, "vectors", path, message, f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`")
+        if node is not None and node.value != for_tokens and tie is not None and tie.value:
+            message = f"`{node.value}` has no matrix with a row for each token, and `tie` shares one"
+            yield fault_at(node.mark, "tie", path, message, f"write `{for_tokens}`, or remove `tie`")
+
+
+def _answers(root: Node) -> Iterator[Fault]:
+    """Check what needs answers of one length, and what cannot go with them."""
+    length, kind = _get(root, "model", "output", "length"), _get(root, "model", "output", "kind")
+    if kind is not None and kind.value == "identity" and length is None:
+        message = "`identity` has no logit for the end of an answer"
+        hint = "write `length:` beside it, or `kind: linear`"
+        yield fault_at(kind.mark, "missing", "model.output.kind", message, hint)
+    smoothing = _get(root, "training", "label_smoothing")
+    if smoothing is None or not smoothing.value:
+        return
+    for node, path in ((length, "model.output.length"), (kind, "model.output.kind")):
+        if node is not None and node.value != "linear":
+            message = "label smoothing asks every token to have some probability, and here some can never come"
+            yield fault_at(node.mark, "value", path, message, "write `label_smoothing: 0`")
+
+
+def _stories(root: Node) -> Iterator[Fault]:
+    """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
+    stories = _get(root, "data", "babi")
+    if stories is None:
+        return
+    encoders = _get(root, "model", "encoders")
+    names = sorted(encoders.value) if encoders is not None else []
+    if names != list(STORIES):
+        mark = (encoders or _get(root, "model", "encoder") or root.value["model"]).place
+        actual = quote_all(names) if names else "other encoders, or none"
+        message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
+        yield fault_at(mark, "encoders", "model.encoders", message, "write `encoders: {question: [...], story: [...]}`")
+    split = _get(root, "data", "tokenizer", "word", "split")
+    if split is None or split.value != "spaces":
+        mark = (_get(root, "data", "tokenizer") or stories).place
+        message = "a story is made of words between spaces, and its answer is one of them"
+        hint = "write `tokenizer: {word: {split: spaces, joint: true}}`"
+        yield fault_at(mark, "tokenizer", "data.tokenizer", message, hint)
+    tasks = stories.value["tasks"]
+    if not tasks.value:
+        yield fault_at(tasks.place, "empty", "data.babi.tasks", "no task is named", "write `tasks: [1]`")
+
+
+def _devices(root: Node) -> Iterator[Fault]:
+    """Check that a list of devices names each once, and only what has numbers; Apple's accelerator is one device."""
+    accelerator, strategy = _chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
+    devices = _get(root, "trainer", "devices")
+    if devices is not None and isinstance(devices.value, list):
+        numbers = [node.value for node in devices.value]
+        repeated = [number for number in numbers if numbers.count(number) > 1]
+        message = "CPUs have no numbers" if accelerator == "cpu" else ""
+        message = f"`devices` names the device {repeated[0]} twice" if repeated else message
+        message = message if numbers else "`devices` is an empty list"
+        if message:
+            yield fault_at(devices.mark, "value", "trainer.devices", message, "write how many there are, or `auto`")
+    if accelerator == "mps" and strategy is not None and strategy.value in ("ddp", "fsdp"):
+        message = f"mps has one device, and `{strategy.value}` is for several"
+        yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "remove `strategy`")
+
+
+def _precision(root: Node) -> Iterator[Fault]:
+    """Check that the accelerator and the strategy train in the precision."""
+    precision, strategy = _get(root, "training", "precision"), _get(root, "trainer", "strategy")
+    if precision is None:
+        return
+    if precision.value == "16-mixed" and _chosen_word(_get(root, "trainer", "accelerator")) == "cpu":
+        message, hint = "a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`"
+        yield fault_at(precision.mark, "conflict", "training.precision", message, hint)
+    if strategy is not None and strategy.value == "fsdp" and precision.value in (64, "16-mixed"):
+        message = f"`fsdp` does not train in `precision: {precision.value}`"
+        yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "write `ddp`, or `precision: 32`")
+
+
+_CROSS_CHECKS = (
+    _encoder_names,
+    _data_keys,
+    _tied_embeddings,
+    _early_stopping,
+    _curriculum,
+    _bit_vectors,
+    _answers,
+    _stories,
+    _devices,
+    _precision,
+)
+"""Checks between sections that no schema can express; they hold for recipes whose schema has no fault."""

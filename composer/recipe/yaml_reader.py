@@ -19,7 +19,6 @@ import yaml
 
 from composer.errors import Fault, RecipeError
 from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at
-from composer.recipe.yaml_errors import SourceLines, syntax_fault
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
@@ -33,11 +32,15 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 # what YAML does not print, and the line breaks that only YAML knows: they would shift every line number after them
 _REFUSED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ESCAPED = re.compile("[\0\ud800-\udfff]")  # no file and no path can hold them
-_INT = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o[0-7]+")
-_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (_FLOAT, float),
+    (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: float(text.replace(".", "", 1))),
+)
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -50,23 +53,19 @@ _WORDS: dict[str, bool | None] = {
 
 def read(path: Path, shown: str) -> Node:
     """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
+    fix = "name a recipe: a text file in YAML"
     try:
         # without O_NONBLOCK, opening a FIFO would wait for a writer
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        try:
-            mode = os.fstat(handle).st_mode
-            data = None
-            if stat.S_ISREG(mode):
-                with open(handle, "rb", closefd=False) as file:
-                    data = file.read(MAX_BYTES + 1)
-        finally:
-            os.close(handle)
+        flag = getattr(os, "O_NONBLOCK", 0)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | flag)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _file_error(shown, "file", "this is not a regular file", fix)
+            data = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise _file_error(shown, "file", "this is a folder", fix) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
         raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None
-    if data is None:
-        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-        raise _file_error(shown, "file", f"this is {kind}", "name a recipe: a text file in YAML")
     if len(data) > MAX_BYTES:
         raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
     return read_bytes(data, shown)
@@ -105,6 +104,79 @@ def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
     return RecipeError([fault_at(mark, "encoding", "", message, hint)])
 
 
+# ------------------------------------------------------------------------------------------- syntax errors
+
+
+class SourceLines(NamedTuple):
+    """The lines of a text; its first column is `start` characters into them."""
+
+    file: str
+    lines: list[str]
+    start: int = 0
+
+    def mark(self, begin: Any, end: Any | None = None) -> Mark:
+        """Return the location between two marks of the parser, cut at the end of its first line."""
+        line = min(begin.line, len(self.lines) - 1)
+        text = self.lines[line]
+        column = begin.column + self.start
+        one_line = end is not None and end.line == begin.line
+        length = end.column - begin.column if end is not None and one_line else len(text) - column
+        return Mark(self.file, line + 1, column + 1, max(1, length), text)
+
+
+# what libyaml and PyYAML's own parser say: pattern, message, fix
+_COMPLAINTS = (
+    (r"tab character", "a tab cannot indent", "indent with spaces"),
+    (r"mapping values are not allowed", "a `:` cannot stand here",
+     "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and in the line before"),
+    (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
+    (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
+    (r"expected '-' indicator", "this line is indented like a list and is no item of it",
+     "begin it with `- `, or indent it like the key it belongs to"),
+    (r"expected key|expected <block end>", "this does not fit the lines above it",
+     "check the indentation; inside [...] and {...} a comma parts the items"),
+    (r"document start", "something follows the recipe's end", "check the indentation and the brackets"),
+    (r"node content", "a value is missing here", "check the commas and the brackets"),
+    (r"cannot start any token", "a plain text cannot begin with this character", "put quotes around the text"),
+    (r"escape", "this is no escape of a text in double quotes", "use single quotes, or double the backslash"),
+    (r"expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
+    (r"incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
+)  # fmt: skip
+
+
+def _syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any) -> Fault:
+    """Return the fault for a parser error; `begin` is the mark of the innermost open list or mapping, if any."""
+    context = getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    at = getattr(error, "problem_mark", None) or context
+    if at is None:
+        return fault_at(Mark(lines.file, 1, 1, 1, lines.lines[0]), "syntax", "", f"this is not YAML: {problem}")
+    index = min(at.index, len(text))
+    variable = _UNQUOTED.match(text, max(0, index - 1))
+    mark = lines.mark(at)
+    if variable:
+        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
+        message = f"`{variable.group()}` cannot stand inside [...] and {{...}}"
+        return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
+    if not text[index:].strip(" \t\r\n'\"") and (context or begin is not None):
+        if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
+            begin = context
+        message = f"this `{text[begin.index : begin.index + 1]}` is never closed"
+        return fault_at(lines.mark(begin)._replace(length=1), "syntax", "", message, "close it")
+    problem = "tab character" if text[index : index + 1] == "\t" else problem
+    explained = [(message, hint) for pattern, message, hint in _COMPLAINTS if re.search(pattern, problem)]
+    message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
+    return fault_at(mark._replace(length=1), "syntax", "", message, hint)
+
+
+def _variable_hint(variable: re.Match[str], text: str) -> str:
+    name = variable.group().strip("${}") or "name"
+    # `{source: ${dir}/train.en}` is a text with a variable in it, and only quotes help
+    around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
+    is_alone = not around.strip(" \t\r\n,:[]{}\"'")
+    return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
+
+
 # ------------------------------------------------------------------------------------------- text
 
 
@@ -139,38 +211,25 @@ def _parse(text: str, lines: SourceLines) -> Node | None:
     try:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
-    except yaml.MarkedYAMLError as error:
-        begin = builder.open[-1].begin if builder.open else None
-        builder.faults.append(syntax_fault(error, text, lines, begin))
     except yaml.YAMLError as error:
-        mark = Mark(lines.file, 1, 1, 1, lines.lines[0])
-        builder.faults.append(fault_at(mark, "syntax", "", f"this is not YAML: {error}"))
-    except _Stop as stop:
-        builder.faults.append(stop.fault)
+        begin = builder.open[-1].begin if builder.open else None
+        builder.faults.append(_syntax_fault(error, text, lines, begin))
     if builder.faults:
         raise RecipeError(builder.faults)
     return builder.root
 
 
-class _Stop(Exception):
-    """A fault after which reading on makes no sense."""
-
-    def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-
-
-class _Key(NamedTuple):
-    name: str | None  # None where the key cannot be used; its value is then read and dropped
-    mark: Mark
-
-
 @dataclass
 class _Open:
-    """A list or mapping whose end has not been read yet. `key` is the one whose value comes next."""
+    """A list or mapping whose end has not been read yet.
+
+    `key` is the name and the place of the key whose value comes next; the value of a key that cannot be used, whose
+    name is None, is read and dropped.
+    """
 
     value: list[Node] | dict[str, Node]
     begin: Any
-    key: _Key | None = None
+    key: tuple[str | None, Mark] | None = None
     seen: dict[str, Mark] = field(default_factory=dict)
 
 
@@ -190,7 +249,7 @@ class _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             self.num_documents += 1
             if self.num_documents > 1:
-                self._stop(event, "syntax", "a second document begins here", "one file holds one recipe")
+                self._stop(self._mark(event), "syntax", "a second document begins here", "one file holds one recipe")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             closed = self.open.pop()
             self._add(Node(closed.value, self.lines.mark(closed.begin, event.end_mark)))
@@ -203,7 +262,7 @@ class _Builder:
             self.num_values += 1
             if self.num_values > MAX_VALUES:
                 hint = "say a stack once, in a `repeat` or under `model.stacks`"
-                self._stop(event, "size", f"there are more than {MAX_VALUES} values here", hint)
+                self._stop(self._mark(event), "size", f"there are more than {MAX_VALUES} values here", hint)
             self._scalar(event) if isinstance(event, yaml.ScalarEvent) else self._begin(event)
 
     def _mark(self, event: Any) -> Mark:
@@ -213,10 +272,11 @@ class _Builder:
         self.faults.append(fault_at(mark, code, "", message, hint))
         if len(self.faults) == MAX_FAULTS:
             message = f"after {MAX_FAULTS} faults the rest is not read"
-            raise _Stop(fault_at(mark, "size", "", message, "mend the first; they may be the cause of the others"))
+            self._stop(mark, "size", message, "mend the first; they may be the cause of the others")
 
-    def _stop(self, event: Any, code: str, message: str, hint: str) -> NoReturn:
-        raise _Stop(fault_at(self._mark(event), code, "", message, hint))
+    def _stop(self, mark: Mark, code: str, message: str, hint: str) -> NoReturn:
+        """Raise RecipeError with the faults so far and one after which reading on makes no sense."""
+        raise RecipeError([*self.faults, fault_at(mark, code, "", message, hint)])
 
     def _refuse_anchor_and_tag(self, event: Any) -> None:
         mark = self._mark(event)
@@ -233,7 +293,7 @@ class _Builder:
         if len(self.open) == MAX_DEPTH:
             mark = self.lines.mark(event.start_mark)._replace(length=1)
             message = f"this is nested deeper than {MAX_DEPTH} levels"
-            raise _Stop(fault_at(mark, "depth", "", message, "give stacks names under `model.stacks`, and `use` them"))
+            self._stop(mark, "depth", message, "give stacks names under `model.stacks`, and `use` them")
         self.open.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.start_mark))
 
     def _scalar(self, event: Any) -> None:
@@ -260,11 +320,11 @@ class _Builder:
         elif parent.key is None:
             parent.key = self._key(parent, node)
         else:
-            key, parent.key = parent.key, None
-            if key.name is not None:
-                parent.value[key.name] = replace(node, key=key.mark)
+            (name, mark), parent.key = parent.key, None
+            if name is not None:
+                parent.value[name] = replace(node, key=mark)
 
-    def _key(self, parent: _Open, node: Node) -> _Key:
+    def _key(self, parent: _Open, node: Node) -> tuple[str | None, Mark]:
         mark = node.mark
         if isinstance(node.value, (dict, list)):
             message, hint = "a key is a word, not a list or a mapping", "put quotes around it if it is text"
@@ -282,8 +342,8 @@ class _Builder:
             self._fault(mark, "duplicate", message, "keep one of the two")
         else:
             parent.seen[node.value] = mark
-            return _Key(node.value, mark)
-        return _Key(None, mark)
+            return node.value, mark
+        return None, mark
 
 
 # ------------------------------------------------------------------------------------------- scalars
@@ -301,15 +361,6 @@ def parse_scalar(text: str) -> Any:
                 raise ValueError(text)
             return convert(text)
     return text
-
-
-_NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
-    (_INT, int),
-    (_FLOAT, float),
-    (_OCTAL, lambda text: int(text[2:], 8)),
-    (_HEX, lambda text: int(text[2:], 16)),
-    (_NOT_FINITE, lambda text: float(text.replace(".", "", 1))),
-)
 
 
 # ------------------------------------------------------------------------------------------- writing

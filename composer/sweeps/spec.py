@@ -13,8 +13,7 @@ from typing import Any
 
 from composer.errors import Fault, RecipeError, did_you_mean
 from composer.recipe import schema
-from composer.recipe.consistency import unavailable_metric
-from composer.recipe.inheritance import resolve_relative
+from composer.recipe.merging import resolve_relative
 from composer.recipe.metrics import METRICS
 from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, to_data
 from composer.recipe.recipe import default_name
@@ -364,6 +363,8 @@ def _duplicates(sweep: Sweep) -> Iterator[Fault]:
 
 def unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
+    from composer.recipe.validation import unavailable_metric
+
     for goal in sweep.rank if "rank" in sweep.root.value else ():
         reasons = [unavailable_metric(root, goal.metric.replace("test/", "val/")) for root in roots]
         if (first := reasons[0]) is not None and None not in reasons:

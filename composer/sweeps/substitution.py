@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
 from composer.recipe import schema
-from composer.recipe.inheritance import merge
 from composer.recipe.interpolation import substitute
 from composer.recipe.json_schema import is_stack
+from composer.recipe.merging import FirstSetting, apply_override, apply_overrides, merge, parse_path
 from composer.recipe.node import Node, fault_at
-from composer.recipe.overrides import FirstSetting, apply_override, apply_overrides, parse_path
 from composer.recipe.recipe import first_setting
 from composer.sweeps.sweep import Axis, Sweep, Value
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from composer.errors import RecipeError, RunError
 from composer.recipe import cache, schema
-from composer.recipe.inheritance import portable_text
+from composer.recipe.merging import portable_text
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
