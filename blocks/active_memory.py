@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, Output, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, Output, Site, State
 from blocks.core.functional import mask_cells
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack, check_same_stream, checkpointed
@@ -52,17 +52,14 @@ class ActiveMemory(Block):
         self.memory, self.all, self.recompute = site.memory(from_, "from"), write == "all", recompute
         memory, arriving = site.memories[self.memory].stream, site.sequence("active_memory")
         if not memory.grid:
-            raise BlockError(
-                "from",
-                f"`{self.memory}` is a sequence, and `active_memory` starts from a grid",
-                code="kind",
-                fix="end the encoder with a grid: `- grid: 4`, and no `select_column`",
-            )
+            message = f"`{self.memory}` is a sequence, and `active_memory` starts from a grid"
+            fix = "end the encoder with a grid: `- grid: 4`, and no `select_column`"
+            raise BlockError("from", message, code="kind", fix=fix)
         self.tape_width = arriving.width
         tape = Named(memory._replace(width=arriving.width))
         names = Scope({TAPE: tape}, site.names.taken, site.names.declared, site.names.reserved, [])
         self.stack: Stack = site.stack(("stack",), stack, names=names, stream=memory, causal="")
-        check_same_stream(_at(site, memory), self.stack, "a memory goes from step to step")
+        check_same_stream(replace(site, stream=memory), self.stack, "a memory goes from step to step")
         site.names.taken |= names.taken
         self.out = arriving._replace(width=memory.width, grid=True, columns=memory.columns)
 
@@ -110,8 +107,3 @@ class ActiveMemory(Block):
         near = where.clamp(max=d.shape[1] - 1)
         there = mask[rows, near] & (where == near)[:, None]  # (B, W)
         return mask_cells(d[rows, near], there)
-
-
-def _at(site: Site, stream: Stream) -> Site:
-    """Return the site at which the memory goes from step to step."""
-    return replace(site, stream=stream)

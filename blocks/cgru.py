@@ -68,11 +68,9 @@ class Cgru(Block):
             "", "a convolution over the whole grid", fix="move it to the encoder, or into `active_memory`"
         )
         if saturation and gates == "plain":
-            raise BlockError(
-                "saturation",
-                "plain gates never reach 0 or 1, so they do not saturate",
-                fix="write `gates: cutoff` or `gates: hard`, or leave `saturation` out",
-            )
+            message = "plain gates never reach 0 or 1, so they do not saturate"
+            fix = "write `gates: cutoff` or `gates: hard`, or leave `saturation` out"
+            raise BlockError("saturation", message, fix=fix)
         (down, across), width = kernel, stream.width
         self.kernel, self.gates, self.hard, self.diagonal = (down, across), gates, candidate == "hard", diagonal
         self.dropout, self.dropout_by, self.saturation, self.beside = dropout, dropout_by, saturation, with_

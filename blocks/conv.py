@@ -98,10 +98,6 @@ def _width(site: Site, width: int | None, depthwise: bool) -> int:
     if not depthwise:
         return site.width if width is None else width
     if width not in (None, site.stream.width):
-        raise BlockError(
-            "width",
-            f"a depthwise convolution keeps the width that arrives, {site.stream.width}",
-            code="width",
-            fix="remove `width`, or put a `linear` after this block",
-        )
+        message = f"a depthwise convolution keeps the width that arrives, {site.stream.width}"
+        raise BlockError("width", message, code="width", fix="remove `width`, or put a `linear` after this block")
     return site.stream.width

@@ -52,11 +52,8 @@ class DiscreteStacks(Block):
         super().__init__()
         stream = site.sequence("discrete_stacks")
         if depth > cells:
-            raise BlockError(
-                "depth",
-                f"{depth} numbers are read of a stack that holds {cells}",
-                fix=f"write `depth: {cells}`, or `cells: {depth}`",
-            )
+            message = f"{depth} numbers are read of a stack that holds {cells}"
+            raise BlockError("depth", message, fix=f"write `depth: {cells}`, or `cells: {depth}`")
         self.depth, self.sizes, self.actions, self.rounding = depth, (stacks, cells), 2 + no_op, rounding
         self.out = stream._replace(width=stacks * depth)
         self.state_kind = ("discrete_stacks", ("stacks", stacks), ("cells", cells))

@@ -22,21 +22,14 @@ class Flatten(Block):
         super().__init__()
         stream = site.grid("flatten")
         if site.causal:
-            raise BlockError(
-                "",
-                f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it",
-                code="pace",
-                fix="write `- sum_columns` or `- select_column: 0`",
-            )
+            message = f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it"
+            raise BlockError("", message, code="pace", fix="write `- sum_columns` or `- select_column: 0`")
         if (
             stream.length_ratio.denominator > 1
         ):  # rounded up, W times fewer positions are not as many as `length_ratio` says
-            raise BlockError(
-                "",
-                f"a stream of {stream.length_ratio} positions per token cannot be flattened",
-                code="pace",
-                fix="write `- sum_columns` or `- select_column: 0`, or shorten the stream after it",
-            )
+            message = f"a stream of {stream.length_ratio} positions per token cannot be flattened"
+            fix = "write `- sum_columns` or `- select_column: 0`, or shorten the stream after it"
+            raise BlockError("", message, code="pace", fix=fix)
         self.out = stream._replace(grid=False, columns=0, length_ratio=stream.length_ratio * stream.columns)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

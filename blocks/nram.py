@@ -12,13 +12,13 @@ from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Site
 from blocks.core.register_machine import (
     LOG_EPSILON,
     Choices,
+    certain,
     choice_entropy,
     choice_sizes,
     initial_machine,
     read_choices,
     run_step,
     tape_from_stream,
-    zero_registers,
 )
 
 Steps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
@@ -68,12 +68,8 @@ class Nram(Block):
         self.out = site.sequence("nram")
         site.require_full_context("", "`nram`", "move it to the encoder, and read what it made with `- source_state`")
         if self.out.width < 3:
-            raise BlockError(
-                "",
-                f"the machine counts from 0 to {self.out.width - 1}, and needs 3 integers or more",
-                code="width",
-                fix="write `integers: {below: 3}` or more",
-            )
+            message = f"the machine counts from 0 to {self.out.width - 1}, and needs 3 integers or more"
+            raise BlockError("", message, code="width", fix="write `integers: {below: 3}` or more")
         self.steps, self.registers, self.entropy = steps, registers, entropy
         widths = [registers, *[hidden] * layers]
         inner = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.Tanh())]
@@ -81,7 +77,7 @@ class Nram(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         machine = initial_machine(tape_from_stream(x, context.mask))
-        registers = zero_registers(machine.tape, self.registers)  # (B, R, M)
+        registers = certain(machine, 0)[:, None].expand(-1, self.registers, -1)  # (B, R, M)
         going = x.new_ones(x.shape[0])  # (B,)
         made, seen, halts = torch.zeros_like(machine.tape), [], []
         for step in range(self.steps):

@@ -211,14 +211,8 @@ def _check_settings(slots: int, shift: int, memory: str, initial_state: str | di
     """Raise BlockError where settings do not go together."""
     needed = 2 * shift + 1
     if needed > slots:
-        raise BlockError(
-            "shift",
-            f"a head that moves {shift} slots either way needs {needed}, and there are {slots}",
-            fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`",
-        )
+        message = f"a head that moves {shift} slots either way needs {needed}, and there are {slots}"
+        raise BlockError("shift", message, fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`")
     if memory != "constant" and isinstance(initial_state, dict):
-        raise BlockError(
-            "memory",
-            "the memory of another ntm is continued here, and needs none to begin with",
-            fix="remove `memory` here, and write it where the copied ntm stands",
-        )
+        message = "the memory of another ntm is continued here, and needs none to begin with"
+        raise BlockError("memory", message, fix="remove `memory` here, and write it where the copied ntm stands")

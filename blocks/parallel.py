@@ -57,7 +57,9 @@ class Parallel(Block):
         self.branches = nn.ModuleList(stacks)
         self.gate: nn.Module = nn.Linear(total, total) if merge == "gate" else nn.Identity()
         if merge == "attention":
-            _check_positions(site, streams[0])
+            if site.stream.first_difference(streams[0]) in ("kind", "pace"):
+                message = "`attention` asks at each position that arrives, and the branches end with others"
+                raise BlockError("merge", message, code="pace", fix="write `merge: gate`, or keep the positions")
             self.gate = BranchAttention(site.stream.width, streams[0].width, len(streams))
         self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
 
@@ -135,45 +137,27 @@ class BranchAttention(nn.Module):
         return (weights * values).sum(-2)
 
 
-def _check_positions(site: Site, stream: Stream) -> None:
-    """Raise BlockError where the branches end with other positions than the stream that asks which to read."""
-    if stream._replace(width=0) != site.stream._replace(width=0):
-        raise BlockError(
-            "merge",
-            "`attention` asks at each position that arrives, and the branches end with others",
-            code="pace",
-            fix="write `merge: gate`, or keep the positions",
-        )
-
-
 def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
     """Raise BlockError where the branches' outputs cannot be merged."""
     if not streams:
         raise BlockError("branches", "there is no branch", fix="write at least one stack")
     first, labels = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
     for other, stream in zip(labels[1:], streams[1:], strict=True):
-        if (stream.grid, stream.columns) != (first.grid, first.columns):
-            raise BlockError(
-                "branches",
-                f"the branches {labels[0]} and {other} end with {first.described} and {stream.described}",
-                code="kind",
-                fix="end all alike: with a sequence, or with a grid of as many columns",
-            )
-        if stream.length_ratio != first.length_ratio:
-            raise BlockError(
-                "branches",
-                f"the branches {labels[0]} and {other} end with different positions",
-                code="pace",
-                fix="change the length in all alike, or after the merge",
-            )
-        if merge != "concat" and stream.width != first.width:
-            widths = f"{first.width} and {stream.width} wide"
-            raise BlockError(
-                "branches",
-                f"the branches {labels[0]} and {other} end {widths}, and `merge: {merge}` needs one width",
-                code="width",
-                fix=f"end {other} with `- linear: {first.width}`, or write `merge: concat`",
-            )
+        code = first.first_difference(stream)
+        if not code or (code == "width" and merge == "concat"):
+            continue
+        message, fix = {
+            "kind": (
+                f"with {first.described} and {stream.described}",
+                "end all alike: with a sequence, or with a grid of as many columns",
+            ),
+            "pace": ("with different positions", "change the length in all alike, or after the merge"),
+            "width": (
+                f"{first.width} and {stream.width} wide, and `merge: {merge}` needs one width",
+                f"end {other} with `- linear: {first.width}`, or write `merge: concat`",
+            ),
+        }[code]
+        raise BlockError("branches", f"the branches {labels[0]} and {other} end {message}", code=code, fix=fix)
 
 
 def _name_branch(site: Site, label: str | None, stream: Stream) -> None:

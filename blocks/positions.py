@@ -38,14 +38,15 @@ class Positions(Block):
     ) -> None:
         super().__init__()
         stream = site.sequence("positions")
-        if per_iteration:
-            _check_inside_repeat(site)
+        # whether the uses of a named stack are inside a repeat is not known here
+        in_model, in_named_stack = site.path[:1] == ("model",), site.path[1:2] == ("stacks",)
+        if per_iteration and in_model and not in_named_stack and "repeat" not in site.path:
+            message = "there is no `repeat` around it, so no iteration to count"
+            fix = "remove `per_iteration`, or move this block into the stack of a `repeat`"
+            raise BlockError("per_iteration", message, fix=fix)
         if kind == "sinusoidal" and max_length is not None:
-            raise BlockError(
-                "max_length",
-                "sinusoidal positions have no table, and so no last row",
-                fix="remove it, or write `kind: learned`",
-            )
+            message = "sinusoidal positions have no table, and so no last row"
+            raise BlockError("max_length", message, fix="remove it, or write `kind: learned`")
         self.width, self.per_iteration = stream.width, per_iteration
         self.table = nn.Embedding(max_length or 512, self.width) if kind == "learned" else None
         self.out = stream
@@ -65,16 +66,6 @@ class Positions(Block):
             iteration = context.iterations[-1] if context.iterations else 0
             added = added + sinusoidal(where.new_full((1, 1), iteration), self.width).to(x.dtype)
         return x + added, state + context.mask.sum(1)
-
-
-def _check_inside_repeat(site: Site) -> None:
-    """Raise BlockError where no repeat stands around the site. Of a named stack that is not known: its uses may."""
-    if site.path[:1] == ("model",) and "repeat" not in site.path and site.path[1] != "stacks":
-        raise BlockError(
-            "per_iteration",
-            "there is no `repeat` around it, so no iteration to count",
-            fix="remove `per_iteration`, or move this block into the stack of a `repeat`",
-        )
 
 
 def sinusoidal(where: Tensor, width: int) -> Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Blocks, Context, Named, NamedOutputs, Output, Site, State
 from blocks.core.scope import PREV
-from blocks.core.stack import Stack, check_same_positions
+from blocks.core.stack import Stack, check_same_stream
 
 MAX_ROUNDS = 8
 
@@ -40,13 +40,17 @@ class Recurrent(Block):
         previous = infer_prev_shapes(site, stack, causal)
         names = site.names.enter_loop(site.stream, previous)
         self.stack = site.stack(("stack",), stack, names=names, causal=causal)
-        check_same_positions(site, self.stack, "a recurrent makes one position of each")
+        check_same_stream(site, self.stack, "a recurrent makes one position of each", any_width=True)
         site.names.exit_loop(names)
         read = prev_names(names.reads)
         self.previous = tuple(name for name in names.defined_in_loop() if name in read)
         self.first, self.stop = loop_range(self.stack, self.previous)
         self.out = self.stack.out
-        _check_sequences(names.defined_in_loop(), self.previous)
+        for name in self.previous:
+            if names.defined_in_loop()[name].stream.grid:
+                message = f"`{PREV}{name}` is one step of a grid, and a recurrent carries sequences"
+                fix = "name what `select_column`, `sum_columns` or `flatten` makes of it"
+                raise BlockError("stack", message, code="kind", fix=fix)
         explain_loop(self.stack, self.previous, range(self.first, self.stop))
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -134,24 +138,9 @@ def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named
         if not moved:
             return made
         known = made
-    raise BlockError(
-        "stack",
-        f"`{moved[0]}` is made of `prev.{moved[0]}`, and is wider at each step",
-        code="width",
-        fix=f"end what makes `{moved[0]}` with `- linear`, which gives it a width of its own",
-    )
-
-
-def _check_sequences(made: Mapping[str, Named], previous: Iterable[str]) -> None:
-    """Raise BlockError where what is read as one step before is a grid."""
-    for name in previous:
-        if made[name].stream.grid:
-            raise BlockError(
-                "stack",
-                f"`{PREV}{name}` is one step of a grid, and a recurrent carries sequences",
-                code="kind",
-                fix="name what `select_column`, `sum_columns` or `flatten` makes of it",
-            )
+    message = f"`{moved[0]}` is made of `prev.{moved[0]}`, and is wider at each step"
+    fix = f"end what makes `{moved[0]}` with `- linear`, which gives it a width of its own"
+    raise BlockError("stack", message, code="width", fix=fix)
 
 
 def prev_names(reads: Iterable[str]) -> set[str]:

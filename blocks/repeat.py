@@ -156,7 +156,7 @@ class Repeat(Block):
             x = select_rows(running, y, x)
             state = last if iteration == 0 else select_rows(running, last, state)
             if iteration:
-                named = {name: _select_output(running, new, outputs[name]) for name, new in named.items()}
+                named = {name: Output(*select_rows(running, new, outputs[name])) for name, new in named.items()}
             outputs = named
         return x, (state,), outputs
 
@@ -212,10 +212,6 @@ def select_rows(which: Tensor, new: State, old: State) -> State:
     if new is old:
         return old
     return torch.where(which.view(-1, *[1] * (new.ndim - 1)), new, old)
-
-
-def _select_output(which: Tensor, new: Output, old: Output) -> Output:
-    return Output(*(select_rows(which, one, other) for one, other in zip(new, old, strict=True)))
 
 
 # ------------------------------------------------------------------------------------------- relaxation

@@ -114,29 +114,15 @@ def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, pro
     if cell != "gru" and reset == "after":
         raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")
     if projection is not None and cell != "lstm":
-        raise BlockError(
-            "projection",
-            f"only an lstm has a projection, and this is `{cell}`",
-            fix="remove `projection`, or put a `linear` after this block",
-        )
+        message = f"only an lstm has a projection, and this is `{cell}`"
+        raise BlockError("projection", message, fix="remove `projection`, or put a `linear` after this block")
     if projection is not None and norm != "none":
-        raise BlockError(
-            "projection",
-            "an lstm with normalised gates has no projection",
-            fix="remove `projection`, or put a `linear` after this block",
-        )
+        message = "an lstm with normalised gates has no projection"
+        raise BlockError("projection", message, fix="remove `projection`, or put a `linear` after this block")
     if projection is not None and projection >= width:
-        raise BlockError(
-            "projection",
-            f"{projection} is not narrower than the cells, which are {width} wide",
-            code="width",
-            fix=f"choose a projection below {width}",
-        )
+        message = f"{projection} is not narrower than the cells, which are {width} wide"
+        raise BlockError("projection", message, code="width", fix=f"choose a projection below {width}")
     for setting, value in (("width", width), ("projection", projection or 0)):
         if bidirectional and value % 2:
-            raise BlockError(
-                setting,
-                f"a bidirectional rnn gives each direction half of its width, and {value} is odd",
-                code="width",
-                fix=f"write `{setting}: {value + 1}`",
-            )
+            message = f"a bidirectional rnn gives each direction half of its width, and {value} is odd"
+            raise BlockError(setting, message, code="width", fix=f"write `{setting}: {value + 1}`")

@@ -26,11 +26,8 @@ class SelectColumn(Block):
         super().__init__()
         stream = site.grid("select_column")
         if index >= stream.columns:
-            raise BlockError(
-                "index",
-                f"there is no column {index}: the grid has {stream.columns}, counted from 0",
-                fix=f"write a number from 0 to {stream.columns - 1}",
-            )
+            message = f"there is no column {index}: the grid has {stream.columns}, counted from 0"
+            raise BlockError("index", message, fix=f"write a number from 0 to {stream.columns - 1}")
         self.index = index
         self.out = stream._replace(grid=False, columns=0)
 

@@ -60,11 +60,8 @@ class SelfAttention(Block):
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
             self.relative = RelativeAttention(width // heads, furthest, future=not self.causal)
         elif max_distance is not None:
-            raise BlockError(
-                "max_distance",
-                "only relative positions have a largest distance",
-                fix="remove it, or write `positions: relative`",
-            )
+            message = "only relative positions have a largest distance"
+            raise BlockError("max_distance", message, fix="remove it, or write `positions: relative`")
         if self.rotary:
             _check_rotary(heads, width)
 
@@ -148,9 +145,5 @@ def _check_rotary(heads: int, width: int) -> None:
     if head_width % 2:
         fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
         fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
-        raise BlockError(
-            "positions",
-            f"rotary positions turn pairs of features, and a head is {head_width} wide",
-            code="width",
-            fix=fix,
-        )
+        message = f"rotary positions turn pairs of features, and a head is {head_width} wide"
+        raise BlockError("positions", message, code="width", fix=fix)

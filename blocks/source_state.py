@@ -30,19 +30,13 @@ class SourceState(Block):
         self.memory = site.memory(from_, "from")
         memory = site.memories[self.memory].stream
         if memory.grid:
-            raise BlockError(
-                "from",
-                f"`{self.memory}` is a grid, and `source_state` reads a sequence",
-                code="kind",
-                fix="end the encoder with `select_column`, `sum_columns` or `flatten`",
-            )
+            message = f"`{self.memory}` is a grid, and `source_state` reads a sequence"
+            fix = "end the encoder with `select_column`, `sum_columns` or `flatten`"
+            raise BlockError("from", message, code="kind", fix=fix)
         if memory.length_ratio == 0:
-            raise BlockError(
-                "from",
-                f"`{self.memory}` has one position for all, and `source_state` follows positions",
-                code="pace",
-                fix=f"write `concat: {self.memory}`, which every position sees",
-            )
+            message = f"`{self.memory}` has one position for all, and `source_state` follows positions"
+            fix = f"write `concat: {self.memory}`, which every position sees"
+            raise BlockError("from", message, code="pace", fix=fix)
         self.out = site.sequence("source_state")._replace(width=memory.width)
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -61,12 +61,9 @@ class SupportingFacts(Block):
         stream = site.sequence("supporting_facts")
         self.memory = site.memory(from_)
         if query is None:
-            raise BlockError(
-                "query",
-                "nothing says what is asked",
-                code="memory",
-                fix=f"write `query: {site.encoders[0]}`, or another memory",
-            )
+            message = "nothing says what is asked"
+            fix = f"write `query: {site.encoders[0]}`, or another memory"
+            raise BlockError("query", message, code="memory", fix=fix)
         self.question, self.width = query, width or site.width
         self.hops, self.encoding, self.margin = hops, encoding, margin
         self.asked = normal_matrix(2 * self.width, question_stream(site, query).width)  # for U x, for the answer

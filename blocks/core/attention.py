@@ -16,12 +16,9 @@ def check_heads(heads: int, width: int) -> None:
     if width % heads:
         fits = [n for n in range(1, width + 1) if width % n == 0]
         nearest = min(fits, key=lambda n: abs(n - heads))
-        raise BlockError(
-            "heads",
-            f"{heads} does not divide the width {width}",
-            code="width",
-            fix=f"write `heads: {nearest}`, or choose a width that {heads} divides",
-        )
+        message = f"{heads} does not divide the width {width}"
+        fix = f"write `heads: {nearest}`, or choose a width that {heads} divides"
+        raise BlockError("heads", message, code="width", fix=fix)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

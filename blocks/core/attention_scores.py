@@ -139,17 +139,11 @@ def check_score(
     if score == "location":
         _check_location(max_length, sources)
     elif max_length is not None:
-        raise BlockError(
-            "max_length",
-            f"the score `{score}` has no maximal length",
-            fix="write `score: location`, or remove `max_length`",
-        )
+        message = f"the score `{score}` has no maximal length"
+        raise BlockError("max_length", message, fix="write `score: location`, or remove `max_length`")
     if score == "fine_grained" and heads > 1:
-        raise BlockError(
-            "heads",
-            "a fine-grained score has a weight for each feature, and no heads",
-            fix="remove `heads`, or write `score: additive`",
-        )
+        message = "a fine-grained score has a weight for each feature, and no heads"
+        raise BlockError("heads", message, fix="remove `heads`, or write `score: additive`")
     unlike = [source for source in sources if source.keys and source.width != query_width]
     if score == "dot" and unlike:
         raise BlockError(
@@ -163,23 +157,14 @@ def check_score(
 def _check_location(max_length: int | None, sources: Sequence[MemorySource]) -> None:
     """Raise BlockError where a location score lacks its length, or has more to look at than positions."""
     if max_length is None:
-        raise BlockError(
-            "score",
-            "`location` has a row for each position, and nothing says for how many",
-            fix="write `max_length`, the positions of the longest source",
-        )
+        message = "`location` has a row for each position, and nothing says for how many"
+        raise BlockError("score", message, fix="write `max_length`, the positions of the longest source")
     if any(not (source.keys and source.values) for source in sources):
-        raise BlockError(
-            "score",
-            "`location` looks at positions alone, and here keys are named",
-            fix="remove `keys` and `values`, and name the memory in `from`",
-        )
+        message = "`location` looks at positions alone, and here keys are named"
+        raise BlockError("score", message, fix="remove `keys` and `values`, and name the memory in `from`")
     if len(sources) > 1:
-        raise BlockError(
-            "score",
-            "`location` is for the positions of one memory, and `from` names several",
-            fix="name one memory in `from`, or write `score: additive`",
-        )
+        message = "`location` is for the positions of one memory, and `from` names several"
+        raise BlockError("score", message, fix="name one memory in `from`, or write `score: additive`")
 
 
 class LocalMask(NamedTuple):
@@ -255,21 +240,13 @@ def check_window(local: str, window: int | None, query: Stream, memories: int) -
     """Raise BlockError where there is no window, or nothing that it could move with, or over."""
     if local == "none":
         if window is not None:
-            raise BlockError(
-                "window",
-                "there is a window, and nothing says where it stands",
-                fix="write `local: monotonic` or `local: predicted`, or remove `window`",
-            )
+            message = "there is a window, and nothing says where it stands"
+            fix = "write `local: monotonic` or `local: predicted`, or remove `window`"
+            raise BlockError("window", message, fix=fix)
         return
     if query.length_ratio == 0:
-        raise BlockError(
-            "local",
-            "a local window needs a query for each position, and here is one for all",
-            fix="remove `local`, or read a query that moves",
-        )
+        message = "a local window needs a query for each position, and here is one for all"
+        raise BlockError("local", message, fix="remove `local`, or read a query that moves")
     if memories > 1:
-        raise BlockError(
-            "local",
-            "a window stands in one memory, and `from` names several",
-            fix="remove `local`, or name one memory in `from`",
-        )
+        message = "a window stands in one memory, and `from` names several"
+        raise BlockError("local", message, fix="remove `local`, or name one memory in `from`")

@@ -105,14 +105,17 @@ class Stream(NamedTuple):
     columns: int = 0
 
     @property
-    def kind(self) -> str:
-        """What it is, in a word."""
-        return "grid" if self.grid else "sequence"
-
-    @property
     def described(self) -> str:
-        """What it is, with its article and the columns of a grid."""
+        """The kind of the stream, with an article and the columns of a grid."""
         return f"a grid of {self.columns} columns" if self.grid else "a sequence"
+
+    def first_difference(self, other: Stream) -> str:
+        """Return the code of the first property in which two streams differ: kind, pace or width; "" if none."""
+        if (self.grid, self.columns) != (other.grid, other.columns):
+            return "kind"
+        if self.length_ratio != other.length_ratio:
+            return "pace"
+        return "width" if self.width != other.width else ""
 
 
 class Named(NamedTuple):
@@ -185,20 +188,12 @@ class Site:
         if name is not None:
             return self._known_memory(name, setting)
         if not self.encoders:
-            raise BlockError(
-                "",
-                "there is nothing to read here: no encoder comes before",
-                code="memory",
-                fix="give the model an encoder, or use `self_attention`",
-            )
+            message = "there is nothing to read here: no encoder comes before"
+            raise BlockError("", message, code="memory", fix="give the model an encoder, or use `self_attention`")
         if len(self.encoders) > 1:
             listed = ", ".join(f"`{encoder}`" for encoder in self.encoders)
-            raise BlockError(
-                "",
-                f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one",
-                code="memory",
-                fix=f"write `{setting}: {self.encoders[0]}`",
-            )
+            message = f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one"
+            raise BlockError("", message, code="memory", fix=f"write `{setting}: {self.encoders[0]}`")
         return self.encoders[0]
 
     def _known_memory(self, name: str, setting: str) -> str:
@@ -209,12 +204,9 @@ class Site:
     def sequence(self, block: str) -> Stream:
         """Return the stream that arrives. Raises BlockError where that is a grid, which `block` cannot take."""
         if self.stream.grid:
-            raise BlockError(
-                "",
-                f"`{block}` works on a sequence, and a grid arrives",
-                code="kind",
-                fix="put `- select_column: 0`, `- sum_columns` or `- flatten` before it",
-            )
+            message = f"`{block}` works on a sequence, and a grid arrives"
+            fix = "put `- select_column: 0`, `- sum_columns` or `- flatten` before it"
+            raise BlockError("", message, code="kind", fix=fix)
         return self.stream
 
     def grid(self, block: str) -> Stream:

@@ -67,11 +67,8 @@ def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], proj
     if there != kind:
         left, wanted = describe_difference(there, kind), describe_difference(kind, there)
         other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
-        raise BlockError(
-            "initial_state",
-            f"`{name}` leaves {left}, and this starts from {wanted}",
-            fix=f"copy from a block with the same settings, or write {other}",
-        )
+        message = f"`{name}` leaves {left}, and this starts from {wanted}"
+        raise BlockError("initial_state", message, fix=f"copy from a block with the same settings, or write {other}")
     return name
 
 

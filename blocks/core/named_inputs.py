@@ -30,21 +30,14 @@ def check_same_width(site: Site, names: Sequence[str], streams: Sequence[Stream]
     """Raise BlockError where one of `streams` is not as wide as `site`'s stream."""
     for name, stream in zip(names, streams, strict=True):
         if stream.width != site.stream.width:
-            raise BlockError(
-                setting,
-                f"`{name}` is {stream.width} wide, and the stream here {site.stream.width}",
-                code="width",
-                fix=f"write `concat: {name}`, or make both equally wide",
-            )
+            message = f"`{name}` is {stream.width} wide, and the stream here {site.stream.width}"
+            raise BlockError(setting, message, code="width", fix=f"write `concat: {name}`, or make both equally wide")
 
 
 def read_named(x: Tensor, names: Sequence[str], context: Context) -> list[Tensor]:
     """Return the named outputs at the positions of x (B, T, .), (B, T, .) each; one position for all is repeated."""
-    return [_broadcast_positions(x, context.read(name).states) for name in names]
-
-
-def _broadcast_positions(x: Tensor, states: Tensor) -> Tensor:
-    return states if states.shape[1] == x.shape[1] else states.expand(-1, x.shape[1], *states.shape[2:])
+    outputs = (context.read(name).states for name in names)
+    return [y if y.shape[1] == x.shape[1] else y.expand(-1, x.shape[1], *y.shape[2:]) for y in outputs]
 
 
 def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -> None:
@@ -59,20 +52,12 @@ def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -
     if stream.length_ratio == 0:
         return
     if name in site.memories:
-        raise BlockError(
-            setting,
-            f"`{name}` has the positions of an encoder, and the stream here has others",
-            code="pace",
-            fix="read it with `cross_attention`, or name a `pool` there",
-        )
+        message = f"`{name}` has the positions of an encoder, and the stream here has others"
+        raise BlockError(setting, message, code="pace", fix="read it with `cross_attention`, or name a `pool` there")
     if stream.length_ratio != site.stream.length_ratio:
-        here = site.stream.length_ratio
-        raise BlockError(
-            setting,
-            f"`{name}` has {stream.length_ratio} positions per token, and the stream here {here}",
-            code="pace",
-            fix="read it where the stream has as many positions",
-        )
+        here, there = site.stream.length_ratio, stream.length_ratio
+        message = f"`{name}` has {there} positions per token, and the stream here {here}"
+        raise BlockError(setting, message, code="pace", fix="read it where the stream has as many positions")
 
 
 class ProjectionWidths(NamedTuple):
@@ -141,11 +126,8 @@ def resolve_sources(
         return [_resolve_source(site, name, "from") for name in names]
     setting = "values" if keys is None else "keys"
     if len(names) > 1:
-        raise BlockError(
-            setting,
-            "there are several memories, and each gives its own keys and values",
-            fix=f"remove `{setting}`, or name one memory in `from`",
-        )
+        message = "there are several memories, and each gives its own keys and values"
+        raise BlockError(setting, message, fix=f"remove `{setting}`, or name one memory in `from`")
     if keys and values and from_:
         raise BlockError("from", "`keys` and `values` say all that is read", fix="remove `from`")
     return _resolve_pair(
@@ -157,12 +139,9 @@ def _resolve_source(site: Site, name: str | None, setting: str) -> MemorySource:
     memory = site.memory(name, setting)
     stream = site.memories[memory].stream
     if stream.grid:
-        raise BlockError(
-            setting,
-            f"`{memory}` is a grid, and attention reads a sequence",
-            code="kind",
-            fix="end the encoder with `select_column`, `sum_columns` or `flatten`",
-        )
+        message = f"`{memory}` is a grid, and attention reads a sequence"
+        fix = "end the encoder with `select_column`, `sum_columns` or `flatten`"
+        raise BlockError(setting, message, code="kind", fix=fix)
     return MemorySource(memory, stream.width)
 
 
@@ -173,18 +152,10 @@ def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | 
         return [one]
     setting = values[1] if values[1] != "from" else keys[1]
     if one.memory.split(".")[0] != two.memory.split(".")[0]:
-        raise BlockError(
-            setting,
-            f"the keys are of `{one.memory}` and the values of `{two.memory}`: two encoders",
-            code="memory",
-            fix="name two outputs of one encoder",
-        )
+        message = f"the keys are of `{one.memory}` and the values of `{two.memory}`: two encoders"
+        raise BlockError(setting, message, code="memory", fix="name two outputs of one encoder")
     ratios = [site.memories[source.memory].stream.length_ratio for source in (one, two)]
     if ratios[0] != ratios[1]:
-        raise BlockError(
-            setting,
-            f"`{one.memory}` has {ratios[0]} positions per token, and `{two.memory}` {ratios[1]}",
-            code="pace",
-            fix="name two outputs that have the same positions",
-        )
+        message = f"`{one.memory}` has {ratios[0]} positions per token, and `{two.memory}` {ratios[1]}"
+        raise BlockError(setting, message, code="pace", fix="name two outputs that have the same positions")
     return [one._replace(values=False), two._replace(keys=False)]

@@ -161,9 +161,7 @@ def resolve_continuation(site: Site, chosen: str | dict[str, str], kind: tuple[o
     if isinstance(chosen, dict):
         return resolve_copy(site, chosen, kind, projected=False)
     if chosen != "zeros":
-        raise BlockError(
-            "initial_state",
-            f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither",
-            fix=f"write `initial_state: zeros`, or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`",
-        )
+        message = f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither"
+        fix = f"write `initial_state: zeros`, or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`"
+        raise BlockError("initial_state", message, fix=fix)
     return ""

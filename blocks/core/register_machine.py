@@ -48,52 +48,20 @@ def truth_value(probability: Tensor) -> Tensor:
     return F.pad(torch.stack(((1.0 - true).clamp(min=0.0), true), -1), (0, probability.shape[-1] - 2))
 
 
-def _read(machine: Machine, p: Tensor) -> Tensor:
-    return (p[:, None] @ machine.tape)[:, 0]
-
-
-def _add(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return (p[:, None] @ q[:, machine.sums])[:, 0]
-
-
-def _subtract(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return (p[:, None] @ q[:, machine.differences])[:, 0]
-
-
-def _less_than(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return truth_value(p * (q @ machine.less))
-
-
-def _less_or_equal(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return truth_value(p * (q @ machine.less + q))
-
-
-def _equal(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return truth_value(p * q)
-
-
-def _min(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return p * (q @ machine.less + q) + q * (p @ machine.less)
-
-
-def _max(machine: Machine, p: Tensor, q: Tensor) -> Tensor:
-    return p * (q @ machine.less.T + q) + q * (p @ machine.less.T)
-
-
 MODULES: dict[str, tuple[int, Module]] = {
-    "read": (1, _read),
+    "read": (1, lambda machine, p: (p[:, None] @ machine.tape)[:, 0]),
     "zero": (0, lambda machine: certain(machine, 0)),
     "one": (0, lambda machine: certain(machine, 1)),
     "two": (0, lambda machine: certain(machine, 2)),
     "inc": (1, lambda machine, p: p.roll(1, -1)),
-    "add": (2, _add),
-    "sub": (2, _subtract),
+    "add": (2, lambda machine, p, q: (p[:, None] @ q[:, machine.sums])[:, 0]),
+    "sub": (2, lambda machine, p, q: (p[:, None] @ q[:, machine.differences])[:, 0]),
     "dec": (1, lambda machine, p: p.roll(-1, -1)),
-    "less_than": (2, _less_than),
-    "less_or_equal": (2, _less_or_equal),
-    "equal": (2, _equal),
-    "min": (2, _min),
-    "max": (2, _max),
+    "less_than": (2, lambda machine, p, q: truth_value(p * (q @ machine.less))),
+    "less_or_equal": (2, lambda machine, p, q: truth_value(p * (q @ machine.less + q))),
+    "equal": (2, lambda machine, p, q: truth_value(p * q)),
+    "min": (2, lambda machine, p, q: p * (q @ machine.less + q) + q * (p @ machine.less)),
+    "max": (2, lambda machine, p, q: p * (q @ machine.less.T + q) + q * (p @ machine.less.T)),
     "write": (2, lambda machine, p, q: certain(machine, 0)),
 }
 """The modules in the paper's order: how many arguments each has, and what it gives. `write` changes the tape too."""
@@ -148,11 +116,6 @@ def choice_entropy(choices: Choices) -> Tensor:
     """Return the mean entropy of a step's choices in nats, row by row. -> (B,)"""
     of_each = [-(part * (part + LOG_EPSILON).log()).sum(-1) for part in (*choices.arguments, choices.registers)]
     return torch.cat(of_each, -1).mean(-1)
-
-
-def zero_registers(tape: Tensor, registers: int) -> Tensor:
-    """Return registers that all hold 0, beside a tape. -> (B, R, M)"""
-    return _one_hot(tape, 0).expand(len(tape), registers, -1)
 
 
 def _one_hot(like: Tensor, value: int) -> Tensor:

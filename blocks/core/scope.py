@@ -46,12 +46,8 @@ class Scope:
     def define(self, name: str, named: Named) -> None:
         """Let every later block read `named` as `name`. Raises BlockError where the name is taken."""
         if name in self.reserved:
-            raise BlockError(
-                "as",
-                f"`{name}` is a word of the language and cannot be given as a name",
-                code="name",
-                fix="choose another name",
-            )
+            message = f"`{name}` is a word of the language and cannot be given as a name"
+            raise BlockError("as", message, code="name", fix="choose another name")
         if name in self.taken:
             raise BlockError(
                 "as", f"the name `{name}` is given twice", code="name", fix="give each output a name of its own"

@@ -24,12 +24,9 @@ def question_stream(site: Site, name: str) -> Stream:
     """Return the stream of the memory that holds the question. Raises BlockError for a grid or an unknown one."""
     stream = site.memories[site.memory(name, "query")].stream
     if stream.grid:
-        raise BlockError(
-            "query",
-            f"`{name}` is a grid, and a question is a sequence of words",
-            code="kind",
-            fix="name an encoder that leaves a sequence, or end that one with `sum_columns`",
-        )
+        message = f"`{name}` is a grid, and a question is a sequence of words"
+        fix = "name an encoder that leaves a sequence, or end that one with `sum_columns`"
+        raise BlockError("query", message, code="kind", fix=fix)
     return stream
 
 

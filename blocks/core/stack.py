@@ -89,43 +89,24 @@ class Wrapper(Block):
         return self.stack.initial_outputs(x, state)
 
 
-def check_same_stream(site: Site, stack: Block, why: str) -> None:
-    """Raise BlockError where `stack` does not hand on the stream that arrives at `site`."""
-    check_same_positions(site, stack, why)
-    before, after = site.stream, stack.out
-    if after.width != before.width:
-        raise BlockError(
-            "stack",
-            f"the stack turns the width {before.width} into {after.width}; {why}",
-            code="width",
-            fix=f"end the stack with `- linear: {before.width}`, or give its last block `width: {before.width}`",
-        )
+def check_same_stream(site: Site, stack: Block, why: str, any_width: bool = False) -> None:
+    """Raise BlockError where `stack` does not hand on positions, kind and width of the stream that arrives at `site`.
 
-
-def check_same_positions(site: Site, stack: Block, why: str) -> None:
-    """Raise BlockError where `stack` does not hand on as many positions of the same kind as arrive at `site`."""
+    any_width: Allow another width.
+    """
     before, after = site.stream, stack.out
-    if after.grid != before.grid:
-        raise BlockError(
-            "stack",
-            f"the stack turns a {before.kind} into a {after.kind}; {why}",
-            code="kind",
-            fix="keep the kind of the stream inside",
-        )
-    if after.columns != before.columns:
-        raise BlockError(
-            "stack",
-            f"the stack turns {before.columns} columns into {after.columns}; {why}",
-            code="kind",
-            fix="keep the columns of the grid inside",
-        )
-    if after.length_ratio != before.length_ratio:
-        raise BlockError(
-            "stack",
-            f"the stack changes the number of positions; {why}",
-            code="pace",
-            fix="move the block that changes the length out of the stack",
-        )
+    code = before.first_difference(after)
+    if not code or (code == "width" and any_width):
+        return
+    message, fix = {
+        "kind": (f"turns {before.described} into {after.described}", "keep the kind and the columns inside"),
+        "pace": ("changes the number of positions", "move the block that changes the length out of the stack"),
+        "width": (
+            f"turns the width {before.width} into {after.width}",
+            f"end the stack with `- linear: {before.width}`, or give its last block `width: {before.width}`",
+        ),
+    }[code]
+    raise BlockError("stack", f"the stack {message}; {why}", code=code, fix=fix)
 
 
 StackStep = Callable[[Tensor, State, Context], tuple[Tensor, State, NamedOutputs]]

@@ -21,7 +21,6 @@ from blocks.core.register_machine import (
     read_choices,
     run_step,
     tape_from_stream,
-    zero_registers,
 )
 from blocks.nram import Nram
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
@@ -244,7 +243,7 @@ def test_the_bonus_is_the_entropy_of_the_choices_and_ends_with_the_training() ->
         torch.testing.assert_close(found, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0)
     choices = read_choices(torch.zeros(2, sum(choice_sizes(3))), 3)
     assert choice_entropy(choices).tolist() == pytest.approx([even] * 2, abs=1e-3)
-    assert zero_registers(torch.zeros(2, 4, 4), 3)[..., 0].tolist() == [[1.0] * 3] * 2
+    assert MODULES["zero"][1](initial_machine(torch.zeros(2, 4, 4)))[..., 0].tolist() == [1.0] * 2
 
 
 def test_a_long_run_in_low_precision_stays_a_distribution() -> None:
