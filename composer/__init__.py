@@ -56,28 +56,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "load": "composer.recipe.recipe",
-    "Recipe": "composer.recipe.recipe",
-    "open_run": "composer.inference.run",
-    "Run": "composer.inference.run",
+    **dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors"),
+    **dict.fromkeys(("Recipe", "load"), "composer.recipe.recipe"),
+    **dict.fromkeys(("Run", "open_run"), "composer.inference.run"),
     "evaluate": "composer.evaluation.evaluate",
     "report": "composer.viz.report",
     "pack": "composer.hub.pack",
     "pull": "composer.hub.pull",
-    **dict.fromkeys(
-        ("build", "check", "diff", "draw", "export", "fingerprints", "plan", "train", "translate"), "composer.api"
-    ),
-    **dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors"),
 }
+"""The modules of public names; any other is in `composer.api`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'composer' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_HOMES.get(name, "composer.api")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

@@ -46,13 +46,25 @@ def check(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | N
 
     Printing a fault's `render()` shows its line.
     """
-    from composer.checking import check_recipe
-
     try:
         check_recipe(_to_recipe(recipe, overrides, data))
     except ComposerError as error:
         return error.faults
     return []
+
+
+def check_recipe(recipe: Recipe) -> Plan:
+    """Return the plan of a loaded recipe. Raise ComposerError with every fault of its model and its data files."""
+    from composer.data.sources import check_files  # late: it imports torch, and faults of the text need none
+
+    faults: list[Fault] = list(check_files(recipe, recipe.folders()))
+    try:
+        model_plan = recipe.plan()
+    except ComposerError as error:
+        raise ComposerError([*faults, *error.faults]) from None
+    if faults:
+        raise ComposerError(faults)
+    return model_plan
 
 
 def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:

@@ -126,13 +126,13 @@ def _temporary_sibling(target: Path, create: Callable[[Path], None], option: str
         create(temporary)
         yield temporary
         _rename(temporary, target, option)
-    except OSError as error:
-        _remove(temporary)
+    except BaseException as error:
+        with suppress(OSError):
+            shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         fix = f"{os_error_hint(error)}, or name another with `{option}`"
         raise RunError.of(f"this cannot be written: {os_error_reason(error)}", fix, str(target)) from None
-    except BaseException:
-        _remove(temporary)
-        raise
     fsync_directory(target.parent)
 
 
@@ -143,11 +143,6 @@ def _rename(temporary: Path, target: Path, option: str) -> None:
     except OSError:
         require_absent(target, option)  # another process was quicker: say so, rather than what the system says
         raise
-
-
-def _remove(temporary: Path) -> None:
-    with suppress(OSError):
-        shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
 
 
 @contextmanager

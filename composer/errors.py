@@ -34,12 +34,13 @@ class Fault:
 
     def as_dict(self) -> dict[str, str | int]:
         """Return the fault as `check --json` prints it."""
-        keys = ("file", "line", "column", "code", "path", "message", "hint")
-        return {key: getattr(self, key) for key in keys}
+        return {key: getattr(self, key) for key in ("file", "line", "column", "code", "path", "message", "hint")}
 
     def render(self) -> str:
         """Return the fault as text, without a line break at its end."""
-        lines = [f"{self._place()}error[{self.code}]: {_one_line(self.message)}"]
+        file = _one_line(self.file)
+        place = f"{file}:{self.line}:{self.column}: " if self.line else f"{file}: " if file else ""
+        lines = [f"{place}error[{self.code}]: {_one_line(self.message)}"]
         if self.path:
             lines.append(f"   at {_one_line(self.path)}")
         if self.excerpt:
@@ -47,11 +48,6 @@ class Fault:
         if self.hint:
             lines.append(f"   fix: {_one_line(self.hint)}")
         return "\n".join(lines)
-
-    def _place(self) -> str:
-        if self.line:
-            return f"{_one_line(self.file)}:{self.line}:{self.column}: "
-        return f"{_one_line(self.file)}: " if self.file else ""
 
     def _underlined(self) -> list[str]:
         text, column, length = _window(self.excerpt, self.column - 1, self.length)

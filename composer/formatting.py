@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Control characters but tab and newline, halves of surrogate pairs, and the two that are no characters."""
 
 
 def si(number: float) -> str:
@@ -37,14 +39,7 @@ def significant(value: float, digits: int) -> str:
 
 def strip_control_characters(text: str) -> str:
     """Return a text with U+FFFD for every control character but tab and newline, and for what no page may hold."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if is_control(character) else character for character in text)
-
-
-def is_control(character: str) -> bool:
-    """Return whether a character is a control character, half of a surrogate pair, or no character."""
-    if character in "\t\n":
-        return False
-    return unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
+    return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:

@@ -10,8 +10,8 @@ import platform
 import re
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,35 +50,19 @@ MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunDir:
     """Paths inside a run folder. Creating one of these creates no file."""
 
     path: Path
 
-    @property
-    def recipe(self) -> Path:
-        return self.path / "recipe.yaml"
-
-    @property
-    def record(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def tokenizer(self) -> Path:
-        return self.path / "tokenizer.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def weights(self) -> Path:
-        return self.path / "model.safetensors"
+    def __post_init__(self) -> None:
+        self.recipe = self.path / "recipe.yaml"
+        self.record = self.path / "run.json"
+        self.tokenizer = self.path / "tokenizer.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.weights = self.path / "model.safetensors"
 
     def is_empty(self) -> bool:
         """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
@@ -171,10 +155,9 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 def is_intact(path: Path) -> bool:
     """Return whether a checkpoint has the SHA-256 with which it was written."""
-    try:
+    with suppress(OSError, IndexError, ValueError):
         return checksum_path(path).read_text().split()[0] == sha256_of_file(path)
-    except (OSError, IndexError, ValueError):
-        return False
+    return False
 
 
 def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Path | None:
@@ -241,48 +224,47 @@ def check_writable(folder: RunDir, resume: bool) -> None:
 def locked(folder: RunDir) -> IO[str]:
     """Create the folder, lock it until the returned file is closed, and remove temporary files of killed runs.
 
-    Raises RunError if another process holds the lock, or the folder cannot be written.
+    Forked children release the lock. Raises RunError if another process holds it, or the folder cannot be written.
     """
-    file = acquire_lock(folder)
-    try:
-        remove_temporaries(folder.path)
-        remove_temporaries(folder.checkpoints)
-    except OSError as error:
-        file.close()
-        raise not_writable(folder, error) from None
-    return file
-
-
-def acquire_lock(folder: RunDir) -> IO[str]:
-    """Take an exclusive lock on the folder and return the open file that holds it; forked children release it.
-
-    Raises RunError if another process holds the lock, or the folder cannot be written.
-    """
+    path = str(folder.path)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
         file = (folder.path / LOCK).open("a")
     except OSError as error:
         raise not_writable(folder, error) from None
     try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file)
+        remove_temporaries(folder.path)
+        remove_temporaries(folder.checkpoints)
     except BlockingIOError:
         file.close()
         fix = "wait for it, or name another with `--run DIR`"
-        raise RunError.of("another training is writing into this folder", fix, str(folder.path)) from None
-    except OSError:  # a file system without locks
-        pass
-    # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
-    os.register_at_fork(after_in_child=partial(_close_if_alive, weakref.ref(file)))
+        raise RunError.of("another training is writing into this folder", fix, path) from None
+    except OSError as error:
+        file.close()
+        raise not_writable(folder, error) from None
     return file
 
 
-def _close_if_alive(file: weakref.ref[IO[str]]) -> None:
-    if (alive := file()) is not None:
-        alive.close()
+def _lock(file: IO[str]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        pass
+    # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
+    reference = weakref.ref(file)
+
+    def close_in_child() -> None:
+        if (inherited := reference()) is not None:
+            inherited.close()
+
+    os.register_at_fork(after_in_child=close_in_child)
 
 
 def not_writable(folder: RunDir, error: OSError) -> RunError:
@@ -298,10 +280,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that affect a run's result."""
     known = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             known[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return known
 
 

@@ -32,7 +32,7 @@ ROOMS = (
     "viz",
     "evaluation",
     "inference",
-    "fingerprint checking",
+    "fingerprint",
     "data",
     "model",
     "recipe",

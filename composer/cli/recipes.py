@@ -86,12 +86,14 @@ def check(
 
 
 def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
-    from composer.checking import check_file
+    from composer.api import check_recipe
+    from composer.recipe.recipe import load
 
     try:
         require_recipe_file(path)
         with show_loading():
-            recipe, plan = check_file(path, (), data)
+            recipe = load(path, data_dir=data)
+            plan = check_recipe(recipe)
     except ComposerError as error:
         return error.faults
     if not quiet:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.checking import check_file
+from composer.api import check_recipe
 from composer.data.encoding import load_data
 from composer.data.sources import RowSubset, split_rows
 from composer.errors import ComposerError
@@ -71,7 +71,7 @@ def test_a_split_may_be_a_number_beside_one_with_files(tmp_path: Path) -> None:
 def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
     recipe = written(tmp_path, 7)
     with pytest.raises(ComposerError) as raised:
-        check_file(recipe)
+        check_recipe(load(recipe))
     (fault,) = raised.value.faults
     assert (fault.line, fault.code) == (5, "empty")
     assert fault.message == "val and test take 7 pairs, and the training files have 7"

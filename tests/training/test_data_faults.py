@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.checking import check_file
+from composer.api import check_recipe
 from composer.errors import ComposerError, DataError, RunError
 from composer.recipe.recipe import Recipe
 from composer.training.callback import TrainingLoopCallback
@@ -48,7 +48,7 @@ def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
 
 def test_a_file_that_went_between_check_and_train(tiny: Tiny, texts: Path, tmp_path: Path) -> None:
     recipe: Recipe = tiny(*SHORT)
-    check_file(recipe.file, SHORT)
+    check_recipe(recipe)
     (texts / "d.txt").unlink()
     with pytest.raises(ComposerError, match=r"no file `d\.txt`"):
         train(recipe, tmp_path / "run")
