@@ -55,9 +55,9 @@ def sweep(
             typer.echo(f"note: {limitation}", err=True)
         typer.echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
     if dry_run and as_json:
-        print_json(dry_run_json(list_points(spec)))
+        print_json(dry_run_json(spec, list_points(spec)))
     elif dry_run:
-        typer.echo(dry_run_text(list_points(spec)))
+        typer.echo(dry_run_text(spec, list_points(spec)))
     if wandb is not None or dry_run:
         return
     try:

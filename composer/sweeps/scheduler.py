@@ -74,7 +74,7 @@ def run_sweep(
     home = SweepDir(folder)
     check_resumable(home, sweep)
     points = enumerate_points(sweep)
-    trainable = [point for point in points if point.can_train]
+    trainable = [point for point in points if point.status == "trained"]
     if points and not trainable:
         hint = "`--dry-run` tells what is wrong with each"
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
@@ -156,8 +156,9 @@ class Scheduler:
             self.display.close()
             self.pool.close()
         if not self.trials:
-            count, reason = self.study.num_suggested(), self.study.main_skip_reason()
-            self.display.print(f"no point was trained, of {count} that were drawn: {reason}")
+            reasons = self.study.skip_reasons()
+            reason = reasons.most_common(1)[0][0] if reasons else "there was none"
+            self.display.print(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
     def open_study(self, max_steps: int | None) -> None:
@@ -172,7 +173,7 @@ class Scheduler:
         ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
         points = {name: trial.point for name, trial in self.trials.items()}
         points |= {point.fingerprint: point.point for point in self.points.values()}
-        self.study.enqueue((point, name) for name, point in points.items() if name not in ended)
+        self.study.enqueue({name: point for name, point in points.items() if name not in ended})
         self.unfinished = self.study.running_suggestions()
         self.display.begin(self.trials.values())
         if ended:
@@ -194,7 +195,7 @@ class Scheduler:
             return self.study.ask()
         if self.sweep.search.kind != "tpe" or len(self.trials) >= self.num_trials:
             return None
-        if self.study.num_suggested() >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
+        if len(self.study.trials()) >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
             return None
         # a sampler that has learned nothing from a skipped point would suggest it again
         return self.study.ask(at_random=self.skipped_last)
@@ -207,7 +208,7 @@ class Scheduler:
         reason = self.skip_reason(point, trial, suggestion)
         self.skipped_last = bool(reason)
         if reason:
-            self.study.skip(suggestion, reason, as_bad=bool(point.faults) or point.excluded)
+            self.study.skip(suggestion, reason, as_bad=point.status != "trained")
             return None
         if trial is not None and trial.status in ENDED:  # killed after it was written, before the study was told
             self.study.tell(suggestion.number, trial)
@@ -246,7 +247,7 @@ class Scheduler:
         """Return why a point is not trained, or ""."""
         if point.faults:
             return point.faults[0].message
-        if point.excluded:
+        if point.condition:
             return f"excluded by `{point.condition}`"
         if trial is None or trial.number == suggestion.number:
             return ""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
+from typing import Literal
 
 from composer.errors import Fault, RecipeError, did_you_mean
 from composer.recipe import schema
@@ -55,13 +56,10 @@ def grid_points(sweep: Sweep) -> list[Point]:
 
 def random_points(sweep: Sweep) -> list[Point]:
     """Return the distinct points of a random search: as many as its trials, fewer if there are no more."""
-    trials = sweep.search.trials or 0
+    trials, axes = sweep.search.trials or 0, sweep.free_axes
     rng = random.Random(sweep.search.seed)
-    draws = (
-        complete(sweep, {axis.name: _random_value(axis, rng) for axis in sweep.free_axes})
-        for _ in range(trials * DRAWS_PER_TRIAL)
-    )
-    return _distinct(draws, trials)
+    draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(trials * DRAWS_PER_TRIAL))
+    return _distinct((complete(sweep, values) for values in draws), trials)
 
 
 def _random_value(axis: Axis, rng: random.Random) -> Value:
@@ -113,56 +111,62 @@ def _point_faults(sweep: Sweep, point: Mapping[str, Value]) -> Iterator[Fault]:
         if name not in names:
             message, hint = f"there is no axis `{name}`{did_you_mean(name, names)}", f"the axes are {', '.join(names)}"
             yield Fault(str(sweep.file), 0, 0, "point", name, message, hint)
-    is_valid = True
-    for axis in sweep.axes:
-        if axis.name in point and not axis.accepts(point[axis.name]):
-            is_valid = False
-            message = _not_a_value(axis, point[axis.name])
-            yield fault_at(axis.node.place, "point", axis.name, message, f"it is {_allowed_values(axis)}")
-    for axis in _axes_without_value(sweep, complete(sweep, point)) if is_valid else ():
-        message = f"the point has no `{axis.name}`"
-        yield fault_at(axis.node.place, "point", axis.name, message, f"it is {_allowed_values(axis)}")
+    wrong = [axis for axis in sweep.axes if axis.name in point and not axis.accepts(point[axis.name])]
+    messages = [(axis, wrong_value(axis, point[axis.name])) for axis in wrong]
+    if not wrong:
+        missing = axes_without_value(sweep, complete(sweep, point))
+        messages = [(axis, f"the point has no `{axis.name}`") for axis in missing]
+    for axis, message in messages:
+        yield fault_at(axis.node.place, "point", axis.name, message, f"it is {allowed_values(axis)}")
 
 
-def _axes_without_value(sweep: Sweep, point: Mapping[str, Value]) -> list[Axis]:
+def axes_without_value(sweep: Sweep, point: Mapping[str, Value]) -> list[Axis]:
+    """Return the active axes that a point lacks."""
     return [axis for axis in sweep.free_axes if axis.name not in point and is_active(axis, point)]
 
 
-def _not_a_value(axis: Axis, value: Value) -> str:
+def wrong_value(axis: Axis, value: Value) -> str:
+    """Return the message about a value that an axis does not have."""
     labels = [str(label) for label in axis.labels or ()]
     return f"`{axis.name}` is never `{value}`{did_you_mean(str(value), labels)}"
 
 
-def _allowed_values(axis: Axis) -> str:
+def allowed_values(axis: Axis) -> str:
+    """Return the values of an axis in words."""
     if axis.labels is None:
         return f"a {'whole ' if axis.integer else ''}number from {axis.low} to {axis.high}"
-    return "one of " + ", ".join(str(label) for label in axis.labels)
+    return "one of " + ", ".join(map(str, axis.labels))
 
 
 @dataclass(frozen=True)
 class PointCost:
     """A point and its costs.
 
-    `faults` are the reasons why no recipe of it can be trained; `condition` is the one of `where` that excludes it.
-    `fingerprint` is "" if the faults are those of the recipe's text.
+    `fingerprint` is "" if the recipe itself cannot be read, `faults` are why it cannot be trained, `condition` is the
+    one of `where` that excludes it, and `same_as` the number of an earlier point with the same fingerprint.
     """
 
     point: Point
-    fingerprint: str
-    parameters: int
-    flops: int
-    state_bytes: int
+    fingerprint: str = ""
+    parameters: int = 0
+    flops: int = 0
+    state_bytes: int = 0
     faults: list[Fault] = field(default_factory=list)
-    excluded: bool = False
     condition: str = ""
+    same_as: int | None = None
 
     @property
-    def can_train(self) -> bool:
-        """True if the point is trained."""
-        return not self.faults and not self.excluded
+    def status(self) -> Literal["excluded", "impossible", "double", "trained"]:
+        """Whether the point is trained; a double is trained as the earlier point."""
+        if self.condition:
+            return "excluded"
+        if self.faults:
+            return "impossible"
+        return "trained" if self.same_as is None else "double"
 
 
-Costs = dict[str, int]
+Costs = tuple[int, int, int]
+"""In the order of COSTS."""
 
 
 def cost_point(sweep: Sweep, point: Point, planned: dict[str, Costs] | None = None) -> PointCost:
@@ -173,37 +177,29 @@ def cost_point(sweep: Sweep, point: Point, planned: dict[str, Costs] | None = No
         point: A value for each active axis.
         planned: Costs by model, filled in here: most axes do not change the model, so that it is planned once.
     """
-    blank = PointCost(dict(point), "", 0, 0, 0)
-    if (condition := violated_condition(sweep, point)) is not None:
-        blank = replace(blank, excluded=True, condition=condition)
+    planned = {} if planned is None else planned
+    cost = PointCost(dict(point), condition=violated_condition(sweep, point))
     try:
         recipe = point_recipe(sweep, point)
-        blank = replace(blank, fingerprint=point_fingerprint(recipe))
-        if blank.excluded:
-            return blank
-        costs = _plan_costs(recipe, {} if planned is None else planned)
+        cost = replace(cost, fingerprint=point_fingerprint(recipe))
+        if cost.condition:
+            return cost
+        parts = [recipe.model, recipe.dataset, recipe.decoding, recipe.training["scheduled_sampling"]]
+        model = json.dumps(parts, sort_keys=True)
+        if model not in planned:
+            plan = recipe.plan()
+            planned[model] = (plan.parameters, plan.flops, plan.state_bytes)
     except RecipeError as error:
-        return replace(blank, faults=error.faults)
-    condition = violated_condition(sweep, point, costs)
-    sizes = (costs["parameters"], costs["flops"], costs["state_bytes"])
-    excluded = condition is not None
-    return PointCost(blank.point, blank.fingerprint, *sizes, excluded=excluded, condition=condition or "")
+        return replace(cost, faults=error.faults)
+    condition = violated_condition(sweep, point, planned[model])
+    return PointCost(cost.point, cost.fingerprint, *planned[model], condition=condition)
 
 
-def _plan_costs(recipe: Recipe, planned: dict[str, Costs]) -> Costs:
-    parts = [recipe.model, recipe.dataset, recipe.decoding, recipe.training["scheduled_sampling"]]
-    key = json.dumps(parts, sort_keys=True)
-    if key not in planned:
-        plan = recipe.plan()
-        planned[key] = {cost: getattr(plan, cost) for cost in COSTS}
-    return planned[key]
-
-
-def violated_condition(sweep: Sweep, point: Mapping[str, Value], costs: Mapping[str, int] | None = None) -> str | None:
-    """Return the first condition of `where` that a point violates; without costs, of those that name none."""
-    values = {**point, **(costs or {})}
+def violated_condition(sweep: Sweep, point: Mapping[str, Value], costs: Costs | None = None) -> str:
+    """Return the first condition of `where` that a point violates, or ""; without costs, of those that name none."""
+    values = {**point, **dict(zip(COSTS, costs or (), strict=False))}
     conditions = [one for one in sweep.where if costs is not None or not one.names & set(COSTS)]
-    return next((condition.text for condition in conditions if not holds(condition, values)), None)
+    return next((condition.text for condition in conditions if not holds(condition, values)), "")
 
 
 def enumerate_points(sweep: Sweep) -> list[PointCost]:
@@ -216,19 +212,18 @@ def enumerate_points(sweep: Sweep) -> list[PointCost]:
         return []
     planned: dict[str, Costs] = {}
     points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
-    costed = [cost_point(sweep, point, planned) for point in points]
-    check_not_all_excluded(sweep, costed)
-    return costed
+    costs = [cost_point(sweep, point, planned) for point in points]
+    check_not_all_excluded(sweep, costs)
+    return costs
 
 
-def check_not_all_excluded(sweep: Sweep, costed: Sequence[PointCost]) -> None:
+def check_not_all_excluded(sweep: Sweep, costs: Sequence[PointCost]) -> None:
     """Raise RecipeError if `where` excludes all of these points."""
-    if not (costed and sweep.where and all(point.excluded for point in costed)):
-        return
-    sizes = [point.parameters for point in costed if point.parameters]
-    smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
-    message = f"`where` excludes all {len(costed)} points{smallest}"
-    raise RecipeError([fault_at(sweep.root.value["where"].mark, "where", "where", message, "write a weaker condition")])
+    if costs and all(cost.condition for cost in costs):
+        sizes = [cost.parameters for cost in costs if cost.parameters]
+        smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
+        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
+        raise RecipeError([fault_at(mark, "where", "where", message, "write a weaker condition")])
 
 
 def axis_faults(sweep: Sweep) -> Iterator[Fault]:
@@ -242,7 +237,6 @@ def axis_faults(sweep: Sweep) -> Iterator[Fault]:
     for axis in sweep.axes:
         if axis.kind == "replace" and not any(find_matches(root, axis, rules) for root in roots):
             yield no_match_fault(roots[0], axis, rules)
-    for axis in sweep.axes:
         if axis.zipped is not None:
             yield from _zip_faults(sweep, axis)
     known = {axis.name for axis in sweep.axes}
@@ -286,12 +280,10 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     everywhere: set[Fault] | None = None
     for axis in sweep.axes:
         for value in axis.ends if axis.labels is None else axis.labels:
-            tried = [_recipe_faults(sweep, point) for point in _points_with(sweep, axis, value)]
-            if not tried:
-                continue
-            common = set.intersection(*tried)
-            own |= {fault for fault in common if fault.file == str(sweep.file)}
-            everywhere = common if everywhere is None else everywhere & common
+            faults = _common_faults(sweep, axis, value)
+            if faults is not None:
+                own |= {fault for fault in faults if fault.file == str(sweep.file)}
+                everywhere = faults if everywhere is None else everywhere & faults
         if axis.when is not None and _is_never_active(sweep, axis):
             mark, path = axis.node.value["when"].mark, f"axes.{axis.name}.when"
             hint = "write one that holds somewhere, or remove the axis"
@@ -305,15 +297,25 @@ def probe_points(sweep: Sweep) -> Iterator[Point]:
         yield complete(sweep, {axis.name: axis.ends[end] for axis in sweep.axes})
 
 
-def _points_with(sweep: Sweep, axis: Axis, value: Value) -> Iterator[Point]:
-    """Yield the probe points, changed as little as it takes for the axis to have that value."""
+def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
+    """Return the faults of both probe points, changed as little as it takes for the axis to have that value.
+
+    None if the axis has it at no point.
+    """
+    from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
+
+    faults: list[set[Fault]] = []
+    combinations = list(islice(_combinations(_all_dependencies(sweep, axis)), MAX_TRIED))
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
-        for combination in islice(_combinations(_all_dependencies(sweep, axis)), MAX_TRIED):
-            point = complete(sweep, others | combination | {axis.name: value})
-            if axis.name in point and same_value(point[axis.name], value):
-                yield point
-                break
+        points = (complete(sweep, others | combination | {axis.name: value}) for combination in combinations)
+        point = next((one for one in points if axis.name in one and same_value(one[axis.name], value)), None)
+        if point is not None:
+            try:
+                faults.append(set(schema_faults(apply_point(sweep, point), schema.load())))
+            except RecipeError as error:
+                faults.append(set(error.faults))
+    return set.intersection(*faults) if faults else None
 
 
 def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
@@ -340,12 +342,3 @@ def _all_dependencies(sweep: Sweep, axis: Axis) -> list[Axis]:
         names.add(name)
         waiting |= {more for other in sweep.axes if other.name == name for more in dependencies(other)} - names
     return [other for other in sweep.axes if other.name in names]
-
-
-def _recipe_faults(sweep: Sweep, point: Point) -> set[Fault]:
-    from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
-
-    try:
-        return set(schema_faults(apply_point(sweep, point), schema.load()))
-    except RecipeError as error:
-        return set(error.faults)

@@ -29,8 +29,6 @@ TIMEOUT = 30.0
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 StorageError = StorageInternalError
 """Raised when the study's file cannot be written: the disk is full, or another process has locked it."""
-DISK_FULL = ("disk I/O error", "disk is full")
-"""SQLite's messages when nothing more can be written."""
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two trials, so that sweeps of neighbouring seeds draw different points."""
 
@@ -70,35 +68,30 @@ class Study:
                 load_if_exists=True,
             )
         except Exception as error:  # SQLAlchemy's many kinds
-            if any(text in str(error) for text in DISK_FULL):
+            if any(text in str(error) for text in ("disk I/O error", "disk is full")):
                 message = "the study cannot be written: the disk is full, or does not answer"
                 raise RunFailed.of(message, "make room; the same command then goes on", str(file)) from None
             hint = "remove the file: the trials' own folders hold their results, and a new study is made from them"
             message = f"the study cannot be opened: {getattr(error, 'orig', None) or error}"
             raise RunError.of(message, hint, str(file)) from None
 
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Return Optuna's trials, of every state by default: all points that were suggested, also those skipped."""
+        return self.study.get_trials(deepcopy=False, states=states or None)
+
     def latest_trials(self) -> dict[str, FrozenTrial]:
         """Return Optuna's latest trial of each fingerprint."""
-        return {
-            trial.user_attrs["fingerprint"]: trial
-            for trial in self.study.get_trials(deepcopy=False)
-            if "fingerprint" in trial.user_attrs
-        }
+        trials = self.trials()
+        return {trial.user_attrs["fingerprint"]: trial for trial in trials if "fingerprint" in trial.user_attrs}
 
-    def num_suggested(self) -> int:
-        """Return how many points have been suggested, including those that were skipped."""
-        return len(self.study.get_trials(deepcopy=False))
+    def skip_reasons(self) -> Counter[str]:
+        """Count why points were not trained."""
+        return Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.trials())
 
-    def main_skip_reason(self) -> str:
-        """Return why most of the skipped points were not trained."""
-        trials = self.study.get_trials(deepcopy=False)
-        reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in trials)
-        return reasons.most_common(1)[0][0] if reasons else "there was none"
-
-    def enqueue(self, points: Iterable[tuple[Point, str]]) -> None:
-        """Append points, each with its fingerprint, to the queue, unless they are in it already."""
+    def enqueue(self, points: Mapping[str, Point]) -> None:
+        """Append points, by their fingerprints, to the queue, unless they are in it already."""
         waiting = {name for name, trial in self.latest_trials().items() if not trial.state.is_finished()}
-        for point, fingerprint in points:
+        for fingerprint, point in points.items():
             if fingerprint not in waiting:
                 attributes = {"point": point, "fingerprint": fingerprint}
                 self.study.enqueue_trial(self.free_values(point), user_attrs=attributes)
@@ -125,17 +118,17 @@ class Study:
 
     def running_suggestions(self) -> list[Suggestion]:
         """Return the suggestions without a result: those that were running when the sweep was stopped."""
-        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        running = self.trials(TrialState.RUNNING)
         return [self._suggestion(optuna.trial.Trial(self.study, trial._trial_id)) for trial in running]
 
     def has_queued(self) -> bool:
         """Return whether a point waits in the queue."""
-        return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+        return bool(self.trials(TrialState.WAITING))
 
     def ask(self, at_random: bool = False) -> Suggestion:
         """Return the next suggestion: the queue's first, or the sampler's, which ignores all results if `at_random`."""
         # each trial has a seed of its own, so that a resumed sweep draws the same points
-        seed = (self.sweep.search.seed * SEED_STRIDE + self.num_suggested()) % 2**32
+        seed = (self.sweep.search.seed * SEED_STRIDE + len(self.trials())) % 2**32
         learns = self.sweep.search.kind == "tpe" and not at_random
         self.study.sampler = TPESampler(seed=seed, constant_liar=True) if learns else RandomSampler(seed=seed)
         return self._suggestion(self.study.ask())
@@ -199,5 +192,6 @@ def value_distribution(axis: Axis) -> BaseDistribution:
     if axis.labels is not None:
         return CategoricalDistribution(axis.labels)
     low, high = axis.low or 0, axis.high or 0
-    kind = IntDistribution(int(low), int(high), log=axis.log) if axis.integer else None
-    return kind or FloatDistribution(low, high, log=axis.log)
+    if axis.integer:
+        return IntDistribution(int(low), int(high), log=axis.log)
+    return FloatDistribution(low, high, log=axis.log)

@@ -168,7 +168,7 @@ def test_two_axes_that_replace_the_same(tmp_path: Path) -> None:
   steps: {{set: training.max_steps, values: [1, 2]}}
 {ENCODER.removesuffix("}")}, when: steps == 1}}
   whole: {{replace: model.encoder, with: {{a: [norm]}}, when: steps == 2}}"""
-    assert [each.can_train for each in enumerate_points(sweep(tmp_path, apart))] == [True] * 4
+    assert [each.status for each in enumerate_points(sweep(tmp_path, apart))] == ["trained"] * 4
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_point_outside_a_range(tmp_path: Path) -> None:
 def test_a_fault_of_a_block_is_told_where_the_sweep_writes_it(tmp_path: Path) -> None:
     axes = "  e: {replace: model.encoder..self_attention, with: {bad: {self_attention: {heads: 3}}, good: rnn}}"
     bad, good = enumerate_points(sweep(tmp_path, axes))
-    assert good.can_train
+    assert good.status == "trained"
     assert {(fault.file, fault.line) for fault in bad.faults} == {(str(tmp_path / "tried.yaml"), 4)}
 
 

@@ -82,7 +82,7 @@ def test_each_seed_has_its_folder(tmp_path: Path) -> None:
         (["rate=1"], "`rate` is never `1`"),
         (["rate=fast"], "`rate` is never `fast`"),
         (["width=9"], "`width` is never `9`"),
-        (["hidden=24", "width=16"], "`hidden` is tied to `width`, and is `48` there"),
+        (["hidden=24", "width=16"], "`hidden` is zipped to `width`, so it is `48` here"),
         (["encodr=recurrent"], "the sweep has no axis `encodr`; did you mean `encoder`?"),
     ],
 )

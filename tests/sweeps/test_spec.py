@@ -201,14 +201,14 @@ def test_costs_are_the_plans(tmp_path: Path) -> None:
     for each in enumerate_points(read):
         plan = point_recipe(read, each.point).plan()
         assert (each.parameters, each.flops, each.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
-        assert each.can_train
+        assert each.status == "trained"
 
 
 def test_where_excludes(tmp_path: Path) -> None:
     sizes = {str(each.point["encoder"]): each.parameters for each in enumerate_points(sweep(tmp_path, ENCODER))}
     most = max(sizes.values())
     found = enumerate_points(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
-    excluded = {str(each.point["encoder"]): each.condition for each in found if each.excluded}
+    excluded = {str(each.point["encoder"]): each.condition for each in found if each.status == "excluded"}
     largest = next(name for name, size in sizes.items() if size == most)
     assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
 
@@ -217,22 +217,23 @@ def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
     axes = """
   heads: {set: vars.heads, values: [2, 3]}
   encoder: {replace: model.encoder..self_attention, with: {one: {rnn: gru}, two: {rnn: {cell: gru}}}}"""
-    found = list_points(sweep(tmp_path, axes))
-    assert [(row.status, row.same_as) for row in found.rows] == [
+    read = sweep(tmp_path, axes)
+    found = list_points(read)
+    assert [(row.status, row.same_as) for row in found] == [
         ("trained", None),
         ("double", 1),
         ("impossible", None),
         ("impossible", None),
     ]
-    impossible = found.rows[2].costed
+    impossible = found[2]
     with pytest.raises(RecipeError) as caught:
-        point_recipe(found.sweep, impossible.point).plan()
+        point_recipe(read, impossible.point).plan()
     assert impossible.faults == caught.value.faults
-    told = dry_run_text(found)
+    told = dry_run_text(read, found)
     assert impossible.faults[0].message in told
     assert "impossible, points 3, 4:" in told
     assert "1 point to train; 1 double, 2 impossible" in told
-    data = json.loads(json.dumps(dry_run_json(found)))
+    data = json.loads(json.dumps(dry_run_json(read, found)))
     assert [point["status"] for point in data["points"]] == ["trained", "double", "impossible", "impossible"]
     assert data["points"][2]["errors"][0]["line"] > 0
 
@@ -244,7 +245,7 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
     read = sweep(tmp_path, axes, "search: {tpe: 5}")
     assert enumerate_points(read) == []
     assert [point["width"] for point in structures(read)] == [8, 12] * 3
-    told = dry_run_text(list_points(read))
+    told = dry_run_text(read, list_points(read))
     assert "tpe chooses 5 points among 6 structures" in told
     assert "0.0001 to 0.01" in told
 
