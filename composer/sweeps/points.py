@@ -22,12 +22,12 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, parse_value
 from composer.run_dir import RUNS
 from composer.sweeps.search_space import (
-    Costs,
     PointCost,
     allowed_values,
     axes_without_value,
     check_not_all_excluded,
     cost_point,
+    cost_points,
     enumerate_points,
     point_recipe,
     probe_points,
@@ -244,17 +244,11 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     Raises:
         RecipeError: If `where` excludes all of them.
     """
-    planned: dict[str, Costs] = {}
     if sweep.search.kind != "tpe":
-        points = enumerate_points(sweep)
-    else:
-        points = [cost_point(sweep, point, planned) for point in structures(sweep)]
-        if all(axis.labels is not None for axis in sweep.axes):
-            check_not_all_excluded(sweep, points)
-    first: dict[str, int] = {}
-    for number, point in enumerate(points, start=1):
-        if point.status == "trained" and first.setdefault(point.fingerprint, number) != number:
-            points[number - 1] = replace(point, same_as=first[point.fingerprint])
+        return enumerate_points(sweep)
+    points = cost_points(sweep, structures(sweep))
+    if all(axis.labels is not None for axis in sweep.axes):
+        check_not_all_excluded(sweep, points)
     return points
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -88,8 +88,8 @@ def run_sweep(
     with lock_sweep(home):
         check_resumable(home, sweep)
         pool = LocalWorkerPool(workers) if address is None else RayWorkerPool(address, workers)
-        max_steps: int | None = None if recipe is None else recipe.training["max_steps"]
-        return Scheduler(sweep, home, trainable, pool, workers, data, quiet).run(max_steps)
+        max_steps = None if recipe is None else recipe.training["max_steps"]
+        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
 
 
 @contextmanager
@@ -110,35 +110,26 @@ def lock_sweep(home: SweepDir) -> Iterator[None]:
             remove_temporaries(trial)
         try:
             yield
-        except OSError as error:
-            message = f"{error.strerror or error}: {error.filename or home.path}"
-            raise RunFailed.of(message, "make room; the same command then goes on", str(home.path)) from error
-        except StorageError as error:
-            message = f"the study cannot be written: {error}"
-            raise RunFailed.of(message, "make room; the same command then goes on", str(home.study)) from error
+        except (OSError, StorageError) as error:
+            message, file = f"the study cannot be written: {error}", home.study
+            if isinstance(error, OSError):
+                message, file = f"{error.strerror or error}: {error.filename or home.path}", home.path
+            raise RunFailed.of(message, "make room; the same command then goes on", str(file)) from error
 
 
 class Scheduler:
     """A running sweep. `points` are those known beforehand: none of a search that learns."""
 
     def __init__(
-        self,
-        sweep: Sweep,
-        home: SweepDir,
-        points: list[PointCost],
-        pool: WorkerPool,
-        workers: int,
-        data: Path | None,
-        quiet: bool,
+        self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool, data: Path | None, quiet: bool
     ) -> None:
         self.sweep, self.home, self.pool, self.data = sweep, home, pool, data
-        self.points: dict[str, PointCost] = {}
-        for point in points:
-            self.points.setdefault(point.fingerprint, point)  # of equal ones the first
+        self.points = {point.fingerprint: point for point in points}
         self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
-        self.runners: list[TrialRunner | None] = [None] * workers
+        self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials = {trial.fingerprint: trial for trial in read_trials(home.path)}
-        self.display = SweepDisplay(sweep.rank[0], self.num_trials, quiet)
+        self.display = ProgressDisplay(quiet)
+        self.progress = SweepProgress(self.display, sweep.rank[0], self.num_trials)
         self.unfinished: list[Suggestion] = []
         self.skipped_last = False
 
@@ -158,7 +149,7 @@ class Scheduler:
         if not self.trials:
             reasons = self.study.skip_reasons()
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
-            self.display.print(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
+            self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
     def open_study(self, max_steps: int | None) -> None:
@@ -175,10 +166,10 @@ class Scheduler:
         points |= {point.fingerprint: point.point for point in self.points.values()}
         self.study.enqueue({name: point for name, point in points.items() if name not in ended})
         self.unfinished = self.study.running_suggestions()
-        self.display.begin(self.trials.values())
+        self.progress.start, self.progress.ended_before = time.monotonic(), len(ended)
         if ended:
             which = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
-            self.display.print(f"{self.sweep.name}: {which} ended before")
+            self.display.say(f"{self.sweep.name}: {which} ended before")
 
     def fill_slots(self) -> bool:
         """Give every free slot a trial, as long as there are any, and return whether a trial runs."""
@@ -214,34 +205,23 @@ class Scheduler:
             self.study.tell(suggestion.number, trial)
             return None
         self.study.set_fingerprint(suggestion, point.fingerprint)
-        trial = self.write_started(suggestion, point, trial)
+        folder = self.home.trials / point.fingerprint
+        costs = (point.parameters, point.flops, point.state_bytes)
+        pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
+        head = (suggestion.number, suggestion.point, point.fingerprint, *costs)
+        trial = Trial(*head, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        write_trial(trial)
+        self.trials[trial.fingerprint] = trial
+        self.display.say(
+            f"trial {trial.number}: {describe_point(trial.point)}  ({trial.parameters:,} parameters, {folder})"
+        )
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
         group = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
-        return TrialRunner(self.study, self.pool, suggestion, trial, slot, group, data.absolute())
-
-    def write_started(self, suggestion: Suggestion, point: PointCost, before: Trial | None) -> Trial:
-        """Write the trial of a suggestion. If it was started before, a decision to prune it is kept."""
-        trial = Trial(
-            number=suggestion.number,
-            point=suggestion.point,
-            fingerprint=point.fingerprint,
-            parameters=point.parameters,
-            flops=point.flops,
-            state_bytes=point.state_bytes,
-            status="running",
-            value=None,
-            pruned_at=None if before is None else before.pruned_at,
-            error=None,
-            folder=self.home.trials / point.fingerprint,
-        )
-        write_trial(trial)
-        self.trials[trial.fingerprint] = trial
-        facts = f"{trial.parameters:,} parameters, {trial.folder}"
-        self.display.print(f"trial {trial.number}: {describe_point(trial.point)}  ({facts})")
-        return trial
+        arguments = [*group, "--data", str(data.absolute())]
+        return TrialRunner(self.study, self.pool, suggestion, trial, slot, arguments)
 
     def skip_reason(self, point: PointCost, trial: Trial | None, suggestion: Suggestion) -> str:
         """Return why a point is not trained, or ""."""
@@ -264,8 +244,8 @@ class Scheduler:
             self.trials[trial.fingerprint] = trial
             if trial.status in ENDED:
                 self.runners[slot] = None
-                self.display.print(describe_end(trial, self.sweep.rank[0].metric))
-        self.display.show(self.trials.values())
+                self.display.say(describe_end(trial, self.sweep.rank[0].metric))
+        self.progress.show(list(self.trials.values()))
 
     def stop(self) -> None:
         """Stop all trainings and wait until they have ended; a second signal kills them."""
@@ -281,30 +261,20 @@ class Scheduler:
                 if not runner.has_stopped():
                     runner.stop(signal.SIGKILL)
         if running:
-            self.display.print("stopped; the same command goes on")
+            self.display.say("stopped; the same command goes on")
 
 
-class SweepDisplay:
-    """Progress of a sweep of `total` trials: a live line on a terminal, plain lines elsewhere."""
+class SweepProgress:
+    """Progress of a sweep of `total` trials. The pace is that of the trials that ended since `start`."""
 
-    def __init__(self, goal: Goal, total: int, quiet: bool = False) -> None:
-        self.display = ProgressDisplay(quiet)
-        self.goal, self.total = goal, total
+    def __init__(self, display: ProgressDisplay, goal: Goal, total: int) -> None:
+        self.display, self.goal, self.total = display, goal, total
         self.start, self.ended_before = time.monotonic(), 0
         self.last_time, self.last_text = 0.0, ""
 
-    def begin(self, trials: Iterable[Trial]) -> None:
-        """Measure the pace from here on."""
-        self.start = time.monotonic()
-        self.ended_before = sum(trial.status in ENDED for trial in trials)
-
-    def print(self, text: str) -> None:
-        """Print whole lines, above the live one."""
-        self.display.say(text)
-
-    def show(self, trials: Iterable[Trial]) -> None:
+    def show(self, trials: Sequence[Trial]) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""
-        trials, now = list(trials), time.monotonic()
+        now = time.monotonic()
         statuses = Counter(trial.status for trial in trials)
         text = f"{statuses['finished']} of {self.total} done, {statuses['running']} running, "
         text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
@@ -313,23 +283,18 @@ class SweepDisplay:
         best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
         leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best.point)})"
-        is_live = self.display.is_live
-        interval = LIVE_SECONDS if is_live else PLAIN_SECONDS
+        interval = LIVE_SECONDS if self.display.is_live else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return
         self.last_time, self.last_text = now, text + leader
         ended = sum(trial.status in ENDED for trial in trials)
         done = ended - self.ended_before
-        seconds = (now - self.start) / done * max(0, self.total - ended) if done > 0 else None
-        line = f"{text}; {'?' if seconds is None else format_duration(seconds)} left{leader}"
-        if is_live:
+        left = format_duration((now - self.start) / done * max(0, self.total - ended)) if done > 0 else "?"
+        line = f"{text}; {left} left{leader}"
+        if self.display.is_live:
             self.display.draw(line, ended / max(1, self.total))
         else:
-            self.print(line)
-
-    def close(self) -> None:
-        """Remove the live line."""
-        self.display.close()
+            self.display.say(line)
 
 
 def describe_point(point: Point) -> str:

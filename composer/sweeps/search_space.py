@@ -210,10 +210,21 @@ def enumerate_points(sweep: Sweep) -> list[PointCost]:
     """
     if sweep.search.kind == "tpe":
         return []
-    planned: dict[str, Costs] = {}
-    points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
-    costs = [cost_point(sweep, point, planned) for point in points]
+    costs = cost_points(sweep, grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep))
     check_not_all_excluded(sweep, costs)
+    return costs
+
+
+def cost_points(sweep: Sweep, points: Iterable[Point]) -> list[PointCost]:
+    """Return points with their costs; of points with the same fingerprint only the first is trained."""
+    planned: dict[str, Costs] = {}
+    first: dict[str, int] = {}
+    costs = []
+    for number, point in enumerate(points, start=1):
+        cost = cost_point(sweep, point, planned)
+        if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
+            cost = replace(cost, same_as=first[cost.fingerprint])
+        costs.append(cost)
     return costs
 
 

@@ -38,6 +38,8 @@ EXAMPLES = {
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
 """Hints for keys of which an example says more than a type."""
+RANK_METRICS = (*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes")
+"""All metrics and costs by which trials can be ranked."""
 
 
 def is_sweep(path: str | Path) -> bool:
@@ -74,9 +76,9 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     axes = _read_axes(file, root, faults)
     _raise_if_any(faults)
     assert base is not None
-    operands = {axis.name: _operand(axis) for axis in axes}
-    whens = [_read_condition(axis.node.value.get("when"), f"axes.{axis.name}.when", operands, faults) for axis in axes]
-    axes = tuple(replace(axis, when=when) for axis, when in zip(axes, whens, strict=True))
+    axes, where = _read_conditions(root, axes, faults)
+    if "seeds" in root.value and isinstance(root.value["seeds"].value, list):
+        faults.extend(duplicate_faults(root.value["seeds"].value, "seeds"))
     search, limits = _read_choice(root, "search", "searches")
     pruner, pruning = _read_choice(root, "prune", "prunings")
     goals = root.value["rank"].value if "rank" in root.value else ()
@@ -87,7 +89,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         # data files are looked up beside the base, or beside the sweep if the base is of the store
         base=file if isinstance(root.value["base"].value, dict) else file.parent / root.value["base"].value,
         axes=axes,
-        where=_read_where(root, axes, faults),
+        where=where,
         search=Search(search or "grid", limits.get("trials"), limits.get("seed", 1)),
         pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
@@ -98,11 +100,10 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         root=root,
         base_root=base,
     )
-    checks = (_overridden_axes, axis_faults, _ranges_in_grid, _unknown_metrics, _duplicates)
-    _raise_if_any([*faults, *(fault for check in checks for fault in check(sweep))])
+    _raise_if_any([*faults, *_misused_axes(sweep), *axis_faults(sweep), *_rank_faults(sweep)])
     _raise_if_any(sorted(value_faults(sweep)))
     points = [apply_point(sweep, point) for point in probe_points(sweep)]
-    _raise_if_any([*unmeasured_metrics(sweep, points)])
+    _raise_if_any([*_unmeasured_metrics(sweep, points)])
     return replace(sweep, seeds=_read_seeds(root, points[0]), fingerprint=_fingerprint(sweep))
 
 
@@ -113,18 +114,15 @@ def _raise_if_any(faults: Sequence[Fault]) -> None:
 
 def _without_nulls(root: Node) -> Node:
     """Return the file without keys that are `null`, in its own mapping and in those of its axes."""
-
-    def drop(node: Node) -> Node:
-        if not isinstance(node.value, dict):
-            return node
-        return replace(node, value={key: child for key, child in node.value.items() if child.value is not None})
-
-    root = drop(root)
-    axes = root.value.get("axes")
-    if axes is None or not isinstance(axes.value, dict):
-        return root
-    named = {name: drop(axis) for name, axis in axes.value.items()}
-    return replace(root, value={**root.value, "axes": replace(axes, value=named)})
+    keys = {key: child for key, child in root.value.items() if child.value is not None}
+    if "axes" in keys and isinstance(keys["axes"].value, dict):
+        axes = dict(keys["axes"].value)
+        for name, axis in axes.items():
+            if isinstance(axis.value, dict):
+                settings = {key: child for key, child in axis.value.items() if child.value is not None}
+                axes[name] = replace(axis, value=settings)
+        keys["axes"] = replace(keys["axes"], value=axes)
+    return replace(root, value=keys)
 
 
 def _read_base(file: Path, node: Node, faults: list[Fault]) -> Node | None:
@@ -237,22 +235,26 @@ def _operand(axis: Axis) -> Operand:
     return Operand(kinds.pop() if len(kinds) == 1 else "mixed", axis.labels, inactive)
 
 
-def _read_where(root: Node, axes: Sequence[Axis], faults: list[Fault]) -> tuple[Condition, ...]:
-    operands = {cost: Operand("number") for cost in COSTS} | {axis.name: _operand(axis) for axis in axes}
+def _read_conditions(
+    root: Node, axes: Sequence[Axis], faults: list[Fault]
+) -> tuple[tuple[Axis, ...], tuple[Condition, ...]]:
+    """Return the axes with their conditions, and the conditions of `where`, which may also name costs."""
+
+    def parse(node: Node, path: str, operands: Mapping[str, Operand]) -> Condition | None:
+        try:
+            return parse_condition(node, path, operands)
+        except RecipeError as error:
+            faults.extend(error.faults)
+            return None
+
+    operands = {axis.name: _operand(axis) for axis in axes}
+    whens = {axis: axis.node.value["when"] for axis in axes if "when" in axis.node.value}
+    parsed = {axis: parse(node, f"axes.{axis.name}.when", operands) for axis, node in whens.items()}
     where = root.value.get("where")
     nodes = [] if where is None else where.value if isinstance(where.value, list) else [where]
-    conditions = [_read_condition(node, "where", operands, faults) for node in nodes]
-    return tuple(condition for condition in conditions if condition is not None)
-
-
-def _read_condition(
-    node: Node | None, path: str, operands: Mapping[str, Operand], faults: list[Fault]
-) -> Condition | None:
-    try:
-        return None if node is None else parse_condition(node, path, operands)
-    except RecipeError as error:
-        faults.extend(error.faults)
-        return None
+    conditions = [parse(node, "where", {cost: Operand("number") for cost in COSTS} | operands) for node in nodes]
+    with_when = tuple(replace(axis, when=parsed.get(axis)) for axis in axes)
+    return with_when, tuple(condition for condition in conditions if condition is not None)
 
 
 def _read_choice(root: Node, key: str, table: str) -> tuple[Any, dict[str, Any]]:
@@ -303,11 +305,6 @@ def schema_path() -> Path:
     return schema.schema_path().with_name("sweep.schema.json")
 
 
-def rank_metrics() -> list[str]:
-    """Return the names of all metrics and costs by which trials can be ranked."""
-    return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
-
-
 def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:
     """Yield a fault for each item of a list that is in it before."""
     seen = set()
@@ -318,16 +315,14 @@ def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:
         seen.add(key)
 
 
-def _overridden_axes(sweep: Sweep) -> Iterator[Fault]:
-    """Yield overrides of all points that choose a value of an axis instead."""
-    for word in sweep.overrides:
-        name = word.partition("=")[0]
+def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
+    """Yield overrides of all points that choose a value of an axis instead, and ranges in a grid."""
+    for override in sweep.overrides:
+        name = override.partition("=")[0]
         if sweep.axis(name) is not None:
-            message, fix = f"`{name}` is an axis of this sweep", f"one point: `seqcomposer train {sweep.file} {word}`"
-            yield fault_at(Mark(COMMAND_LINE, 1, 1, len(name), word), "axis", name, message, fix)
-
-
-def _ranges_in_grid(sweep: Sweep) -> Iterator[Fault]:
+            message = f"`{name}` is an axis of this sweep"
+            hint = f"one point: `seqcomposer train {sweep.file} {override}`"
+            yield fault_at(Mark(COMMAND_LINE, 1, 1, len(name), override), "axis", name, message, hint)
     for axis in sweep.axes if sweep.search.kind == "grid" else ():
         if axis.labels is None:
             key = next(key for key in RANGES if key in axis.node.value)
@@ -336,43 +331,33 @@ def _ranges_in_grid(sweep: Sweep) -> Iterator[Fault]:
             yield fault_at(axis.node.value[key].place, "grid", f"axes.{axis.name}.{key}", message, hint)
 
 
-def _unknown_metrics(sweep: Sweep) -> Iterator[Fault]:
-    """Yield metrics of `rank` that nobody logs, and a first one that pruning cannot use."""
-    known = rank_metrics()
-    for index, goal in enumerate(sweep.rank if "rank" in sweep.root.value else ()):
-        node = _goal_node(sweep, goal.metric)
-        if goal.metric not in known:
-            message = f"nobody logs `{goal.metric}`{did_you_mean(goal.metric, known)}"
-            yield fault_at(node.place, "metric", "rank", message, f"the metrics are {', '.join(known)}")
-        elif index == 0 and sweep.pruner is not None and not goal.metric.startswith("val/"):
-            message = f"`{goal.metric}` is not known while a trial runs, so `prune` cannot go by it"
-            yield fault_at(node.place, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
+def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
+    """Yield metrics of `rank` that no run logs or that are there twice, and a first one that pruning cannot use."""
+    metrics: list[str] = []
+    for metric, mark in _rank_marks(sweep):
+        if metric not in RANK_METRICS:
+            message = f"no run logs `{metric}`{did_you_mean(metric, RANK_METRICS)}"
+            yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(RANK_METRICS)}")
+        elif not metrics and sweep.pruner is not None and not metric.startswith("val/"):
+            message = f"`{metric}` is not known while a trial runs, so `prune` cannot go by it"
+            yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
+        elif metric in metrics:
+            yield fault_at(mark, "duplicate", "rank", f"`{metric}` is twice in `rank`", "keep one")
+        metrics.append(metric)
 
 
-def _duplicates(sweep: Sweep) -> Iterator[Fault]:
-    """Yield seeds and metrics that are listed twice."""
-    seeds = sweep.root.value.get("seeds")
-    if seeds is not None and isinstance(seeds.value, list):
-        yield from duplicate_faults(seeds.value, "seeds")
-    metrics = [goal.metric for goal in sweep.rank]
-    for index, metric in enumerate(metrics):
-        if metric in metrics[:index]:
-            place = _goal_node(sweep, metric).place
-            yield fault_at(place, "duplicate", "rank", f"`{metric}` stands twice in `rank`", "keep one")
-
-
-def unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
+def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
     from composer.recipe.validation import unavailable_metric
 
-    for goal in sweep.rank if "rank" in sweep.root.value else ():
-        reasons = [unavailable_metric(root, goal.metric.replace("test/", "val/")) for root in roots]
+    for metric, mark in _rank_marks(sweep):
+        reasons = [unavailable_metric(root, metric.replace("test/", "val/")) for root in roots]
         if (first := reasons[0]) is not None and None not in reasons:
-            message, hint = f"`{goal.metric}` is never measured: {first[0]}", first[1]
-            hint = hint.replace("val/loss", "{val/loss: min}")
-            yield fault_at(_goal_node(sweep, goal.metric).place, "metric", "rank", message, hint)
+            hint = first[1].replace("val/loss", "{val/loss: min}")
+            yield fault_at(mark, "metric", "rank", f"`{metric}` is never measured: {first[0]}", hint)
 
 
-def _goal_node(sweep: Sweep, metric: str) -> Node:
-    goals: list[Node] = sweep.root.value["rank"].value
-    return next(goal.value[metric] for goal in goals if metric in goal.value)
+def _rank_marks(sweep: Sweep) -> Iterator[tuple[str, Mark]]:
+    rank = sweep.root.value.get("rank")
+    for goal in [] if rank is None else rank.value:
+        yield from ((metric, direction.place) for metric, direction in goal.value.items())

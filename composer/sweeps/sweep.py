@@ -184,27 +184,12 @@ def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
 # ------------------------------------------------------------------------------------------- directories and records
 
 
-@dataclass(frozen=True)
 class SweepDir:
     """Paths inside a sweep's directory. Creating one of these creates no files."""
 
-    path: Path
-
-    @property
-    def sweep(self) -> Path:
-        return self.path / "sweep.yaml"
-
-    @property
-    def record(self) -> Path:
-        return self.path / "sweep.json"
-
-    @property
-    def study(self) -> Path:
-        return self.path / "study.db"
-
-    @property
-    def trials(self) -> Path:
-        return self.path / "trials"
+    def __init__(self, path: Path) -> None:
+        self.path, self.trials = path, path / "trials"
+        self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.db"
 
 
 @dataclass(frozen=True)
@@ -270,14 +255,9 @@ def read_trial(folder: Path) -> Trial:
         trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
         counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
         optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str))
-        is_well_formed = (
-            all(isinstance(count, int) for count in counts)
-            and isinstance(trial.point, dict)
-            and trial.fingerprint == folder.name
-            and trial.status in ("running", *ENDED)
-            and all(value is None or isinstance(value, kind) for value, kind in optional)
-        )
-        if not is_well_formed:
+        are_typed = all(value is None or isinstance(value, kind) for value, kind in optional)
+        are_typed = are_typed and isinstance(trial.point, dict) and all(isinstance(count, int) for count in counts)
+        if not (are_typed and trial.fingerprint == folder.name and trial.status in ("running", *ENDED)):
             raise ValueError("a value in it is of another type")
         return trial
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -358,11 +338,11 @@ def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
     """Return sweep.json. Raises RunError if it is damaged."""
     try:
         record = json.loads(folder.record.read_text(encoding="utf-8"))
+        if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+            raise ValueError("it is not as a sweep has written it")
     except (OSError, ValueError) as error:
-        hint = "name a folder that `seqcomposer sweep` has written"
+        hint = "name a folder that `seqcomposer sweep` has written, or put the file back as it was"
         raise RunError.of(f"sweep.json cannot be read: {error}", hint, str(folder.record)) from None
-    if not isinstance(record, dict) or not isinstance(record.get("name"), str):
-        raise RunError.of("sweep.json is not as a sweep has written it", "put it back as it was", str(folder.record))
     return record
 
 
@@ -373,11 +353,12 @@ def describe_parts(sweep: Sweep) -> dict[str, str]:
         scale = f"{'log ' if axis.log else ''}{'int ' if axis.integer else ''}"
         values = f"{scale}{axis.low} to {axis.high}" if axis.labels is None else ", ".join(map(str, axis.labels))
         parts[f"axis `{axis.name}`"] = values
-    parts["`search`"] = f"{sweep.search.kind} {sweep.search.trials} {sweep.search.seed}"
-    parts["`prune`"] = "none" if sweep.pruner is None else str(sweep.pruner)
-    parts["`seeds`"] = ", ".join(map(str, sweep.seeds))
-    parts["`rank`"] = ", ".join(f"{goal.metric} {goal.direction}" for goal in sweep.rank)
-    return parts
+    return parts | {
+        "`search`": f"{sweep.search.kind} {sweep.search.trials} {sweep.search.seed}",
+        "`prune`": "none" if sweep.pruner is None else str(sweep.pruner),
+        "`seeds`": ", ".join(map(str, sweep.seeds)),
+        "`rank`": ", ".join(f"{goal.metric} {goal.direction}" for goal in sweep.rank),
+    }
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:

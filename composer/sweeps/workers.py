@@ -14,7 +14,6 @@ import math
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any, Protocol
 
 from composer.errors import RunError
@@ -33,8 +33,6 @@ from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run
 SET_PARENT_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
-LOST = -int(signal.SIGKILL)
-"""The status of a command whose machine or actor died."""
 CONNECT_TIMEOUT = 10.0
 """Seconds in which a cluster must answer."""
 RETRIES = 2
@@ -62,6 +60,8 @@ class Job(Protocol):
 class WorkerPool(Protocol):
     """What starts commands: this machine, or a cluster."""
 
+    workers: int
+
     def start(self, command: Sequence[str], log: Path, slot: int) -> Job:
         """Start a command, whose output is appended to `log`."""
         ...
@@ -71,10 +71,10 @@ class WorkerPool(Protocol):
         ...
 
 
-def train_command(recipe: Path, run: Path, settings: Sequence[str], data: Path | None) -> list[str]:
+def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
     """Return the command that trains a recipe into a run folder, resuming a run that was killed."""
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *settings, "--run", str(run)]
-    return [*command, "--resume", *(["--data", str(data)] if data is not None else [])]
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), "--run", str(run), "--resume"]
+    return [*command, *arguments]
 
 
 # ------------------------------------------------------------------------------------------- this machine
@@ -83,21 +83,15 @@ def train_command(recipe: Path, run: Path, settings: Sequence[str], data: Path |
 class LocalJob:
     """A process of this machine, which leads a process group of its own."""
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         # On Linux the child gets SIGTERM when its parent dies, be it by SIGKILL. Elsewhere a training that outlives its
         # sweep is waited for, by the lock on its run folder.
         before_exec: Callable[[], object] | None = None
         if sys.platform.startswith("linux"):
             before_exec = partial(ctypes.CDLL(None).prctl, SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
         with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                process_group=0,
-                preexec_fn=before_exec,
+            self.process = Popen(
+                command, stdin=DEVNULL, stdout=file, stderr=STDOUT, env=env, process_group=0, preexec_fn=before_exec
             )
 
     def poll(self) -> int | None:
@@ -190,7 +184,7 @@ class RayJob:
             try:
                 self.status = self.ray.get(self.reply)
             except self.ray.exceptions.RayError:
-                self.status = LOST
+                self.status = -int(signal.SIGKILL)  # its machine or its actor died
             if self.status is None:
                 self.reply = self.actor.poll.remote()
             else:
@@ -216,12 +210,14 @@ class RayWorkerPool:
             hint = "`pip install 'seqcomposer[ray]'`, or leave `--ray` away"
             raise RunError.of("Ray is not installed", hint) from None
         self.ray: Any = ray
+        self.workers = workers
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        check_reachable(address)
         try:
+            check_reachable(address)
             self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError, self.ray.exceptions.RayError) as error:
-            raise no_cluster_error(address, error) from None
+        except (OSError, ValueError, OverflowError, RuntimeError, self.ray.exceptions.RayError) as error:
+            hint = "start one with `ray start --head` and write its address, or write `--ray auto` or `--ray local`"
+            raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
         for number, handler in handlers.items():  # Ray has put its own in their place, with exit statuses of its own
             signal.signal(number, handler)
         total = self.ray.cluster_resources()
@@ -237,20 +233,10 @@ class RayWorkerPool:
 
 
 def check_reachable(address: str) -> None:
-    """Raise RunError if nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise OSError or OverflowError if nothing listens at HOST:PORT; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdecimal():
-        return
-    try:
+    if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
-    except (OSError, OverflowError) as error:
-        raise no_cluster_error(address, error) from None
-
-
-def no_cluster_error(address: str, error: Exception) -> RunError:
-    """Return the error of an address at which no cluster answers."""
-    hint = "start one with `ray start --head` and write its address, `--ray auto` for the one here, or `--ray local`"
-    return RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint)
 
 
 def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, float]:
@@ -263,21 +249,13 @@ def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, f
 
 
 class TrialRunner:
-    """Trains one trial in one slot of a worker pool. `settings` are overrides of its recipe beside the seed."""
+    """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed."""
 
     def __init__(
-        self,
-        study: Study,
-        pool: WorkerPool,
-        suggestion: Suggestion,
-        trial: Trial,
-        slot: int,
-        settings: Sequence[str],
-        data: Path,
+        self, study: Study, pool: WorkerPool, suggestion: Suggestion, trial: Trial, slot: int, arguments: Sequence[str]
     ) -> None:
         self.study, self.pool, self.suggestion, self.slot = study, pool, suggestion, slot
-        self.settings, self.data = settings, data
-        self.trial = trial
+        self.trial, self.arguments = trial, arguments
         self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
         self.seed = self.seeds[0]
         self.job: Job | None = None
@@ -308,8 +286,8 @@ class TrialRunner:
             self.finish()
         elif not is_locked(self.trial.run(left[0])):
             self.seed = left[0]
-            settings = [f"training.seed={self.seed}", *self.settings]
-            command = train_command(self.trial.recipe, self.trial.run(self.seed), settings, self.data)
+            arguments = [f"training.seed={self.seed}", *self.arguments]
+            command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)
             self.job = self.pool.start(command, self.trial.log(self.seed), self.slot)
 
     def prune_if_bad(self, job: Job) -> None:

@@ -50,9 +50,9 @@ def plan(folder: Path, **told: dict[str, float]) -> None:
     (folder / "plan.json").write_text(json.dumps(told), encoding="utf-8")
 
 
-def stub(recipe: Path, run: Path, settings: Sequence[str], data: Path | None) -> list[str]:
+def stub(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
     """The command of the engine, with the stub in place of `composer.cli.main`."""
-    command = train_command(recipe, run, settings, data)
+    command = train_command(recipe, run, arguments)
     at = command.index("-m")
     return [*command[:at], str(STUB), *command[at + 2 :]]
 

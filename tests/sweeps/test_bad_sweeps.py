@@ -65,7 +65,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: with > 9}}", "", 5, "did you mean `width`?"),
         (WIDTH, "where: parameters < 20Q", 5, "`Q` is no unit"),
         (WIDTH, "where:\n  - parameters < 2M\n  - depth < 3", 7, "there is no axis or cost `depth`"),
-        (WIDTH, "rank: [{val/blue: max}]", 5, "nobody logs `val/blue`; did you mean `val/bleu`?"),
+        (WIDTH, "rank: [{val/blue: max}]", 5, "no run logs `val/blue`; did you mean `val/bleu`?"),
         (WIDTH, "rank: [{val/loss: least}]", 5, "least"),
         (WIDTH, "rank: [{val/bits_per_sequence: min}]", 5, "never measured: the answers are of words"),
         (WIDTH, "rank: [{val/loss: min}, {test/bits_per_sequence: min}]", 5, "never measured"),
@@ -75,7 +75,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (WIDTH, "seeds: 0", 5, "`seeds`"),
         (WIDTH, "seeds: [1, 1]", 5, "`1` stands here a second time"),
         (WIDTH, "set: {training.max_step: 3}", 5, "did you mean `max_steps`?"),
-        (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` stands twice"),
+        (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` is twice"),
         (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
     ],
 )

@@ -84,7 +84,7 @@ def test_grids_and_random_points_come_in_order_and_as_they_were_told(tmp_path: P
         assert wanted == (wanted if rest else grid_points(sweep))
         study = Study(sweep, tmp_path / f"{len(rest)}.db")
         for _ in range(2):  # whoever is killed in between does it again
-            study.enqueue((point, str(number)) for number, point in enumerate(wanted))
+            study.enqueue({str(number): point for number, point in enumerate(wanted)})
         found = []
         while study.has_queued():
             found.append(study.ask())
