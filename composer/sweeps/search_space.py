@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, product
 from typing import Literal
 
@@ -244,7 +245,7 @@ def axis_faults(sweep: Sweep) -> Iterator[Fault]:
     roots = []
     for labels in islice(product(*(axis.labels or () for axis in extending)), MAX_BASES):
         root = apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
-        roots.append(apply_settings(sweep.root, root, lambda place: first_setting(rules, place)))
+        roots.append(apply_settings(sweep.root, root, partial(first_setting, rules)))
     for axis in sweep.axes:
         if axis.kind == "replace" and not any(find_matches(root, axis, rules) for root in roots):
             yield no_match_fault(roots[0], axis, rules)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, reduce
+from itertools import product
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
@@ -52,31 +54,24 @@ def parse_selector(text: str) -> Selector | None:
 
 def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
     """Return everything that a selector selects, in the order of the recipe."""
-    everything = list(walk_model(root, rules))
+    everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
     if not selector.words:
-        return [match for match in everything if _is_at(match, selector.path, rules)]
-    outer = [selector.path]
-    matches: list[Match] = []
+        *outer, last = selector.path
+        has_name = bool(outer) and isinstance(outer[-1], int) and isinstance(last, str)  # `encoder[0].rnn`
+        path = _canonical_path(tuple(outer) if has_name else selector.path, rules)
+        matches = [match for match, other in everything if other == path]
+        return [match for match in matches if not has_name or block_name(match.node) == last]
+    prefixes = [_canonical_path(selector.path, rules)]
     for word in selector.words:
-        prefixes = [_canonical_path(path, rules) for path in outer]
-        blocks = []
-        for match in everything:
-            path = _canonical_path(match.path, rules)
-            if not match.is_stack and any(path[: len(one)] == one and len(path) > len(one) for one in prefixes):
-                blocks.append(match)
-        matches = [match for match in blocks if block_name(match.node) == word]
-        matches = matches or [match for match in blocks if alias_of(match.node) == word]
-        outer = [match.path for match in matches]
-    return matches
-
-
-def _is_at(match: Match, path: Steps, rules: Rules) -> bool:
-    """Return whether a path leads to a match. A block's path may end with its name."""
-    ends_with_name = len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
-    if match.is_stack:
-        return not ends_with_name and _canonical_path(match.path, rules) == _canonical_path(path, rules)
-    path = path[:-1] if ends_with_name and path[-1] == block_name(match.node) else path
-    return isinstance(path[-1], int) and _canonical_path(path, rules) == _canonical_path(match.path, rules)
+        below = [
+            (match, path)
+            for match, path in everything
+            if not match.is_stack and any(path[: len(one)] == one and len(path) > len(one) for one in prefixes)
+        ]
+        named = [pair for pair in below if block_name(pair[0].node) == word]
+        named = named or [pair for pair in below if alias_of(pair[0].node) == word]
+        prefixes = [path for _, path in named]
+    return [match for match, _ in named]
 
 
 def _canonical_path(path: Steps, rules: Rules) -> Steps:
@@ -162,11 +157,9 @@ class Replacement(NamedTuple):
 
 def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> Steps | None:
     """Return the inner path where two replacements meet, or None."""
-    for first in one:
-        for second in other:
-            shared = min(len(first.path), len(second.path))
-            if first.path[:shared] == second.path[:shared]:
-                return max(first.path, second.path, key=len)
+    for first, second in product(one, other):
+        if all(a == b for a, b in zip(first.path, second.path, strict=False)):
+            return max(first.path, second.path, key=len)
     return None
 
 
@@ -184,16 +177,14 @@ def replace_blocks(root: Node, replacements: Sequence[Replacement], rules: Rules
 
 def _outermost_residual(root: Node, path: Steps) -> Steps:
     """Return the path of what is removed with a block: every `residual` around it, since x + f(x) without f is x."""
-    while True:
-        indices = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
-        blocks = [index for index in indices if isinstance(path[index + 1], str)]
-        outer = path[: blocks[-1] + 1] if blocks else None  # the block in whose stack this one is
-        node = root
-        for step in outer or ():
-            node = node.value[step]
-        if outer is None or block_name(node) != "residual":
-            return path
-        path = outer
+    indices = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
+    for index in reversed(indices):
+        if isinstance(path[index + 1], str):  # the block in whose stack this one is
+            outer = path[: index + 1]
+            if block_name(reduce(lambda node, step: node.value[step], outer, root)) != "residual":
+                break
+            path = outer
+    return path
 
 
 class _Rewriter(NamedTuple):
@@ -256,7 +247,7 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = 
         RecipeError: If an axis replaces nothing, two replace the same, or a path does not exist.
     """
     rules = schema.load()
-    first: FirstSetting = lambda place: first_setting(rules, place)  # noqa: E731
+    first = partial(first_setting, rules)
     values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
     root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), first)
     root = replace_blocks(root, _replacements(root, values, rules), rules)
