@@ -38,8 +38,6 @@ EXAMPLES = {
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
 """Hints for keys of which an example says more than a type."""
-RANK_METRICS = (*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes")
-"""All metrics and costs by which trials can be ranked."""
 
 
 def is_sweep(path: str | Path) -> bool:
@@ -305,6 +303,11 @@ def schema_path() -> Path:
     return schema.schema_path().with_name("sweep.schema.json")
 
 
+def rank_metrics() -> list[str]:
+    """Return the names of all metrics and costs by which trials can be ranked."""
+    return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
+
+
 def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:
     """Yield a fault for each item of a list that is in it before."""
     seen = set()
@@ -333,11 +336,12 @@ def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
 
 def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
     """Yield metrics of `rank` that no run logs or that are there twice, and a first one that pruning cannot use."""
+    known = rank_metrics()
     metrics: list[str] = []
     for metric, mark in _rank_marks(sweep):
-        if metric not in RANK_METRICS:
-            message = f"no run logs `{metric}`{did_you_mean(metric, RANK_METRICS)}"
-            yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(RANK_METRICS)}")
+        if metric not in known:
+            message = f"no run logs `{metric}`{did_you_mean(metric, known)}"
+            yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(known)}")
         elif not metrics and sweep.pruner is not None and not metric.startswith("val/"):
             message = f"`{metric}` is not known while a trial runs, so `prune` cannot go by it"
             yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")

@@ -15,7 +15,7 @@ from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, 
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard_text import leaderboard_text
-from composer.sweeps.spec import RANK_METRICS
+from composer.sweeps.spec import rank_metrics
 from composer.training.progress import format_scores
 from composer.training.train import train
 from composer.viz.report import report
@@ -71,7 +71,7 @@ def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: py
 
 
 def test_one_entry_makes_a_metric_to_rank_by(tmp_path: Path, word_ratio: Metric) -> None:
-    assert {"val/word_ratio", "test/word_ratio"} <= set(RANK_METRICS)
+    assert {"val/word_ratio", "test/word_ratio"} <= set(rank_metrics())
     folder = begun(tmp_path, [{"val/word_ratio": "min"}])
     for number, value in enumerate((1.5, 0.5)):
         trial(folder, number, [value], metric="val/word_ratio")
