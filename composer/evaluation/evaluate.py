@@ -1,4 +1,4 @@
-"""Evaluate a run on a split: teacher-forced scores, decoded scores, and both by source length."""
+"""Evaluate a run on a split: teacher-forced scores, decoded scores, both by source length; hints from its losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from composer.data.sampler import EvalBatchSampler
 from composer.data.sources import SPLITS, available_splits, source_names
 from composer.errors import RunError
 from composer.inference.decode import evaluation_mode
-from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
+from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
 from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
 from composer.recipe.recipe import Recipe
@@ -27,10 +27,7 @@ BUCKETS = (10, 20, 30, 40, 50)
 
 
 def evaluate(
-    run: Run | str | Path,
-    split: str = "test",
-    data: str | Path | None = None,
-    overrides: Sequence[str] = (),
+    run: Run | str | Path, split: str = "test", data: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
@@ -59,11 +56,11 @@ def evaluate(
     if not encoded:
         raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(run.folder.recipe))
     scores, bits = teacher_forced(run.model, encoded)
-    results: dict[str, Any] = dict(scores)
+    decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
         sides = loaded.pairs[split].sides
-        results |= _decoded_scores(run, [list(sides[side]) for side in encoders], list(encoded.lines), bits)
-    return {f"{split}/{name}": value for name, value in results.items()}
+        decoded = _decoded_scores(run, [sides[side] for side in encoders], encoded.lines, bits)
+    return {f"{split}/{name}": value for name, value in (scores | decoded).items()}
 
 
 def missing_split(recipe: Recipe, split: str) -> RunError:
@@ -108,17 +105,10 @@ def _decoded_scores(
         scores["bleu_by_source_length"] = bleu_by_length(texts[0], hypotheses, references)
     if run.recipe.dataset.get("generate"):
         scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references, bits)
-    return scores | _truncated(outputs, next(iter(decoding)))
-
-
-def _truncated(outputs: Sequence[Translation], decoder: str) -> dict[str, str]:
-    """Count the outputs that were cut at their maximum length, in a sentence; {} if there are none."""
-    cut = sum(not output.ended for output in outputs)
-    limits = f"`decoding.{decoder}.max_length` and `max_ratio`"
-    return {"truncated": f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"} if cut else {}
-
-
-# ------------------------------------------------------------------------------------------- by source length
+    if cut := sum(not output.ended for output in outputs):
+        limits = f"`decoding.{next(iter(decoding))}.max_length` and `max_ratio`"
+        scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"
+    return scores
 
 
 def bleu_by_length(
@@ -128,14 +118,11 @@ def bleu_by_length(
     buckets: dict[tuple[int, str], list[int]] = {}
     for row, source in enumerate(sources):
         buckets.setdefault(bucket(len(source.split())), []).append(row)
-    return [
-        {
-            "words": name,
-            "lines": len(rows),
-            "bleu": METRICS["bleu"].compare([hypotheses[row] for row in rows], [references[row] for row in rows]),
-        }
-        for (_, name), rows in sorted(buckets.items())
-    ]
+    results = []
+    for (_, name), rows in sorted(buckets.items()):
+        bleu = METRICS["bleu"].compare([hypotheses[row] for row in rows], [references[row] for row in rows])
+        results.append({"words": name, "lines": len(rows), "bleu": bleu})
+    return results
 
 
 def bucket(words: int) -> tuple[int, str]:
@@ -172,19 +159,17 @@ def accuracy_by_length(
 
 
 MIN_VALIDATIONS = 3
-"""With fewer validations nothing is concluded."""
+"""Validations that a learning curve needs before anything is concluded from it."""
+MIN_EPOCHS = 3
+"""Epochs below which the curve says little about the model."""
+MIN_PAIRS = 100
+"""Pairs below which scores differ by chance more than by what was changed."""
 STILL_FALLING = 0.03
 """Relative fall of val/loss in the last quarter of a training that was stopped too early."""
 CONVERGED_LOSS = 0.1
-"""Below this loss, in nats, ups and downs mean nothing."""
-LAST_QUARTER = 0.75
-"""Fraction of the steps at which the last quarter begins."""
+"""Loss, in nats, below which ups and downs mean nothing."""
 OVERFITTING = 1.01
 """Final loss as a multiple of the best above which it has risen, rather than fluctuated."""
-MIN_EPOCHS = 3
-"""With fewer epochs the curve says little about the model."""
-MIN_PAIRS = 100
-"""With fewer pairs, scores differ by chance more than by what was changed."""
 
 
 def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], epochs: float) -> list[str]:
@@ -203,30 +188,21 @@ def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], 
 def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     if 0 < epochs < MIN_EPOCHS:
         return f"trained for {epochs:.2f} epochs, which is little. Resume with a larger `training.max_minutes`"
-    losses = [(row["step"], row["val/loss"]) for row in rows if _is_finite(row.get("val/loss"))]
+    measured = [(row["step"], row.get("val/loss")) for row in rows]
+    losses = [(step, loss) for step, loss in measured if isinstance(loss, int | float) and math.isfinite(loss)]
     if len(losses) < MIN_VALIDATIONS:
         return ""
     (best_step, best), (end, last) = min(losses, key=lambda row: row[1]), losses[-1]
     if best < CONVERGED_LOSS:
         return ""
     if last > OVERFITTING * best:
-        return (
-            f"val/loss was lowest after step {best_step:,} of {end:,} and rose from then on: the model overfits. More "
-            "data helps most, then a larger `model.dropout` or a smaller model"
-        )
-    # the best loss up to the last quarter, or the first one if the training validated only later
-    before = min(loss for step, loss in losses if step <= max(LAST_QUARTER * end, losses[0][0]))
+        curve = f"val/loss was lowest after step {best_step:,} of {end:,} and rose from then on: the model overfits"
+        return f"{curve}. More data helps most, then a larger `model.dropout` or a smaller model"
+    # the best loss before the last quarter, or the first one if the training validated only later
+    before = min(loss for step, loss in losses if step <= max(0.75 * end, losses[0][0]))
     fall = 1 - last / before
     if fall > STILL_FALLING:
-        return (
-            f"val/loss was still falling, by {fall:.0%} in the last quarter. Resume with a larger "
-            "`training.max_minutes` (or steps, or epochs)"
-        )
-    return (
-        f"val/loss had converged, it changed by {abs(fall):.1%} in the last quarter: more data or another model will "
-        "help more than more time"
-    )
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+        curve = f"val/loss was still falling, by {fall:.0%} in the last quarter"
+        return f"{curve}. Resume with a larger `training.max_minutes` (or steps, or epochs)"
+    curve = f"val/loss had converged, it changed by {abs(fall):.1%} in the last quarter"
+    return f"{curve}: more data or another model will help more than more time"
