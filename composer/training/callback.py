@@ -131,7 +131,7 @@ class TrainingLoopCallback(Callback):
         """Write the row of the steps so far, if another callback asked for this validation; show that it begins."""
         self.write_row(trainer, pl_module)
         if self.logger:
-            self.logger.validating(self.progress.step, self.progress.spent)
+            self.logger.display.validating(self.progress.step, self.progress.spent)
 
     def update_progress(self, trainer: Trainer, module: Seq2SeqModule) -> None:
         """Measure how much of the budget is spent before the next step; the same on all devices.
@@ -232,7 +232,7 @@ class TrainingLoopCallback(Callback):
         trainer.should_stop = self.is_over()
         self.signals.listen()  # not before: Lightning has just installed a handler of its own for SIGTERM
         if self.logger:
-            self.logger.begin(self.progress.spent)
+            self.logger.display.begin(self.progress.spent)
 
     def restore_streams(
         self, trainer: Trainer, module: Seq2SeqModule, random: Sequence[dict[str, Any]], sums: Sequence[Any]
@@ -249,7 +249,7 @@ class TrainingLoopCallback(Callback):
             if self.logger:
                 now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(random)))
                 streams = "the batches are the same, dropout and the like are drawn anew"
-                self.logger.note(f"{now} in place of {then}: {streams}")
+                self.logger.display.say(f"{now} in place of {then}: {streams}")
         module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:

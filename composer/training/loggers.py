@@ -25,34 +25,22 @@ SHOWN_SAMPLES = 3
 
 @dataclass
 class MetricsLogger:
-    """Logger that writes the same to metrics.jsonl, W&B and the terminal, in the same order."""
+    """Logger that writes the same rows to metrics.jsonl, W&B and the terminal, in the same order."""
 
     metrics: JsonLinesWriter
     wandb: WandbLogger
     display: ProgressDisplay
-
-    def begin(self, spent: float) -> None:
-        """Start the clock: the first step is about to be made."""
-        self.display.begin(spent)
 
     def row(self, row: Mapping[str, Any], spent: float) -> None:
         """Log a row of training metrics."""
         self.write(row)
         self.display.row(row, spent)
 
-    def validating(self, step: int, spent: float) -> None:
-        """Show that a validation begins, which takes a while."""
-        self.display.validating(step, spent)
-
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Log a row of validation scores, and translations beside their references."""
         self.write(row)
         self.display.validated(row, samples[:SHOWN_SAMPLES])
         self.wandb.samples(int(row["step"]), samples)
-
-    def note(self, text: str) -> None:
-        """Show a line to the person who watches."""
-        self.display.say(text)
 
     def write(self, row: Mapping[str, Any]) -> None:
         self.metrics.write(row)
@@ -105,24 +93,19 @@ def read_budget_trace(path: Path) -> dict[int, float]:
 
 def json_line(row: Mapping[str, Any]) -> str:
     """Return a row as a line of JSON, with NaN and infinities, which JSON lacks, as null."""
-    plain = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
-    }
-    return json.dumps(plain, ensure_ascii=False) + "\n"
+    not_numbers = {key: None for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps({**row, **not_numbers}, ensure_ascii=False) + "\n"
 
 
 WandbMode = Literal["online", "offline", "disabled"]
-ONLINE: WandbMode = "online"
-OFFLINE: WandbMode = "offline"
-DISABLED: WandbMode = "disabled"
 WANDB_MODES: dict[str, WandbMode] = {
-    "online": ONLINE,
-    "run": ONLINE,
-    "offline": OFFLINE,
-    "dryrun": OFFLINE,
-    "disabled": DISABLED,
+    "online": "online",
+    "run": "online",
+    "offline": "offline",
+    "dryrun": "offline",
+    "disabled": "disabled",
 }
-"""What WANDB_MODE may say."""
+"""The values of the environment variable WANDB_MODE."""
 HOST = "https://api.wandb.ai"
 INIT_TIMEOUT = 30.0
 """Seconds in which W&B has to answer when a run begins."""
@@ -130,44 +113,35 @@ FINISH_TIMEOUT = 300.0
 """Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
 
 
-def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str], logged_in: bool) -> WandbMode:
-    """Return online, offline or disabled. `settings` is `logging.wandb`: False disables, None is offline."""
+def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str] = os.environ) -> WandbMode:
+    """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is offline."""
     if settings is False:
-        return DISABLED
+        return "disabled"
     mode = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
     if mode is None and isinstance(settings, Mapping):
-        mode = settings.get("mode") or ONLINE
-    return OFFLINE if mode == ONLINE and not logged_in else mode or OFFLINE
-
-
-def current_wandb_mode(settings: Mapping[str, Any] | bool | None) -> WandbMode:
-    """Return the W&B mode of a run on this machine."""
-    return wandb_mode(settings, os.environ, is_logged_in(os.environ))
+        mode = settings.get("mode") or "online"
+    return "offline" if mode is None or (mode == "online" and not is_logged_in(environment)) else mode
 
 
 def is_logged_in(environment: Mapping[str, str]) -> bool:
     """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
     if environment.get("WANDB_API_KEY"):
         return True
-    host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname or ""
+    host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname
     named = environment.get("NETRC")
-    places = [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    return any(_has_entry(place, host) for place in places)
-
-
-def _has_entry(place: Path, host: str) -> bool:
-    try:
-        return host in netrc.netrc(str(place)).hosts
-    except (OSError, netrc.NetrcParseError):
-        return False
+    for path in [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]:
+        with suppress(OSError, netrc.NetrcParseError):
+            if host in netrc.netrc(str(path)).hosts:
+                return True
+    return False
 
 
 def describe_mode(mode: WandbMode, folder: Path) -> str:
     """Say in one line where the metrics of a run in `folder` go."""
     places = {
-        ONLINE: "to Weights & Biases, online",
-        OFFLINE: f"to Weights & Biases' files in {folder / 'wandb'} (offline: nothing is sent)",
-        DISABLED: "nowhere else: Weights & Biases is off",
+        "online": "to Weights & Biases, online",
+        "offline": f"to Weights & Biases' files in {folder / 'wandb'} (offline: nothing is sent)",
+        "disabled": "nowhere else: Weights & Biases is off",
     }
     return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
 
@@ -191,27 +165,21 @@ class WandbLogger:
         self.run: Any = None
         self.trouble = ""
         self.data_dir = ""
-        if self.mode != DISABLED:
-            chosen = {key: value for key, value in settings.items() if value} if isinstance(settings, Mapping) else {}
-            self._start(chosen, folder, name, run_id)
-
-    def _start(self, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> None:
+        if mode == "disabled":
+            return
         if "WANDB_DATA_DIR" not in os.environ:
             # where artifacts wait to be sent; without it that is the user's home
             self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
+        chosen = {key: value for key, value in settings.items() if value} if isinstance(settings, Mapping) else {}
         try:
-            self.run = _init(self.mode, settings, folder, name, run_id)
-        except Exception as error:  # whatever W&B meets, a training does not end for it
-            self.trouble, was, self.mode = one_line_error(error), self.mode, DISABLED
-            if was == ONLINE:
-                self._keep(settings, folder, name, run_id)
-
-    def _keep(self, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> None:
-        """Log offline what cannot be sent now."""
-        _forget_service()  # it holds the run's id
-        with suppress(Exception):
-            self.run, self.mode = _init(OFFLINE, settings, folder, name, run_id), OFFLINE
-            self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
+            self.run = _init(mode, chosen, folder, name, run_id)
+        except Exception as error:  # whatever W&B raises, a training does not end for it
+            self.trouble, self.mode = one_line_error(error), "disabled"
+        if self.run is None and mode == "online":  # log offline what cannot be sent now
+            _stop_service()  # it holds the run's id
+            with suppress(Exception):
+                self.run, self.mode = _init("offline", chosen, folder, name, run_id), "offline"
+                self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -219,10 +187,10 @@ class WandbLogger:
         try:
             yield
         except Exception as error:
-            self.run, self.mode = None, DISABLED
+            self.run, self.mode = None, "disabled"
             self.say(f"Weights & Biases has failed, and gets nothing more: {one_line_error(error)}")
             if isinstance(error, ConnectionError):
-                _forget_service()
+                _stop_service()
 
     @property
     def is_on(self) -> bool:
@@ -266,13 +234,11 @@ class WandbLogger:
         row: dict[str, Any] = {"step": step}
         if alignments:
             row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
-        bleu = [[row["words"], row["lines"], row["bleu"]] for row in by_length if "bleu" in row]
-        exact = [[row["tokens"], row["lines"], row["exact_match"]] for row in by_length if "exact_match" in row]
-        if exact:
+        if exact := [[row["tokens"], row["lines"], row["exact_match"]] for row in by_length if "exact_match" in row]:
             table = wandb.Table(columns=["words", "lines", "exact_match"], data=exact)
             title = "Exact match by words of the source"
             row["accuracy_by_source_length"] = wandb.plot.line(table, "words", "exact_match", title=title)
-        if bleu:
+        if bleu := [[row["words"], row["lines"], row["bleu"]] for row in by_length if "bleu" in row]:
             table = wandb.Table(columns=["words", "lines", "bleu"], data=bleu)
             row["bleu_by_source_length"] = wandb.plot.bar(table, "words", "bleu", title="BLEU by words of the source")
         self.run.log(row)
@@ -291,26 +257,20 @@ def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str,
     """Start a W&B run. Raises what W&B raises, also if it is not installed."""
     import wandb
 
+    limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
     run = wandb.init(
-        project=settings.get("project", "seqcomposer"),
-        entity=settings.get("entity"),
-        group=settings.get("group"),
-        tags=settings.get("tags"),
-        name=settings.get("name", name),
+        **{"project": "seqcomposer", "name": name, **settings, "mode": mode},
         id=run_id,
-        resume="allow" if mode == ONLINE else None,
+        resume="allow" if mode == "online" else None,
         dir=str(folder),
-        mode=mode,
-        settings=wandb.Settings(
-            silent=True, console="off", init_timeout=INIT_TIMEOUT, finish_timeout=FINISH_TIMEOUT, x_disable_stats=True
-        ),
+        settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, **limits),
     )
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
     return run
 
 
-def _forget_service() -> None:
+def _stop_service() -> None:
     """Stop W&B's background process, if there is one, so that the next run gets a new one."""
     import wandb
 

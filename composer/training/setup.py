@@ -41,7 +41,7 @@ from composer.training.checkpointing import (
 )
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
-from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, current_wandb_mode, read_budget_trace
+from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, read_budget_trace, wandb_mode
 from composer.training.module import Seq2SeqModule
 from composer.training.progress import ProgressDisplay
 from composer.training.reproduce import ReproducedRun, environment_differences, environment_record
@@ -151,7 +151,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     if not run_dir.tokenizer.exists():
         data.tokenizers.save(run_dir.tokenizer)
     settings = recipe.logging["wandb"]
-    wandb = WandbLogger(current_wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb"], say)
+    wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     wandb.describe(run_dir.recipe, recipe.explicit)

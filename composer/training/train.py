@@ -40,7 +40,7 @@ from composer.training.checkpointing import (
     resolve_initial_run,
 )
 from composer.training.distributed import Ranks, TrainingInterrupted, is_main_process, processes_of_training
-from composer.training.loggers import MetricsLogger, current_wandb_mode, describe_mode
+from composer.training.loggers import MetricsLogger, describe_mode, wandb_mode
 from composer.training.progress import ProgressDisplay, format_scores
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import (
@@ -95,7 +95,7 @@ def train(
     source = DataSource(recipe, data_folders(recipe, data, record or (original.record if original else {})))
     if is_main_process():
         check(source)
-    display.say(describe_mode(current_wandb_mode(recipe.logging["wandb"]), run_dir.path))
+    display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
     training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers)
 

@@ -345,7 +345,7 @@ def test_lengths_of_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "logged_in", "mode"),
+    ("settings", "variable", "logged_in", "mode"),
     [
         (None, "", True, "offline"),
         (None, "online", True, "online"),
@@ -360,8 +360,14 @@ def test_lengths_of_time() -> None:
         ({"mode": "online"}, "", False, "offline"),
     ],
 )
-def test_where_a_run_is_logged(settings: Any, said: str, logged_in: bool, mode: str) -> None:
-    assert wandb_mode(settings, {"WANDB_MODE": said} if said else {}, logged_in) == mode
+def test_the_wandb_mode_depends_on_recipe_variable_and_login(
+    settings: Any, variable: str, logged_in: bool, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    key = {"WANDB_API_KEY": "x"} if logged_in else {}
+    assert wandb_mode(settings, {"WANDB_MODE": variable, **key}) == mode
+    if not variable:
+        assert wandb_mode(settings, key) == mode
 
 
 def test_being_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
