@@ -28,8 +28,8 @@ from composer.training.sharding import full_state, is_sharded, local_part, shard
 Batch = Mapping[str, Any]
 """A batch as `composer.data.collate` makes it."""
 UNCOMPILED = (
-    "`training.compile`: the model was compiled anew for too many lengths, as loops over positions are; "
-    "it goes on as it is, and would have been faster without"
+    "`training.compile`: this model is compiled anew for every length, as loops over positions are; the training "
+    "continues uncompiled, and would have been faster without this setting"
 )
 
 
@@ -82,8 +82,8 @@ class Seq2SeqModule(LightningModule):
     def compile_model(self, say: Callable[[str], None]) -> None:
         """Compile the forward pass of training alone: evaluation has other shapes and would compile it anew.
 
-        A loop over positions is compiled for each length; after too many of them, `say` is told and training goes on
-        without compiling. Raises RunFailed where the compiler cannot do it at all.
+        A loop over positions is compiled for each length; after too many of them, training goes on uncompiled, with a
+        note through `say`. Raises RunFailed where the compiler cannot do it at all.
         """
         model = self.model
         compiled = torch.compile(lambda *inputs: model(*inputs))
@@ -96,7 +96,11 @@ class Seq2SeqModule(LightningModule):
                 self.train_forward = model.__call__
                 say(UNCOMPILED)
             except TorchDynamoException as error:
-                raise compile_error(error) from error
+                cause = getattr(error, "inner_exception", error)
+                lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+                message = f"the model cannot be compiled here: {lines[0] if lines else type(cause).__name__}"
+                fix = "set `training.compile: false`, or install a C++ compiler"
+                raise RunFailed.of(message, fix) from error
             if inputs.penalties:
                 inputs.penalties.clear()  # the part that had run has added its own
             return model(sources, target, inputs)
@@ -160,7 +164,7 @@ class Seq2SeqModule(LightningModule):
     def configure_optimizers(self) -> Optimizer:
         """Return the recipe's optimizer over all parameters that train."""
         ((name, settings),) = self.recipe.training["optimizer"].items()
-        return OPTIMIZERS[name]((p for p in self.parameters() if p.requires_grad), **settings)
+        return OPTIMIZERS[name]([p for p in self.parameters() if p.requires_grad], **settings)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Set the learning rate of this step. No torch scheduler does it: a budget may be minutes of a clock."""
@@ -210,14 +214,6 @@ def parse_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
     return load_text(recipe), Tokenizers.from_text(tokenizer)
 
 
-def compile_error(error: Exception) -> RunFailed:
-    """Return the error of a model that torch.compile cannot compile, with the compiler's first line."""
-    cause = getattr(error, "inner_exception", error)
-    reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-    fix = "set `training.compile: false`, or install a C++ compiler"
-    return RunFailed.of(f"the model cannot be compiled here: {reason}", fix)
-
-
 class DeviceSums:
     """Named sums that stay on the device until they are read, so that adding never waits for it."""
 
@@ -246,9 +242,8 @@ class DeviceSums:
         names = sorted(self.sums)
         stacked = torch.stack([self.sums[name].float() for name in names])
         stacked = stacked if stacked.device.type == "mps" else stacked.double()  # mps has no float64
-        total: Tensor = strategy.reduce(stacked, reduce_op="sum")
         self.sums = {}
-        return dict(zip(names, total.tolist(), strict=True))
+        return dict(zip(names, strategy.reduce(stacked, reduce_op="sum").tolist(), strict=True))
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:

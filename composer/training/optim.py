@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -38,15 +38,16 @@ class Clock:
     """
 
     def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
-        self.on_cpu, self.before, self.start = on_cpu, before, self._now(on_cpu)
+        self.on_cpu, self.before = on_cpu, before
+        self.start = self.now()
+
+    def now(self) -> float:
+        """Return the minutes since a moment that stays the same while the process runs."""
+        return (time.process_time() / torch.get_num_threads() if self.on_cpu else time.monotonic()) / 60
 
     def minutes(self) -> float:
         """Return the minutes trained so far."""
-        return self.before + self._now(self.on_cpu) - self.start
-
-    @staticmethod
-    def _now(on_cpu: bool) -> float:
-        return (time.process_time() / torch.get_num_threads() if on_cpu else time.monotonic()) / 60
+        return self.before + self.now() - self.start
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 
 Penalty = Annotated[float, Bounds(minimum=0.0)]
 """A weight of 0 or more; 0 switches the term off."""
-Parameters = Iterable[Parameter]
+Parameters = Sequence[Parameter]
 Optimizer = optim.Optimizer
 
 
@@ -193,9 +194,8 @@ def adam(
         eps: added to the denominator
         weight_decay: L2 penalty added to the gradient
     """
-    every = list(parameters)
-    betas, fused = (beta1, beta2), use_fused(every)
-    return optim.Adam(every, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused)
+    betas, fused = (beta1, beta2), use_fused(parameters)
+    return optim.Adam(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
 
 def adamw(
@@ -216,9 +216,8 @@ def adamw(
         eps: added to the denominator
         weight_decay: share of each weight taken away per unit of learning rate
     """
-    every = list(parameters)
-    betas, fused = (beta1, beta2), use_fused(every)
-    return optim.AdamW(every, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused)
+    betas, fused = (beta1, beta2), use_fused(parameters)
+    return optim.AdamW(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
 
 def sgd(
@@ -293,7 +292,7 @@ def adagrad(
         weight_decay: L2 penalty added to the gradient
     """
     return optim.Adagrad(
-        parameters, lr=learning_rate, initial_accumulator_value=initial, eps=eps, weight_decay=weight_decay
+        parameters, learning_rate, weight_decay=weight_decay, initial_accumulator_value=initial, eps=eps
     )
 
 
@@ -302,6 +301,6 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 
-def use_fused(parameters: Sequence[Parameter]) -> bool | None:
+def use_fused(parameters: Parameters) -> bool | None:
     """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and 16 bits can clip."""
     return all(parameter.device.type == "cpu" for parameter in parameters) or None

@@ -86,17 +86,19 @@ class ProgressDisplay:
     def row(self, row: Mapping[str, float], spent: float) -> None:
         """Show a row of training metrics, and the share of the budget that is spent."""
         now = time.monotonic()
-        live = self.is_live
-        if now - self.shown < (LIVE_SECONDS if live else PLAIN_SECONDS):
+        if now - self.shown < (LIVE_SECONDS if self.is_live else PLAIN_SECONDS):
             return
         self.shown = now
+        began, spent_then = self.began
+        left = "? left"
+        if spent > spent_then and now > began:
+            left = f"{format_duration((now - began) / (spent - spent_then) * (1.0 - spent))} left"
         level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
         text = f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
         pace = f"{row['train/tokens_per_second']:,.0f} tokens/s"
-        left = self.left(now, spent)
-        if live:  # what a narrow terminal cuts off stands last
-            validated = [f"val {self.scores}"] if self.scores else []
-            self.draw("  ".join([left, text, *validated, pace]), spent)
+        if self.is_live:  # the least important comes last: a narrow terminal cuts it off
+            scores = f"  val {self.scores}" if self.scores else ""
+            self.draw(f"{left}  {text}{scores}  {pace}", spent)
         else:
             self.say(f"{spent:4.0%}  {text}  {pace}  {left}")
 
@@ -109,9 +111,8 @@ class ProgressDisplay:
         """Show the scores of a validation, and a few translations if the last ones were shown a while ago."""
         self.scores = format_scores({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
         before, self.loss = self.loss, row.get("val/loss", math.nan)
-        change = self.loss - before
-        change_text = f"  (loss {change:+.3f})" if math.isfinite(change) else ""
-        self.say(f"validation at step {row['step']:,}: {format_scores(row)}{change_text}")
+        change = f"  (loss {self.loss - before:+.3f})" if math.isfinite(self.loss - before) else ""
+        self.say(f"validation at step {row['step']:,}: {format_scores(row)}{change}")
         now = time.monotonic()
         if now - self.sampled >= SAMPLE_SECONDS:
             self.sampled = now
@@ -120,16 +121,15 @@ class ProgressDisplay:
     def show(self, samples: Sequence[Sample]) -> None:
         """Show a few translations, each below its source."""
         for sample in samples:
-            source, reference, translation = map(shorten, sample)
+            texts = [text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..." for text in sample]
+            source, reference, translation = texts
             self.say(f"    {source}\n      -> {translation}\n       = {reference}")
 
     def draw(self, text: str, spent: float) -> None:
         if self.bar is None:
-            columns = (
-                BarColumn(12),
-                TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4)),
-                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-            )
+            percentage = TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4))
+            text_column = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            columns = (BarColumn(12), percentage, text_column)
             self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
             self.bar.add_task("", total=1.0)
             self.bar.start()
@@ -142,26 +142,12 @@ class ProgressDisplay:
             self.bar.stop()
             self.bar = None
 
-    def left(self, now: float, spent: float) -> str:
-        """Estimate the time left, from the pace so far."""
-        began, spent_then = self.began
-        if spent <= spent_then or now <= began:
-            return "? left"
-        seconds = (now - began) / (spent - spent_then) * (1.0 - spent)
-        return f"{format_duration(seconds)} left"
-
 
 def format_scores(row: Mapping[str, float]) -> str:
     """Write the scores of a row on one line, each by the label and in the format of its metric."""
     scores = {key.partition("/")[2]: value for key, value in row.items() if key.startswith(("val/", "test/"))}
-    return "  ".join(
-        f"{metric.label} {metric.format(scores[name])}" for name, metric in METRICS.items() if name in scores
-    )
-
-
-def shorten(text: str) -> str:
-    """Cut a text to a line or two."""
-    return text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..."
+    measured = [(metric, scores[name]) for name, metric in METRICS.items() if name in scores]
+    return "  ".join(f"{metric.label} {metric.format(score)}" for metric, score in measured)
 
 
 def format_duration(seconds: float) -> str:

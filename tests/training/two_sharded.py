@@ -67,7 +67,7 @@ def shared(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 def trained(model: nn.Module, name: str, first: int, state: Mapping[str, Any] | None = None) -> Optimizer:
     """The optimizer after some steps, from a state that is whole."""
-    optimizer = OPTIMIZERS[name](model.parameters())
+    optimizer = OPTIMIZERS[name]([*model.parameters()])
     if state is not None:
         load_full_optimizer_state(optimizer, state)
     for at in range(first, first + STEPS):
@@ -98,7 +98,7 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
     own = trained(mine, name, 0)
     written = copy.deepcopy(own.state_dict())
     load_full_state(sharded, mine.state_dict())
-    read = OPTIMIZERS[name](sharded.parameters())
+    read = OPTIMIZERS[name]([*sharded.parameters()])
     load_full_optimizer_state(read, written)
     told = {
         "moments apart": apart(flat(written), flat(full_optimizer_state(theirs))) if written["state"] else 0.0,
