@@ -6,7 +6,7 @@ import hashlib
 import io
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from pytorch_lightning import Trainer
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
@@ -31,7 +32,6 @@ from composer.run_dir import (
     checkpoint_weights,
     checksum_path,
     invalid_checkpoint,
-    latest_checkpoint,
     list_checkpoints,
     read_checkpoint,
 )
@@ -41,36 +41,21 @@ from composer.training.reproduce import ReproducedRun
 History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""
 
-
-# ------------------------------------------------------------------------------------------- reading
-
-
-def read_hyper_parameters(path: Path) -> tuple[str, str]:
-    """Return the recipe and the tokenizer that a checkpoint was made with, each as the text of its file.
-
-    Raises RunError if the file is damaged, or not a checkpoint of a training.
-    """
-    content = read_checkpoint(path, mmap=True)
-    texts = content.get("hyper_parameters")
-    needed = {"state_dict", "optimizer_states", "callbacks", "loops"}
-    if not isinstance(texts, dict) or not {"recipe", "tokenizer"} <= texts.keys() or not content.keys() >= needed:
-        raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
-    return str(texts["recipe"]), str(texts["tokenizer"])
+NEW_RUN = "begin a new run with `--run DIR`; `--from` takes the weights along"
+DIVERGED = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
+"""Fix of a loss, weight or optimizer state that is not finite."""
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of checkpoints, oldest first. Integers are those of the last one."""
     last = checkpoint_weights(paths[-1])
-    dtypes = {name: value.dtype for name, value in last.items()}
     total = {name: value.double() if value.is_floating_point() else value for name, value in last.items()}
     for path in paths[:-1]:
         for name, value in checkpoint_weights(path).items():
             if value.is_floating_point():
                 total[name] += value
-    return {
-        name: (value / len(paths)).to(dtypes[name]) if value.is_floating_point() else value
-        for name, value in total.items()
-    }
+    floats = {name: value for name, value in last.items() if value.is_floating_point()}
+    return total | {name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()}
 
 
 # ------------------------------------------------------------------------------------------- writing
@@ -174,23 +159,14 @@ def check_finite(trainer: Trainer, step: int) -> None:
 
     The loss does not show it: it may have been finite in the step whose gradient was not.
     """
-    bad = torch.stack([~value.isfinite().all() for value in _trained_tensors(trainer)]).sum()
-    if not trainer.strategy.reduce(bad, reduce_op="sum"):
-        return
-    raise RunFailed.of(
-        f"after {step} steps a weight or an optimizer state is NaN or infinite: a gradient since the last checkpoint "
-        "was not finite",
-        "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`",
-    )
-
-
-def _trained_tensors(trainer: Trainer) -> Iterator[Tensor]:
-    """Yield weights and optimizer states; of a sharded tensor this device's part."""
     states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
-    tensors = (value for state in states for value in state.values() if isinstance(value, Tensor))
-    for value in chain(trainer.lightning_module.parameters(), tensors):
-        to_local: Any = getattr(value, "to_local", None)
-        yield (to_local() if to_local else value).detach()
+    moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
+    values = chain(trainer.lightning_module.parameters(), moments)
+    own_parts = [(value.to_local() if isinstance(value, DTensor) else value).detach() for value in values]
+    bad = torch.stack([~part.isfinite().all() for part in own_parts]).sum()
+    if trainer.strategy.reduce(bad, reduce_op="sum"):
+        message = f"after {step} steps a weight or an optimizer state is NaN or infinite: a gradient since the last "
+        raise RunFailed.of(f"{message}checkpoint was not finite", DIVERGED)
 
 
 # ------------------------------------------------------------------------------------------- random number generators
@@ -229,9 +205,6 @@ def seed_all(*numbers: int) -> None:
 # ------------------------------------------------------------------------------------------- resuming
 
 
-NEW_RUN = "begin a new run with `--run DIR`; `--from` takes the weights along"
-
-
 def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None) -> Tokenizers | None:
     """Return the tokenizers of this run or of the run to start from, or None if they are to be trained.
 
@@ -246,12 +219,10 @@ def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None)
     tokenizers = Tokenizers.load(other.tokenizer)
     sides, settings = side_names(recipe), recipe.dataset["tokenizer"]
     if tokenizers.settings != settings or set(tokenizers.sides) != set(sides):
-        raise RunError.of(
-            f"this run reads {', '.join(tokenizers.sides)} with the tokenizer {tokenizers.settings}, and the recipe "
-            f"wants {', '.join(sides)} with {settings}",
-            "give the recipe the same `data.tokenizer` and the same encoders, or train without `--from`",
-            str(start_from),
-        )
+        theirs = f"{', '.join(tokenizers.sides)} with the tokenizer {tokenizers.settings}"
+        message = f"this run reads {theirs}, and the recipe wants {', '.join(sides)} with {settings}"
+        fix = "give the recipe the same `data.tokenizer` and the same encoders, or train without `--from`"
+        raise RunError.of(message, fix, str(start_from))
     return tokenizers
 
 
@@ -277,11 +248,6 @@ def resolve_initial_run(
     return recorded
 
 
-def checkpoint_to_resume(folder: RunDir, warn: Callable[[str], None]) -> Path | None:
-    """Return the newest intact checkpoint, or None if the run has none yet; warn of damaged ones."""
-    return latest_checkpoint(folder.checkpoints, warn) if folder.checkpoints.is_dir() else None
-
-
 def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> None:
     """Raise RunError if the recipe is not the one that the run was started with."""
     if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
@@ -305,11 +271,15 @@ def check_same_data(data: Data, record: Mapping[str, Any], folder: RunDir) -> No
 
 
 def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
-    """Raise RunError if a checkpoint was made with another recipe or tokenizer: it comes from another run."""
-    texts = read_hyper_parameters(path)
-    if texts == (recipe.dump(), tokenizers.text()):
+    """Raise RunError if a checkpoint is damaged, or was made with another recipe or tokenizer: by another run."""
+    content = read_checkpoint(path, mmap=True)
+    texts = content.get("hyper_parameters")
+    needed = {"state_dict", "optimizer_states", "callbacks", "loops"}
+    if not isinstance(texts, dict) or not {"recipe", "tokenizer"} <= texts.keys() or not content.keys() >= needed:
+        raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
+    if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text()):
         return
-    other, other_tokenizers = parse_texts(*texts)
+    other, other_tokenizers = parse_texts(str(texts["recipe"]), str(texts["tokenizer"]))
     remove = "remove this file: the run goes on from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
         message = f"this checkpoint was made with another recipe: {_differences_text(other, recipe)}"

@@ -20,7 +20,7 @@ from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
 from composer.recipe.metrics import as_maximised
-from composer.recipe.recipe import Recipe, load
+from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 
 SIGNAL_STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -87,11 +87,18 @@ def train_seeds(request: SeedRequest, seeds: str, say: Say) -> tuple[SeedRuns, i
     wanted = parse_seeds(seeds, recipe.training["seed"])
     for seed in wanted:
         load(request.recipe, [*request.overrides, f"training.seed={seed}"], request.data)
-    check_seeds_dir(request.folder, request.resume)
-    results = SeedRuns(selection_metric(recipe), None, ())
+    folder = request.folder
+    if not request.resume or folder.is_file():
+        run_dir.check_writable(RunDir(folder), resume=False)
+    if RunDir(folder).record.exists():
+        raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
+    early_stopping = recipe.training["early_stopping"]
+    metric = early_stopping["metric"] if early_stopping else "val/loss"
     for seed in wanted:
         status = train_seed(request, seed, say)
-        results = write_summary(request.folder, results.metric)
+        results = seed_runs(folder, metric)
+        if results.seeds:
+            atomic_write(folder / "seeds.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
         if status in FINAL_STATUSES:
             return results, status
     return results, int(all(seed.status != "finished" for seed in results.seeds))
@@ -125,9 +132,6 @@ def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
         child.send_signal(passed)
 
 
-# ------------------------------------------------------------------------------------------- before
-
-
 def parse_seeds(text: str, first: int) -> list[int]:
     """Return the seeds of `--seeds`: `3` are three from `first` on, `1,2,5` are these. Raises RunError."""
     try:
@@ -136,10 +140,8 @@ def parse_seeds(text: str, first: int) -> list[int]:
         numbers = []
     results = list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
     if not 0 < len(results) <= MAX_SEEDS or len(set(results)) < len(results):
-        raise RunError.of(
-            f"`--seeds {text}` names no seeds",
-            "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`",
-        )
+        fix = "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`"
+        raise RunError.of(f"`--seeds {text}` names no seeds", fix)
     return results
 
 
@@ -147,18 +149,9 @@ def check_single_process() -> None:
     """Raise RunError in one of several processes that a launcher has started."""
     one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
     if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
-        raise RunError.of(
-            "`--seeds` starts each training itself, and this process is one of several that a launcher has started",
-            "leave the launcher away and write `trainer: {devices: N}`, or train each seed with `training.seed=N`",
-        )
-
-
-def check_seeds_dir(folder: Path, resume: bool) -> None:
-    """Raise RunError if seeds may not be trained into `folder`."""
-    if not resume or folder.is_file():
-        run_dir.check_writable(RunDir(folder), resume=False)
-    if RunDir(folder).record.exists():
-        raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
+        message = "`--seeds` starts each training itself, and a launcher has started this process among others"
+        fix = "leave the launcher away and write `trainer: {devices: N}`, or train each seed with `training.seed=N`"
+        raise RunError.of(message, fix)
 
 
 def run_status(folder: RunDir) -> str:
@@ -166,26 +159,16 @@ def run_status(folder: RunDir) -> str:
     return str(folder.read().get("status", "")) if folder.record.exists() else ""
 
 
-# ------------------------------------------------------------------------------------------- afterwards
-
-
-def write_summary(folder: Path, metric: str) -> SeedRuns:
-    """Write the results of every seed in `folder` to its seeds.json, if any has begun, and return them."""
-    results = seed_runs(folder, metric)
-    if not results.seeds:
-        return results
-    atomic_write(folder / "seeds.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
-    return results
-
-
 def seed_runs(folder: Path, metric: str) -> SeedRuns:
     """Return the results of every seed in `folder`."""
     numbered = {path.name.removeprefix("seed-"): path for path in folder.glob("seed-*") if path.is_dir()}
     seeds = [seed_run(int(number), numbered[number]) for number in sorted(filter(str.isdecimal, numbered), key=int)]
     ended = [run for run in seeds if run.status == "finished" and metric in run.scores]
-    best = max(
-        ended, key=lambda run: (as_maximised(metric, run.scores), as_maximised("val/loss", run.scores)), default=None
-    )
+
+    def rank(run: SeedRun) -> tuple[float, float]:
+        return as_maximised(metric, run.scores), as_maximised("val/loss", run.scores)
+
+    best = max(ended, key=rank, default=None)
     return SeedRuns(metric, best.seed if best is not None else None, seeds)
 
 
@@ -194,20 +177,8 @@ def seed_run(seed: int, folder: Path) -> SeedRun:
     run = RunDir(folder)
     record: dict[str, Any] = run.read() if run.record.exists() else {}
     rows = read_metrics(run.metrics)
-    last = rows[-1] if rows else {}
     validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
     scores: Mapping[str, float] = record.get("scores") or next(filter(None, reversed(validated)), {})
-    return SeedRun(
-        seed,
-        folder.name,
-        record.get("status", "failed"),
-        record.get("steps", last.get("step", 0)),
-        record.get("minutes", last.get("minutes", 0.0)),
-        scores,
-    )
-
-
-def selection_metric(recipe: Recipe) -> str:
-    """Return the metric that selects the best seed: that of early stopping, else val/loss."""
-    early = recipe.training["early_stopping"]
-    return early["metric"] if early else "val/loss"
+    last = {"steps": rows[-1]["step"], "minutes": rows[-1].get("minutes", 0.0)} if rows else {}
+    known = {"status": "failed", "steps": 0, "minutes": 0.0, **last, **record}
+    return SeedRun(seed, folder.name, known["status"], known["steps"], known["minutes"], scores)

@@ -30,13 +30,12 @@ from composer.fingerprint import fingerprint_pairs, initial_weights
 from composer.model.planner import count_parameters
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RunDir, utc_now
+from composer.run_dir import RunDir, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
 from composer.training.checkpointing import (
     AtomicCheckpointIO,
     check_checkpoint,
     check_same_data,
-    checkpoint_to_resume,
     existing_tokenizers,
 )
 from composer.training.datamodule import Curriculum, RecipeDataModule
@@ -94,13 +93,11 @@ def setup(
     """
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
-    tokenizers = None
-    if original is not None and not run_dir.tokenizer.exists():
-        tokenizers = original.tokenizers(source)
+    tokenizers = original.tokenizers(source) if original and not run_dir.tokenizer.exists() else None
     data = RecipeDataModule(recipe, source, tokenizers or existing_tokenizers(recipe, run_dir, start_from))
     if record and run_dir.tokenizer.exists():
         check_same_data(data.data, record, run_dir)
-    checkpoint = checkpoint_to_resume(run_dir, display.say)
+    checkpoint = latest_checkpoint(run_dir.checkpoints, display.say)
     if checkpoint is not None:
         check_checkpoint(recipe, data.tokenizers, checkpoint)
 
@@ -118,7 +115,12 @@ def setup(
     settings = training["curriculum"]
     curriculum = Curriculum(**settings, seed=training["seed"]) if settings else None
     data.plan_batches(module.model, training["accumulate"], curriculum)
-    loop = build_loop(recipe, run_dir, data, curriculum)
+    assert data.batches is not None
+    # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
+    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
+    val = data.data.val
+    decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
+    loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
     if record.get("repeat_of"):
         loop.reproduced_pace = read_budget_trace(RunDir(Path(record["repeat_of"]["run"])).metrics)
     elif original:
@@ -127,18 +129,6 @@ def setup(
     return TrainingSetup(
         source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original
     )
-
-
-def build_loop(
-    recipe: Recipe, run_dir: RunDir, data: RecipeDataModule, curriculum: Curriculum | None
-) -> TrainingLoopCallback:
-    """Return the training loop's callback, and give the data its sampler of all epochs."""
-    assert data.batches is not None
-    # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
-    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not recipe.training["validate_every"])
-    val = data.data.val
-    decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
-    return TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
 
 
 def start_logging(training: TrainingSetup) -> MetricsLogger:
@@ -236,8 +226,7 @@ def build_trainer(
 
     Raises RecipeError if Lightning refuses the combination, at the place in the recipe that it most likely means.
     """
-    training = recipe.training
-    every = training["validate_every"]
+    training, every = recipe.training, recipe.training["validate_every"]
     precision = str(training["precision"])  # `bf16` and `16` are short forms
     own = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
     arguments = {key: value for key, value in recipe.trainer.items() if value is not None and key not in own}
@@ -309,15 +298,15 @@ def uses_cpu(accelerator: str) -> bool:
     return accelerator == "cpu" or (accelerator == "auto" and not has_gpu)
 
 
+def num_devices(devices: Any) -> int:
+    """Return how many devices `trainer.devices` asks for; 0 for all."""
+    return len(devices) if isinstance(devices, list) else 0 if devices == "auto" else devices
+
+
 def num_processes(machine: Mapping[str, Any]) -> int:
     """Return how many processes train together on the resolved machines, one for each device."""
     total: int = machine["num_nodes"] * (num_devices(machine["devices"]) or torch.cuda.device_count())
     return total
-
-
-def num_devices(devices: Any) -> int:
-    """Return how many devices `trainer.devices` asks for; 0 for all."""
-    return len(devices) if isinstance(devices, list) else 0 if devices == "auto" else devices
 
 
 def make_strategy(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | str:

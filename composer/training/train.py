@@ -40,7 +40,7 @@ from composer.training.checkpointing import (
     resolve_initial_run,
 )
 from composer.training.distributed import Ranks, TrainingInterrupted, is_main_process, processes_of_training
-from composer.training.loggers import MetricsLogger, describe_mode, wandb_mode
+from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, describe_mode, wandb_mode
 from composer.training.progress import ProgressDisplay, format_scores
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import (
@@ -152,6 +152,7 @@ def fit(training: TrainingSetup) -> None:
 @contextmanager
 def recorded_failure(training: TrainingSetup) -> Iterator[None]:
     """Record in run.json how a training that did not finish ended; explain interrupts, full disks and memory."""
+    say = training.display.say
     try:
         yield
     except TrainingInterrupted as interrupt:
@@ -159,7 +160,7 @@ def recorded_failure(training: TrainingSetup) -> Iterator[None]:
             raise SystemExit(0) from None  # the main process says how it ended; this one must not look like a crash
         close(training, "interrupted")
         command = f"the same command with `--resume --run {training.run_dir.path}`"
-        training.display.say(f"stopped at step {training.loop.progress.step:,}, nothing is lost; {command} goes on")
+        say(f"stopped at step {training.loop.progress.step:,}, nothing is lost; {command} goes on")
         if interrupt.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + interrupt.number) from None
@@ -205,8 +206,6 @@ def explain(error: BaseException, training: TrainingSetup) -> RunFailed | None:
     return None
 
 
-NUM_SAMPLES = 3
-"""Translations that are shown at the end."""
 BY_LENGTH = ("test/accuracy_by_length", "test/bleu_by_source_length")
 """Scores by length that a run may have; run.json keeps the first."""
 
@@ -234,11 +233,21 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         return TrainingResult(run_dir.path, {})
     loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
     how, paths = select_checkpoints(loop.checkpoints, loop.history, training.recipe.training["average_checkpoints"])
-    run = load_final_weights(training, paths)
+    model = training.module.build_model()
+    model.load_state_dict(average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
+    save_weights(model, run_dir.weights)
+    run = Run(run_dir, training.recipe, training.data.tokenizers, model.eval().to(device_for(training.recipe)))
     logger.display.close()
 
-    known = recorded_scores(loop.history, paths)
-    tested = test_scores(training, run)
+    # an average has no validation yet
+    rows = [row for row in loop.history if [checkpoint_path(run_dir.checkpoints, int(row["step"]))] == paths]
+    known = {name: value for row in rows[:1] for name, value in row.items() if name != "step"}
+    tested: dict[str, Any] = {}
+    if training.data.data.test is not None:
+        say("measuring on the test part")
+        tested = evaluate(run, "test")
+        if "test/truncated" in tested:
+            say(f"test: {tested['test/truncated']}")
     new = {} if known else validation_scores(training, run)
     new |= {name: value for name, value in tested.items() if isinstance(value, float)}
     if new:
@@ -277,23 +286,6 @@ def select_checkpoints(manager: CheckpointManager, history: History, average: in
     return "last", [max(existing)]
 
 
-def load_final_weights(training: TrainingSetup, paths: Sequence[Path]) -> Run:
-    """Write the weights of a checkpoint, or the average of several, and return the run with them."""
-    model = training.module.build_model()
-    model.load_state_dict(average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
-    save_weights(model, training.run_dir.weights)
-    device = device_for(training.recipe)
-    return Run(training.run_dir, training.recipe, training.data.tokenizers, model.eval().to(device))
-
-
-def recorded_scores(history: History, paths: Sequence[Path]) -> dict[str, float]:
-    """Return the validation scores of the one checkpoint in `paths`; empty for an average, which has none yet."""
-    for scores in history:
-        if [checkpoint_path(paths[0].parent, int(scores["step"]))] == list(paths):
-            return {name: value for name, value in scores.items() if name != "step"}
-    return {}
-
-
 def validation_scores(training: TrainingSetup, run: Run) -> dict[str, float]:
     """Return the scores of a run's weights on the validation part, as they are measured in training."""
     if training.data.data.val is None:
@@ -306,17 +298,6 @@ def decode_validation(training: TrainingSetup, run: Run) -> tuple[dict[str, floa
     """Return what decoding the first validation sentences gives with these weights; empty without any."""
     decoder = training.loop.decoder
     return decoder.evaluate(run.model, Ranks()) if decoder else ({}, [])
-
-
-def test_scores(training: TrainingSetup, run: Run) -> dict[str, Any]:
-    """Return what `evaluate` returns for the test part, decoded as the recipe says; empty without one."""
-    if training.data.data.test is None:
-        return {}
-    training.display.say("measuring on the test part")
-    scores = evaluate(run, "test")
-    if "test/truncated" in scores:
-        training.display.say(f"test: {scores['test/truncated']}")
-    return scores
 
 
 def log_pictures(
@@ -343,7 +324,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     """Print steps, weights, scores, samples, hints, and the commands to go on with."""
     say = training.display.say
     spent = f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing"
-    say(f"{spent}, validations among them")
+    say(f"{spent}, validations included")
     say(f"weights: {describe_weights(record['checkpoints_used'], training.loop.checkpoints.metric)}")
     for split in ("val", "test"):
         if scores := format_scores({name: value for name, value in record["scores"].items() if name.startswith(split)}):
@@ -376,4 +357,4 @@ def first_pairs(training: TrainingSetup) -> list[tuple[str, str]]:
         return []
     target = part.sides[TARGET]
     read = [part.sides[name] for name in source_names(training.recipe) or [TARGET]]
-    return [("\t".join(side[row] for side in read), target[row]) for row in range(min(NUM_SAMPLES, len(target)))]
+    return [("\t".join(side[row] for side in read), target[row]) for row in range(min(SHOWN_SAMPLES, len(target)))]
