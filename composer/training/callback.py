@@ -22,13 +22,7 @@ from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import text_scores
 from composer.recipe.recipe import Recipe
-from composer.training.checkpointing import (
-    DIVERGED,
-    CheckpointManager,
-    capture_rng_state,
-    restore_rng_state,
-    seed_all,
-)
+from composer.training.checkpointing import DIVERGED, CheckpointManager, capture_rng_state, restore_rng_state, seed_all
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks, SignalHandler, TrainingInterrupted
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger

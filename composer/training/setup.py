@@ -32,12 +32,7 @@ from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
-from composer.training.checkpointing import (
-    AtomicCheckpointIO,
-    check_checkpoint,
-    check_same_data,
-    existing_tokenizers,
-)
+from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
 from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, read_budget_trace, wandb_mode
