@@ -13,6 +13,7 @@ import importlib.util
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,7 @@ from composer.recipe.registry import plug_ins
 from composer.run_dir import RunDir, versions
 from composer.training.loggers import read_budget_trace
 
-OTHER_DATA = "the data are not those that it was trained on"
-OTHER_RECIPE = "its recipe.yaml has changed since it started, or this version of seqcomposer reads it differently"
-IN_MINUTES = "its budget is in minutes, and how they were spent is no longer known"
-ON_GPU = "sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`"
-
 HOME = Path(__file__).parents[2]
-CODE = ("composer/**/*.py", "blocks/**/*.py")
-CPUS = Path("/proc/cpuinfo")
-OTHER_KEYS = {"source": "the code of seqcomposer", "git": "the commit of the recipe's repository"}
-
-EnvironmentRecord = dict[str, Any]
-"""What run.json records of code and hardware: versions, source, plug_ins, machine, git."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class ReproducedRun:
     def default_dir(self, runs: Path, name: str) -> Path:
         """Return the default folder of a reproduction: among other runs, and never the run's own."""
         first, second = runs / f"{name}-repeat", runs / f"{name}-repeat-2"
-        return second if _same_directory(first, self.folder.path) else first
+        return second if first.resolve() == self.folder.path.resolve() else first
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """Return the run's tokenizers, or None if the data have changed. Raises RunError if tokenizer.json has."""
@@ -77,12 +67,9 @@ class ReproducedRun:
             if _matches(path, weights):
                 return path
         where = f" in {self.record['start_from']}" if self.record.get("start_from") else ""
-        raise RunError.of(
-            f"this run started from the weights of another{where}, and that is neither there nor beside this run; "
-            f"their SHA-256 is {weights['weights']}",
-            "name the folder of that run with `--from RUN`",
-            str(self.folder.path),
-        )
+        message = f"this run started from the weights of another{where}, and that is neither there nor beside this run"
+        fix = "name the folder of that run with `--from RUN`"
+        raise RunError.of(f"{message}; their SHA-256 is {weights['weights']}", fix, str(self.folder.path))
 
     def _candidate_runs(self) -> Iterator[Path]:
         """Yield where the initial run was, then the runs beside this one that have its weights."""
@@ -96,17 +83,16 @@ class ReproducedRun:
             if weights == self.record["initial_weights"]["weights"]:
                 yield path.parent
 
-    def budget_trace(self) -> dict[int, float]:
-        """Return the share of the budget spent after each step, if the run's budget is in minutes."""
-        return read_budget_trace(self.folder.metrics)
-
     def comparison_record(
-        self, recipe: Recipe, fingerprints: Mapping[str, str], environment: EnvironmentRecord
+        self, recipe: Recipe, fingerprints: Mapping[str, str], environment: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return `repeat_of` of the reproduction's run.json: this run, and every known difference from it."""
         recorded = self.record["fingerprints"]
-        differs = [OTHER_RECIPE] if recorded["recipe"] != recipe.fingerprints["run"] else []
-        differs += [OTHER_DATA] if recorded["data"] != fingerprints["data"] else []
+        differs = []
+        if recorded["recipe"] != recipe.fingerprints["run"]:
+            differs.append("its recipe.yaml has changed, or this version of seqcomposer reads it differently")
+        if recorded["data"] != fingerprints["data"]:
+            differs.append("the data are not those that it was trained on")
         differs += environment_differences(self.record, environment)
         differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
         weights = self.record.get("weights")
@@ -122,7 +108,7 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     folder = RunDir(recipe.file.absolute().parent)
     if recipe.file.name != folder.recipe.name or not folder.record.exists():
         return None
-    if run is not None and _same_directory(Path(run), folder.path):
+    if run is not None and Path(run).resolve() == folder.path.resolve():
         return None
     record = folder.read()
     recorded = record.get("fingerprints")
@@ -140,13 +126,6 @@ def _matches(run: Path, wanted: InitialWeights | None) -> bool:
     folder = RunDir(run)
     exists = folder.weights.is_file() and folder.tokenizer.is_file()
     return wanted is not None and exists and initial_weights(folder) == wanted
-
-
-def _same_directory(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
-
-
-# ------------------------------------------------------------------------------------------- the outcome
 
 
 def compare_outcome(
@@ -167,17 +146,14 @@ def compare_outcome(
         return True, f"{same}, in a file that is written differently"
     reasons = [*repeat_of["differs"]]
     if recipe.training["max_minutes"] is not None and not read_budget_trace(run.metrics):
-        reasons.append(IN_MINUTES)
+        reasons.append("its budget is in minutes, and how they were spent is no longer known")
     if on_gpu and recipe.trainer["deterministic"] is not True:
-        reasons.append(ON_GPU)
+        reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "nothing is known that would explain it"
     return False, f"not the same weights as {run.path}: {difference}; {why}"
 
 
-# ------------------------------------------------------------------------------------------- code and hardware
-
-
-def environment_record(recipe: Recipe, trainer: Trainer) -> EnvironmentRecord:
+def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:
     """Return what run.json records of the code and the hardware of a training."""
     return {
         "versions": versions(),
@@ -191,7 +167,7 @@ def environment_record(recipe: Recipe, trainer: Trainer) -> EnvironmentRecord:
 def source_sha256() -> str:
     """Return the SHA-256 of this project's own code, since a checkout changes without its version."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in CODE for path in HOME.glob(pattern)):
+    for path in sorted([*HOME.glob("composer/**/*.py"), *HOME.glob("blocks/**/*.py")]):
         digest.update(f"{path.relative_to(HOME).as_posix()} {sha256_of_file(path)}\n".encode())
     return digest.hexdigest()
 
@@ -224,9 +200,13 @@ def hardware(trainer: Trainer) -> dict[str, Any]:
     """Return the hardware and what else can change how sums are rounded or which random numbers are drawn."""
     kind = trainer.strategy.root_device.type
     on_gpu = kind == "cuda"
+    processors: list[str] = []
+    with suppress(OSError):  # only Linux has the file
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processors = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "platform": " ".join((platform.system(), platform.machine(), *platform.libc_ver())).strip(),
-        "cpu": _cpu_name(),
+        "cpu": processors[0] if processors else platform.processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": kind,
         "gpus": [torch.cuda.get_device_name(device) for device in trainer.device_ids] if on_gpu else [],
@@ -236,15 +216,6 @@ def hardware(trainer: Trainer) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": trainer.world_size,
     }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = CPUS.read_text(encoding="utf-8").splitlines()
-    except OSError:  # only Linux has the file
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
@@ -271,7 +242,7 @@ def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> 
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
             differences += [f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names]
-    for key, name in OTHER_KEYS.items():
+    for key, name in {"source": "the code of seqcomposer", "git": "the commit of the recipe's repository"}.items():
         was, became = _hash_or_commit(then.get(key)), _hash_or_commit(now.get(key))
         if was and became and was != became:
             differences.append(f"{name}: {was[:SHORT_HASH]} there, {became[:SHORT_HASH]} here")

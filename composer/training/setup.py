@@ -119,7 +119,7 @@ def setup(
     if record.get("repeat_of"):
         loop.reproduced_pace = read_budget_trace(RunDir(Path(record["repeat_of"]["run"])).metrics)
     elif original:
-        loop.reproduced_pace = original.budget_trace()
+        loop.reproduced_pace = read_budget_trace(original.folder.metrics)
     trainer = build_trainer(recipe, loop, callbacks, loggers)
     return TrainingSetup(
         source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original
