@@ -93,11 +93,9 @@ class Change:
 
     def text(self) -> str:
         """Return the change in one line."""
-        if self.kind != "set":
-            return f"{self.where}: {self.what}"
-        if self.is_name:
-            return f"{self.block}: {self.what}"
-        return f"{self.block}.{self.setting}: {self.values}" if self.block else f"{self.setting}: {self.values}"
+        if self.kind == "set" and not self.is_name:
+            return f"{'.'.join(filter(None, (self.block, self.setting)))}: {self.values}"
+        return f"{self.block if self.is_name else self.where}: {self.what}"
 
 
 def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
@@ -158,23 +156,23 @@ ALWAYS_DIFFERENT = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "
 """Keys of run.json that differ between any two runs, and explain nothing."""
 
 
-def record_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Change]:
+def record_changes(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[Change]:
     """Return what differs in two run.json that may explain other scores: budget, versions, the content of the data."""
-    keys = [key for key in dict.fromkeys((*one, *other)) if key not in SHOWN_ELSEWHERE]
-    return [change for key in keys for change in _record_changes(one.get(key), other.get(key), (key,))]
+    changes: list[Change] = []
+    for key in dict.fromkeys((*one, *other)):
+        before, after, inner = one.get(key), other.get(key), (*path, str(key))
+        if before == after or key in ALWAYS_DIFFERENT or (not path and key in SHOWN_ELSEWHERE):
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            changes += record_changes(before, after, inner)
+        elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
+            name = "code of seqcomposer" if inner == ("source",) else format_path(inner)
+            changes.append(Change("set", "run", "", "", "", name, _shorten_hash(before), _shorten_hash(after)))
+    return changes
 
 
-def _record_changes(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[Change]:
-    if before == after or path[-1] in ALWAYS_DIFFERENT:
-        return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in dict.fromkeys((*before, *after)):
-            yield from _record_changes(before.get(key), after.get(key), (*path, str(key)))
-    elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
-        name = "code of seqcomposer" if path == ("source",) else format_path(path)
-        pair = (before, after)
-        texts = (x[:SHORT_HASH] if isinstance(x, str) and re.fullmatch(r"[0-9a-f]{40,}", x) else x for x in pair)
-        yield Change("set", "run", "", "", "", name, *texts)
+def _shorten_hash(value: Any) -> Any:
+    return value[:SHORT_HASH] if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value) else value
 
 
 MANY_CHANGES = 4
@@ -183,7 +181,6 @@ FAR = 0.5
 
 Order = tuple[int, int]
 """Sort key: the index among A's nodes; of a node of B alone, that of the node it follows, then its own."""
-Placed = tuple[Order, Change]
 
 
 def model_changes(one: Recipe, other: Recipe) -> list[Change]:
@@ -240,8 +237,23 @@ class Matching:
 
     def changes(self) -> list[Change]:
         """Return all that differs below the two roots, in A's order."""
-        placed = [*self._changed(), *self._moved_across(), *self._unmatched(), *self._wrappers()]
-        return [change for _, change in sorted(placed, key=lambda item: item[0])]
+        changes = [*self._changed(), *self._moved_across(), *self._unmatched()]
+        # unmatched blocks around matched ones: lost ones, then new ones
+        for node, inner in _wrapping(self.before, self.matched):
+            changes.append(self._change("unwrapped", node, None, node.head(), _count_words(inner)))
+        for node, inner in _wrapping(self.after, self.matched):
+            changes.append(self._change("wrapped", None, node, _count_words(inner), node.head()))
+        return [change for _, change in sorted(changes, key=lambda item: item[0])]
+
+    def _change(
+        self, kind: Kind, one: TreeNode | None, other: TreeNode | None, before: Any, after: Any, setting: str = ""
+    ) -> tuple[Order, Change]:
+        """Return a change of a block with its sort key. A node is None where the block is not there."""
+        node = one or other
+        assert node is not None
+        paths = (one.path_in(self.one) if one else "", other.path_in(self.other) if other else "")
+        word = BRANCH if kind == "renamed" else node.word
+        return self.order[id(node)], Change(kind, "model", *paths, word, setting, before, after)
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -281,34 +293,31 @@ class Matching:
 
     @cached_property
     def order(self) -> dict[int, Order]:
-        """Each node's place in A's order; a node of B alone comes after the one it follows."""
-        places = {id(node): (index, -1) for index, node in enumerate(self.before.descendants())}
+        """The rank of each node in A's order; a node of B alone comes after the one it follows."""
+        ranks = {id(node): (index, -1) for index, node in enumerate(self.before.descendants())}
         partner = {id(b): a for a, b in self.pairs}
         last = -1
         for index, node in enumerate(self.after.descendants()):
             match = partner.get(id(node))
-            last = places[id(match)][0] if match is not None else last
-            places[id(node)] = (last, -1 if match is not None else index)
-        return places
+            last = ranks[id(match)][0] if match is not None else last
+            ranks[id(node)] = (last, -1 if match is not None else index)
+        return ranks
 
-    def _changed(self) -> Iterator[Placed]:
+    def _changed(self) -> Iterator[tuple[Order, Change]]:
+        """Yield what differs between matched nodes themselves."""
         for one, other in self.pairs:
-            place, paths = self.order[id(one)], self._paths(one, other)
             if one.word != other.word and one.kind == BRANCH:
-                yield place, Change("renamed", "model", *paths, BRANCH, "", one.word, other.word)
+                yield self._change("renamed", one, other, one.word, other.word)
             elif one.word != other.word:
                 texts = [node.notation() if id(node) in self.shown_whole else node.head() for node in (one, other)]
-                yield place, Change("replaced", "model", *paths, one.word, "", *texts)
+                yield self._change("replaced", one, other, *texts)
             else:
                 for key in dict.fromkeys((*one.settings, *other.settings)):
                     before, after = one.settings.get(key), other.settings.get(key)
                     if before != after:
-                        yield place, Change("set", "model", *paths, one.word, key, before, after)
+                        yield self._change("set", one, other, before, after, key)
 
-    def _paths(self, one: TreeNode, other: TreeNode) -> tuple[str, str]:
-        return one.path_in(self.one), other.path_in(self.other)
-
-    def _moved_across(self) -> Iterator[Placed]:
+    def _moved_across(self) -> Iterator[tuple[Order, Change]]:
         """Yield matched nodes that moved into or out of a block that is there before and after."""
         partner = {id(a): b for a, b in self.edit_pairs} | {id(b): a for a, b in self.edit_pairs}
         for one, other in self.container_pairs:
@@ -317,34 +326,21 @@ class Matching:
             left = [node for key, node in before.items() if key in partner and id(partner[key]) not in after]
             entered = [partner[key] for key in after if key in partner and id(partner[key]) not in before]
             for node in (*left, *entered):
-                yield self.order[id(node)], self._move(node, partner[id(node)])
+                match = partner[id(node)]
+                yield self._change("moved", node, match, node.notation(), match.notation())
 
-    def _unmatched(self) -> Iterator[Placed]:
+    def _unmatched(self) -> Iterator[tuple[Order, Change]]:
         """Yield what was removed and inserted; what is equal on both sides has moved."""
         inserted = _lone(self.after, self.matched, self.shown_whole)
         for one in _lone(self.before, self.matched, self.shown_whole):
             equal = next((other for other in inserted if other.content == one.content), None)
-            if equal is not None:
-                inserted.remove(equal)
-                yield self.order[id(one)], self._move(one, equal)
+            if equal is None:
+                yield self._change("removed", one, None, one.notation(), None)
             else:
-                path = one.path_in(self.one)
-                yield self.order[id(one)], Change("removed", "model", path, "", one.word, "", one.notation(), None)
+                inserted.remove(equal)
+                yield self._change("moved", one, equal, one.notation(), equal.notation())
         for other in inserted:
-            path = other.path_in(self.other)
-            yield self.order[id(other)], Change("inserted", "model", "", path, other.word, "", None, other.notation())
-
-    def _move(self, one: TreeNode, other: TreeNode) -> Change:
-        return Change("moved", "model", *self._paths(one, other), one.word, "", one.notation(), other.notation())
-
-    def _wrappers(self) -> Iterator[Placed]:
-        """Yield unmatched blocks around matched ones: lost ones, then new ones."""
-        for node, inner in _wrapping(self.before, self.matched):
-            texts = node.head(), _count_words(inner)
-            yield self.order[id(node)], Change("unwrapped", "model", node.path_in(self.one), "", node.word, "", *texts)
-        for node, inner in _wrapping(self.after, self.matched):
-            texts = _count_words(inner), node.head()
-            yield self.order[id(node)], Change("wrapped", "model", "", node.path_in(self.other), node.word, "", *texts)
+            yield self._change("inserted", None, other, None, other.notation())
 
 
 def _lone(root: TreeNode, matched: set[int], shown_whole: set[int]) -> list[TreeNode]:

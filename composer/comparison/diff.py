@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -45,8 +46,7 @@ NOT_IN_SUMMARY = ("trainer", "logging", "run")
 DECIDING = ("model", "data", "training", "decoding")
 HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
 
-Key = tuple[str, str]
-"""Grouping key of a change: equal for the same change in several places."""
+Key = tuple[str, ...]
 Group = Sequence[Change]
 
 
@@ -86,7 +86,7 @@ def diff(
     if same_data_settings and agreement.by_content and not agreement.same("data"):  # which no recipe says
         hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
         changes.append(Change("set", "data", "", "", "", "the lines in the files", *hashes))
-    if one.is_run and other.is_run:
+    if one.folder and other.folder:
         changes += record_changes(one.record, other.record)
     return Difference(one, other, tuple(changes), agreement, costs, tested)
 
@@ -116,18 +116,17 @@ def open_side(reference: Reference, data: Path | None) -> Side:
 
 def _open_folder(path: Path, data: Path | None) -> Side:
     """Open a run, or a trial of a sweep that has not been trained. Raises ComposerError."""
-    if (path / "run.json").exists():
-        run = RunDir(path)
-        return Side(str(path), load(run.recipe, (), data), run.read(), path)
-    seeds = sorted(str(file.parent) for file in path.glob("seed-*/run.json"))
-    if seeds:
-        raise RunError.of("these are several runs of one recipe", f"name one of them, `{seeds[0]}`", str(path))
-    if (path / "sweep.json").exists():
-        raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
-    if (path / "recipe.yaml").is_file():
-        return Side(str(path), load(path / "recipe.yaml", (), data))
-    fix = "name a recipe, or a folder that `seqcomposer train` has written"
-    raise RunError.of("this is no run folder: it has no run.json", fix, str(path))
+    run = RunDir(path)
+    if not run.record.exists():
+        seeds = sorted(str(file.parent) for file in path.glob("seed-*/run.json"))
+        if seeds:
+            raise RunError.of("these are several runs of one recipe", f"name one of them, `{seeds[0]}`", str(path))
+        if (path / "sweep.json").exists():
+            raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
+        if run.recipe.is_file():
+            return Side(str(path), load(run.recipe, (), data))
+    record = run.read()
+    return Side(str(path), load(run.recipe, (), data), record, path)
 
 
 @dataclass(frozen=True)
@@ -160,10 +159,10 @@ class Difference:
         fold = partial(wrap, width=LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
         lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
         for section in (*SECTIONS, "run"):
-            changes = [change for change in self.changes if change.section == section]
-            if changes:
+            clusters = cluster_changes(change for change in self.changes if change.section == section)
+            if clusters:
                 lines.append(HEADS.get(section, section))
-                for line in change_lines(changes, self.word_counts):
+                for line in chain.from_iterable(cluster_lines(groups, self.word_counts) for groups in clusters):
                     lines += fold(f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6))
                 lines.append("")
         lines += [*costs_table(*self.costs), *scores_table(self.one.scores, self.other.scores, self.tested)]
@@ -204,39 +203,24 @@ class Difference:
         }
 
 
-def change_lines(changes: Iterable[Change], word_counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield changes line by line: one that occurs in many places once, the settings of one block together."""
-    for cluster in cluster_changes(changes):
-        if len(cluster[0]) > 1:
-            head, says_where = title(cluster, word_counts)
-            yield head if says_where else f"{head}:"
-            paths = [change.block if change.kind == "set" else change.where for change in cluster[0]]
-            if not says_where:
-                yield from (f"  {path}" for path in paths[:MAX_PATHS])
-            if not says_where and len(paths) > MAX_PATHS:
-                yield f"  and {len(paths) - MAX_PATHS} more"
-        else:
-            yield from lines_of_block([group[0] for group in cluster])
-
-
-def cluster_changes(changes: Iterable[Change]) -> Iterator[list[Group]]:
-    """Yield the groups of changes that are shown together, in the order of `changes`.
+def cluster_changes(changes: Iterable[Change]) -> list[list[Group]]:
+    """Return the groups of changes that are shown together, in the order of `changes`.
 
     A group is the same change in several places; the groups of all settings of the same blocks are shown together.
     """
     groups: dict[Key, list[Change]] = {}
     for change in changes:
         groups.setdefault(grouping_key(change), []).append(change)
-    done: set[Key] = set()
-    for key in groups:
-        if key not in done:
-            keys = keys_of_same_blocks(key, groups)
-            done.update(keys)
-            yield [groups[other] for other in keys]
+    clusters: dict[Key, list[Group]] = {}
+    for key, group in groups.items():
+        of_blocks = group[0].kind == "set" and group[0].word
+        blocks = ("blocks", *(change.block for change in group))
+        clusters.setdefault(blocks if of_blocks else key, []).append(group)
+    return list(clusters.values())
 
 
 def grouping_key(change: Change) -> Key:
-    """Return a change's grouping key; all dropout rates share one key."""
+    """Return a key that is equal for the same change in several places; all dropout rates share one."""
     if change.kind != "set":
         return change.kind, change.what
     if is_dropout(change):
@@ -250,13 +234,24 @@ def is_dropout(change: Change) -> bool:
     return change.section == "model" and is_rate
 
 
-def keys_of_same_blocks(key: Key, groups: Mapping[Key, Group]) -> list[Key]:
-    """Return the keys of all settings that have changed in the same blocks as the one at `key`."""
-    first = groups[key][0]
-    if first.kind != "set" or not first.word:
-        return [key]
-    blocks = [change.block for change in groups[key]]
-    return [name for name, group in groups.items() if group[0].kind == "set" and [one.block for one in group] == blocks]
+def cluster_lines(groups: Sequence[Group], word_counts: Mapping[str, int]) -> list[str]:
+    """Return the lines of a change that occurs in many places, or of the changes of one block."""
+    first = groups[0][0]
+    paths = [change.block if change.kind == "set" else change.where for change in groups[0]]
+    if len(paths) > 1:
+        head, says_where = title(groups, word_counts)
+        more = [f"  and {len(paths) - MAX_PATHS} more"] if len(paths) > MAX_PATHS else []
+        return [head] if says_where else [f"{head}:", *(f"  {path}" for path in paths[:MAX_PATHS]), *more]
+    if len(groups) > 1:
+        whats = [group[0].what for group in groups]
+        line = f"{first.block}: {', '.join(whats)}"
+        return [line] if len(line) <= LINE_WIDTH else [f"{first.block}:", *(f"  {what}" for what in whats)]
+    if first.kind == "replaced" and isinstance(first.before, list):
+        removed, inserted = (f"  - {block}" for block in first.before), (f"  + {block}" for block in first.after)
+        return [f"{first.where}, all of it:", *removed, *inserted]
+    if first.kind == "replaced" and len(first.text()) > LINE_WIDTH:
+        return [f"{first.where}:", f"  {first.before}", f"  -> {first.after}"]
+    return [first.text()]
 
 
 def title(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str, bool]:
@@ -281,26 +276,6 @@ def count_blocks(number: int) -> str:
     return "1 block" if number == 1 else f"{number} blocks"
 
 
-def lines_of_block(group: Group) -> Iterator[str]:
-    """Yield the changes of one block, in one line if it is not too long."""
-    first = group[0]
-    if len(group) > 1:
-        line = f"{first.block}: {', '.join(change.what for change in group)}"
-        if len(line) <= LINE_WIDTH:
-            yield line
-        else:
-            yield f"{first.block}:"
-            yield from (f"  {change.what}" for change in group)
-    elif isinstance(first.before, list) and first.kind == "replaced":
-        yield f"{first.where}, all of it:"
-        yield from (f"  - {block}" for block in first.before)
-        yield from (f"  + {block}" for block in first.after)
-    elif len(first.text()) > LINE_WIDTH and first.kind == "replaced":
-        yield from (f"{first.where}:", f"  {first.before}", f"  -> {first.after}")
-    else:
-        yield first.text()
-
-
 def rank(change: Change) -> int:
     """Return the rank of a change in the summary, 0 to 3."""
     if change.kind == "set" and change.setting in (NAME, "of", "from"):
@@ -317,7 +292,7 @@ def clause(groups: Sequence[Group], word_counts: Mapping[str, int]) -> str:
         return title(groups, word_counts)[0]
     if len(groups) > 1:
         return f"{first.block}: {', '.join(group[0].what for group in groups)}"
-    if isinstance(first.before, list) and first.kind == "replaced":
+    if first.kind == "replaced" and isinstance(first.before, list):
         return f"another {first.where}"
     text = first.text()
     if len(text) > LINE_WIDTH and first.kind == "set":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.atomic_io import sha256_of_file
 from composer.data import text_files
 from composer.data.sources import available_splits
 from composer.errors import ComposerError
@@ -31,10 +31,6 @@ class Side:
     recipe: Recipe
     record: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
-
-    @property
-    def is_run(self) -> bool:
-        return self.folder is not None
 
     @property
     def scores(self) -> dict[str, float]:
@@ -94,7 +90,7 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
     # generated data, and files that both look up in the same folders, are the same if the recipes say the same
     generated = all(side.recipe.dataset.get("generate") for side in (one, other))
     same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
-    by_content = generated or (same_data and not one.is_run and not other.is_run)
+    by_content = generated or (same_data and not one.folder and not other.folder)
     return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content, unreadable)
 
 
@@ -107,7 +103,7 @@ def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
     recorded = side.record.get("fingerprints")
     if isinstance(recorded, dict) and "recipe" in recorded:
         return recorded
-    if side.is_run:
+    if side.folder:
         return {}
     parallel = side.recipe.dataset.get("parallel") or {}
     mappings = [parallel[split] for split in available_splits(side.recipe) if isinstance(parallel.get(split), dict)]
@@ -197,9 +193,11 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
     unfinished = [side.name for side in (one, other) if side.record.get("status") != "finished"]
     if unfinished:
         return f"{' and '.join(unfinished)}: not finished"
+    a, b = RunDir(one.folder).weights, RunDir(other.folder).weights
     # equal weights decode equally only with the same tokenizer: `unigram` differs with each training
     same_tokenizers = one.record.get("tokenizer") == other.record.get("tokenizer")
-    if one.recipe.decoding == other.recipe.decoding and same_tokenizers and same_weights(one.folder, other.folder):
+    decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
+    if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"
     log("translating the test part with both runs; `--quick` skips it")
     try:
@@ -208,37 +206,23 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
         return error.faults[0].message
 
 
-def same_weights(one: Path, other: Path) -> bool:
-    """Return whether two runs have identical weight files."""
-    files = [RunDir(folder).weights for folder in (one, other)]
-    if not all(file.is_file() for file in files) or files[0].stat().st_size != files[1].stat().st_size:
-        return False
-    return len({sha256_of_file(file) for file in files}) == 1
-
-
 def costs_table(one: Costs, other: Costs) -> Iterator[str]:
     """Yield the lines of a table of both costs, then an empty one."""
     if one == other:
         figures = f"{si(one.parameters)} parameters, {si(one.flops)} FLOPs, {format_bytes(one.state_bytes)} of state"
         yield from (f"costs the same: {figures}", "")
         return
-    rows = [_cost_row("parameters", one.parameters, other.parameters)]
+    rows: list[tuple[str, int, int, Callable[[int], str]]] = [("parameters", one.parameters, other.parameters, si)]
     for part in dict.fromkeys((*one.parts, *other.parts)):
         before, after = one.parts.get(part, 0), other.parts.get(part, 0)
-        if before != after:
-            rows.append(_cost_row(f"  {part}", before, after))
-    rows.append(_cost_row("FLOPs", one.flops, other.flops))
-    rows.append(_cost_row("state", one.state_bytes, other.state_bytes, format_bytes))
-    yield from table("costs", rows)
+        rows += [(f"  {part}", before, after, si)] if before != after else []
+    rows += [("FLOPs", one.flops, other.flops, si), ("state", one.state_bytes, other.state_bytes, format_bytes)]
+    yield from table("costs", [(name, form(a), form(b), format_change(a, b, form)) for name, a, b, form in rows])
     if one.vocabularies != other.vocabularies or one.trained != other.trained:
         sizes = [", ".join(f"{key} {size:,}" for key, size in x.vocabularies.items()) for x in (one, other)]
         a, b = (text if costs.trained else f"{text} at most" for text, costs in zip(sizes, (one, other), strict=True))
         yield f"  vocabularies: A: {a}; B: {b}"
     yield ""
-
-
-def _cost_row(name: str, before: int, after: int, form: Callable[[int], str] = si) -> tuple[str, str, str, str]:
-    return name, form(before), form(after), format_change(before, after, form)
 
 
 def format_change(before: int, after: int, form: Callable[[int], str] = si) -> str:
@@ -278,7 +262,7 @@ def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterat
     rows = []
     for name, before in one.items():
         if name in other:
-            after, p_value = other[name], p_value_of(name, tested)
+            after, p_value = other[name], p_values(tested).get(name)
             digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
             change = "=" if before == after else f"{after - before:+.{digits}f}"
             significance = f"  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else ""
@@ -298,13 +282,12 @@ def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterat
         yield ""
 
 
-def p_value_of(name: str, tested: Comparison | str) -> tuple[float, str] | None:
-    """Return the p-value of a score's difference and the name of its test; None where no test gives one."""
+def p_values(tested: Comparison | str) -> dict[str, tuple[float, str]]:
+    """Return by score the p-value of its difference and the name of the test."""
     if not isinstance(tested, Comparison):
-        return None
-    if name == "test/bleu":
-        return tested.p_value, "paired bootstrap"
-    return (tested.right_p_value, "sign test") if name == "test/exact_match" else None
+        return {}
+    bleu, right = (tested.p_value, "paired bootstrap"), (tested.right_p_value, "sign test")
+    return {"test/bleu": bleu, "test/exact_match": right}
 
 
 def format_score(value: float) -> str:
@@ -328,5 +311,5 @@ def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_dat
     before, after = format_score(one[name]), format_score(other[name])
     if before == after:
         before, after = f"{one[name]:.6g}", f"{other[name]:.6g}"
-    p_value = p_value_of(name, tested)
+    p_value = p_values(tested).get(name)
     return [f"{name} {before} -> {after}{f' (p = {p_value[0]:.2g})' if p_value else ''}"]

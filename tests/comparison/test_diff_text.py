@@ -233,7 +233,7 @@ def test_an_ambiguous_reference_is_refused(tmp_path: Path) -> None:
     for named, message in (
         (sweep, "many recipes"),
         (seeds, "several runs"),
-        (empty, "no run folder"),
+        (empty, "not a run folder"),
         (f"{sweep}#score=dit", "never"),
     ):
         with pytest.raises(ComposerError, match=message):
