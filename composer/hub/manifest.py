@@ -34,7 +34,7 @@ MAX_BYTES_OF = {
     MANIFEST: 1 << 16,
 }
 """Largest sizes of files that are read into memory; weights have no limit of their own."""
-ASK_AGAIN = "ask for a pack as `seqcomposer pack RUN` makes it"
+REPACK = "ask for a pack as `seqcomposer pack RUN` makes it"
 REGULAR, FOLDER = "file", "folder"
 CHUNK = 1 << 20
 """Bytes that are read and hashed at once."""
@@ -49,9 +49,9 @@ class Entry(NamedTuple):
     size: int
 
 
-def refuse(origin: str | Path, message: str, fix: str = ASK_AGAIN) -> NoReturn:
-    """Raise RunError about what was to be pulled."""
-    raise RunError.of(message, fix, str(origin))
+def refuse(origin: str | Path, message: str, fix: str = REPACK) -> NoReturn:
+    """Raise RunError about a pack that is not accepted; nothing of it is left on disk."""
+    raise RunError.of(f"{message}; nothing was written", fix, str(origin))
 
 
 def check_entries(entries: Iterable[Entry], origin: str | Path) -> None:
@@ -60,7 +60,7 @@ def check_entries(entries: Iterable[Entry], origin: str | Path) -> None:
     for entry in entries:
         check_entry(entry, origin)
         if entry.name in seen:
-            refuse(origin, f"`{entry.name}` is there twice; nothing was taken")
+            refuse(origin, f"`{entry.name}` is there twice")
         seen.add(entry.name)
 
 
@@ -68,35 +68,31 @@ def check_entry(entry: Entry, origin: str | Path) -> None:
     """Raise RunError where a member is no file of a pack."""
     problem = name_problem(entry.name) or ("" if entry.kind == REGULAR else f"is a {entry.kind}")
     if problem:
-        refuse(origin, f"{entry.name!a} {problem}; nothing was taken")
+        refuse(origin, f"{entry.name!a} {problem}")
 
 
 def check_size(name: str, size: int, origin: str | Path) -> None:
     """Raise RunError where a file is larger than its MAX_BYTES_OF."""
     limit = MAX_BYTES_OF.get(name, size)
     if size > limit:
-        refuse(origin, f"`{name}` has {size:,} bytes, and at most {limit:,} are read; nothing was taken")
+        refuse(origin, f"`{name}` has {size:,} bytes, and at most {limit:,} are read")
 
 
 def name_problem(name: str) -> str:
     """Return what is wrong with a file's name; "" where it is the name of a pack's file."""
     if name in NAMES:
         return ""
-    if not name.isprintable() or not name.strip():
-        return "has characters that cannot be seen"
-    if name in (".", "..") or any(mark in name for mark in "/\\:"):
-        return "leads to another folder"
-    if _fold(name) in {_fold(known) for known in NAMES}:
-        return "looks like the name of another file"
-    if not name.isascii():
-        return "has characters that look like others"
-    if name.startswith("."):
-        return "is hidden"
-    if name.endswith((".", " ")):
-        return "ends with what some systems leave away"
-    if WINDOWS_DEVICE.fullmatch(name):
-        return "is a device on some systems"
-    return "is no part of a pack, which holds no code and nothing that is not listed"
+    problems = {
+        "has characters that cannot be seen": not name.isprintable() or not name.strip(),
+        "leads to another folder": name in (".", "..") or any(mark in name for mark in "/\\:"),
+        "looks like the name of another file": _fold(name) in map(_fold, NAMES),
+        "has characters that look like others": not name.isascii(),
+        "is hidden": name.startswith("."),
+        "ends with a character that some systems drop": name.endswith((".", " ")),
+        "is a device on some systems": WINDOWS_DEVICE.fullmatch(name),
+    }
+    unlisted = "is no part of a pack, which holds no code and nothing that is not listed"
+    return next((problem for problem, applies in problems.items() if applies), unlisted)
 
 
 def _fold(name: str) -> str:
@@ -151,13 +147,12 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
         refuse(origin, f"{MANIFEST} cannot be read: {error}")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         refuse(origin, f"{MANIFEST} is not that of a pack")
-    version = content.get("version")
+    version, name, files = content.get("version"), content.get("name"), content.get("files")
     if type(version) is not int or version < 1:
-        refuse(origin, f"{MANIFEST} says no version of its form")
+        refuse(origin, f"{MANIFEST} has no version of its format")
     if version > VERSION:
-        message = f"this pack has form {version}, and this seqcomposer reads up to {VERSION}"
-        refuse(origin, message, "install a newer one")
-    name, files = content.get("name"), content.get("files")
+        message = f"this pack has format version {version}, and this seqcomposer reads up to {VERSION}"
+        refuse(origin, message, "install a newer seqcomposer")
     is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
     if set(content) != KEYS or not isinstance(files, dict) or not is_named:
         refuse(origin, f"{MANIFEST} does not have its keys: {', '.join(sorted(KEYS))}")
@@ -175,7 +170,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key is there twice")
     return mapping
 
 
@@ -192,13 +187,13 @@ def open_file(path: Path, origin: str | Path) -> BinaryIO:
     """Open a regular file for reading. Raises RunError for links, devices and what is not there."""
     try:
         file = open_regular(path)
-    except OSError as error:
-        reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
-    else:
-        if file is not None:
-            return file
         reason = "is no regular file"
-    refuse(origin, f"`{path.name}` {reason}", "put the file itself there")
+    except OSError as error:
+        file = None
+        reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
+    if file is None:
+        refuse(origin, f"`{path.name}` {reason}", "put the file itself there")
+    return file
 
 
 def read_small(path: Path, origin: str | Path) -> bytes:
@@ -234,7 +229,7 @@ def copy_verified(read: Callable[[int], bytes], target: Path, expected: FileDige
     if remaining or sha256.hexdigest() != expected.sha256:
         reason = "is cut off" if remaining else "is not what pack.json says: its SHA-256 differs"
         fix = "it was changed or damaged: ask for the pack again"
-        refuse(origin, f"`{target.name}` {reason}; nothing was taken", fix)
+        refuse(origin, f"`{target.name}` {reason}", fix)
 
 
 PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))

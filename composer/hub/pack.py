@@ -178,16 +178,16 @@ class ArchiveReader:
             check_entry(entry, self.origin)
             expected = remaining.pop(entry.name, None)
             if expected is None:
-                refuse(self.origin, f"`{entry.name}` is there twice; nothing was taken")
+                refuse(self.origin, f"`{entry.name}` is there twice")
             if entry.size != expected.size:
                 sizes = f"{entry.size:,} bytes, and {MANIFEST} says {expected.size:,}"
                 refuse(self.origin, f"`{entry.name}` has {sizes}")
             copy_verified(self.read, folder / entry.name, expected, self.origin)
             self.read_exactly(-entry.size % BLOCK)
         if remaining:
-            refuse(self.origin, f"`{next(iter(remaining))}` is not there; nothing was taken")
+            refuse(self.origin, f"`{next(iter(remaining))}` is not there")
         if any(self.read(MAX_PADDING)) or self.read(1):  # to the very end, where gzip has its checksum
-            refuse(self.origin, "something follows the end of the archive; nothing was taken")
+            refuse(self.origin, "something follows the end of the archive")
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes; fewer at the end."""
@@ -195,14 +195,14 @@ class ArchiveReader:
             return self.unzipped.read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             reason = str(error).rstrip(".")
-            message = f"the archive is damaged: {reason[:1].lower()}{reason[1:]}; nothing was taken"
+            message = f"the archive is damaged: {reason[:1].lower()}{reason[1:]}"
             refuse(self.origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz")
 
     def read_exactly(self, size: int) -> bytes:
         """Return `size` bytes. Raises RunError where there are fewer."""
         data = self.read(size)
         if len(data) != size:
-            refuse(self.origin, "the archive is cut off; nothing was taken", "fetch it again")
+            refuse(self.origin, "the archive is cut off", "fetch it again")
         return data
 
     def _next_member(self) -> Entry | None:
@@ -222,15 +222,15 @@ def parse_header(block: bytes, origin: str) -> Entry:
     magic = block[257:263]
     checksum = sum(block) - sum(block[148:156]) + 8 * ord(" ")
     if magic not in (b"ustar\0", b"ustar ") or _parse_octal(block[148:156]) != checksum:
-        refuse(origin, "the archive is damaged, or is no tar; nothing was taken", "fetch it again")
+        refuse(origin, "the archive is damaged, or is no tar", "fetch it again")
     kind = KINDS.get(block[156:157], "member of an unknown kind")
     size = _parse_octal(block[124:136])
     prefix = _parse_text(block[345:500]) if magic == b"ustar\0" else ""
     name = "/".join(filter(None, (prefix, _parse_text(block[:100]))))
     if size is None:
-        refuse(origin, f"{name!a} does not say its size in a plain way; nothing was taken")
+        refuse(origin, f"{name!a} does not say its size in a plain way")
     if kind not in (REGULAR, FOLDER):
-        refuse(origin, f"{name!a} is a {kind}; nothing was taken")
+        refuse(origin, f"{name!a} is a {kind}")
     return Entry(name, kind, size)
 
 

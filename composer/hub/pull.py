@@ -276,9 +276,8 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
 def check_fingerprint(sha256: str, request: Request) -> None:
     """Raise RunError where a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
-        message = f"what is there has the fingerprint {sha256}, and not the one asked for; nothing was taken"
         fix = "look at where you have it from; that of a pack is the SHA-256 of its pack.json"
-        raise RunError.of(message, fix, request.ref)
+        refuse(request.ref, f"the download has the fingerprint {sha256}, which is not the expected one", fix)
 
 
 def _pull_folder(path: Path, request: Request) -> Pulled:
@@ -315,7 +314,7 @@ def copy_files(folder: Path, manifest: Manifest, origin: str, draft: Path) -> No
         with open_file(folder / name, origin) as file:
             copy_verified(file.read, draft / name, expected, origin)
             if file.read(1):
-                refuse(origin, f"`{name}` has more bytes than {MANIFEST} says; nothing was taken")
+                refuse(origin, f"`{name}` has more bytes than {MANIFEST} says")
 
 
 def _install(manifest: Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:

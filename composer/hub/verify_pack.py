@@ -32,12 +32,14 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
     folders = record.get("data", {}).get("folders")
     path = next(filter(is_local_path, strings_in(record)), None)
     if folders or path is not None:
-        refuse(origin, f"run.json names a path of a machine, {path or folders[0]!a}; nothing was taken")
-    check_metrics(folder / "metrics.jsonl", origin)
+        refuse(origin, f"run.json names a path of a machine, {path or folders[0]!a}")
+    with (folder / "metrics.jsonl").open("rb") as metrics:
+        if not all(map(is_metrics_row, metrics)):
+            refuse(origin, "`metrics.jsonl` is not what a training writes")
     check_digests(record, manifest.files, origin)
     recipe = read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:
-        refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`; nothing was taken")
+        refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
     check_tokenizer((folder / "tokenizer.json").read_bytes(), recipe.dataset["tokenizer"], origin)
     return recipe
 
@@ -55,7 +57,7 @@ def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], or
     """Raise RunError where run.json belongs to other weights, or to another tokenizer."""
     for key, name in (("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")):
         if record.get(key) not in (None, files[name].sha256):
-            message = f"run.json knows another `{name}` than the one that is there; nothing was taken"
+            message = f"run.json knows another `{name}` than the one that is there"
             refuse(origin, message, "take all files from the same run again")
 
 
@@ -69,7 +71,7 @@ def check_weights(path: Path, origin: str) -> None:
         except (ValueError, RecursionError):
             is_header = False
     if not is_header:
-        refuse(origin, f"`{path.name}` are no safetensors, and other forms can run code; nothing was taken")
+        refuse(origin, f"`{path.name}` are no safetensors, and other forms can run code")
 
 
 def read_record(folder: Path, origin: str) -> dict[str, Any]:
@@ -80,43 +82,40 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
     try:
         record = run.read()
     except (RunError, RecursionError):
-        refuse(origin, "run.json is not what a training writes; nothing was taken")
+        refuse(origin, "run.json is not what a training writes")
     check_record(record, origin)
     if record.get("status") != "finished":
-        refuse(origin, "this run has not finished, so it has no weights; nothing was taken", "ask for it when it has")
+        refuse(origin, "this run has not finished, so it has no weights", "ask for it when it has")
     return record
 
 
-def check_metrics(path: Path, origin: str) -> None:
-    """Raise RunError where metrics.jsonl has values that no training logs; lines that were cut off are skipped."""
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                is_row = is_plain_data(json.loads(line), depth=2)
-            except RecursionError:
-                is_row = False
-            except ValueError:
-                continue
-            if not is_row:
-                refuse(origin, f"`{path.name}` is not what a training writes; nothing was taken")
+def is_metrics_row(line: bytes) -> bool:
+    """Return whether a line of metrics.jsonl holds values that a training logs."""
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:
+        return True  # it was cut off, and readers skip it
+    return is_plain_data(row, depth=2)
 
 
 def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
     """Load the recipe of a pack, which must not extend another. Raises RunError with its first fault."""
     try:
         if "extends" in read(path, path.name).value:
-            refuse(origin, "the recipe of a pack stands alone, and this one extends another; nothing was taken")
+            refuse(origin, "the recipe of a pack is complete, and this one extends another")
         return load(path)
     except RunError:
         raise
     except ComposerError as error:
         first = error.faults[0]
-        place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
-        message = f"its recipe cannot be read here: {place}{first.message}; nothing was taken"
         theirs, ours = (record.get("versions") or {}).get("seqcomposer"), versions().get("seqcomposer")
         is_other = theirs and theirs != ours
         maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask who made it"
-        raise RunError.of(message, missing_plug_ins(record) or first.hint or maker, origin) from None
+        place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
+        message = f"its recipe cannot be read here: {place}{first.message}"
+        refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
 
 
 def missing_plug_ins(record: dict[str, Any]) -> str:
@@ -182,20 +181,12 @@ def _list_of(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def mapping_of(check: Check, *required: str) -> Check:
-    """Make a check of a mapping with any keys, and at least those `required`."""
+def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Check:
+    """Make a check of a mapping with at least the keys `required`; values whose key is not in `checks` pass `check`."""
     return lambda value: (
         isinstance(value, dict)
-        and all(is_text(key) and check(item) for key, item in value.items())
+        and all(is_text(key) and checks.get(key, check)(item) for key, item in value.items())
         and all(key in value for key in required)
-    )
-
-
-def object_of(**checks: Check) -> Check:
-    """Make a check of a mapping by key; other keys hold scalars."""
-    return lambda value: (
-        isinstance(value, dict)
-        and all(is_text(key) and checks.get(key, _is_scalar)(item) for key, item in value.items())
     )
 
 
@@ -207,12 +198,12 @@ RECORD: Mapping[str, Check] = {
     "fingerprints": mapping_of(is_hash, "model", "data", "run"),
     "versions": mapping_of(is_text),
     "plug_ins": mapping_of(mapping_of(_optional(is_text))),
-    "machine": object_of(gpus=_list_of(is_text)),
-    "git": _optional(object_of(commit=is_text, dirty=_is_bool)),
+    "machine": mapping_of(gpus=_list_of(is_text)),
+    "git": _optional(mapping_of(commit=is_text, dirty=_is_bool)),
     "start_from": _optional(is_text),
     "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
     "repeat_of": _optional(
-        object_of(
+        mapping_of(
             run=is_text,
             fingerprint=is_hash,
             weights=_optional(is_hash),
@@ -222,7 +213,7 @@ RECORD: Mapping[str, Check] = {
         )
     ),
     "resumed_with": _list_of(is_text),
-    "data": object_of(
+    "data": mapping_of(
         folders=_list_of(is_text),
         pairs=mapping_of(_is_count),
         train_pairs_used=_is_count,
@@ -231,9 +222,9 @@ RECORD: Mapping[str, Check] = {
     ),
     "tokenizer": is_hash,
     "vocabularies": mapping_of(_is_count),
-    "checkpoints_used": object_of(how=is_text, checkpoints=_list_of(is_text)),
-    "scores": mapping_of(_is_scalar),
-    "by_length": mapping_of(_list_of(mapping_of(_is_scalar))),
+    "checkpoints_used": mapping_of(how=is_text, checkpoints=_list_of(is_text)),
+    "scores": mapping_of(),
+    "by_length": mapping_of(_list_of(mapping_of())),
 }
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
 
@@ -242,7 +233,7 @@ def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
     """Raise RunError where a run.json holds what no training writes."""
     for key, value in record.items():
         if not is_text(key) or not RECORD.get(key, is_plain_data)(value):
-            message = f"in run.json `{key[:100]}` is not what a training writes; nothing was taken"
+            message = f"in run.json `{key[:100]}` is not what a training writes"
             refuse(origin, message, "ask for the run again, with run.json as the training has left it")
 
 
@@ -280,7 +271,7 @@ def check_tokenizer(data: bytes, expected: Mapping[str, Any], origin: str | Path
     except (ValueError, RecursionError):
         is_ours = False
     if not is_ours:
-        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes; nothing was taken"
+        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
         refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
 
 

@@ -59,7 +59,7 @@ NAMES = {
     "untrained/.bashrc": "is hidden",
     "untrained/nul": "is a device",
     "untrained/COM1.txt": "is a device",
-    "untrained/x.": "leave away",
+    "untrained/x.": "some systems drop",
     "untrained/model.pkl": "no code",
     "untrained/setup.py": "no code",
     "untrained/inner.tar": "no part of a pack",
@@ -282,7 +282,7 @@ def test_a_folder_with_an_irregular_file_is_refused(
 def test_a_folder_with_unlisted_files_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).write_text("import os", encoding="utf-8")
-    refused(bad, tmp_path / "x", "nothing was taken")
+    refused(bad, tmp_path / "x", "nothing was written")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -321,7 +321,7 @@ def test_a_pickle_in_place_of_weights_is_refused(folder: Path, tmp_path: Path) -
     [
         ("recipe: 1", "recipe: 2", "install a newer"),
         ("rnn: {cell: gru}", "odd_block: {cell: gru}", "`odd_block` from odd-blocks==2.1"),
-        ("name: untrained", "name: untrained\nextends: ../../secret.yaml", "stands alone"),
+        ("name: untrained", "name: untrained\nextends: ../../secret.yaml", "is complete"),
         ("name: untrained", "name: other", "its recipe `other`"),
         ("recipe: 1", "{", "cannot be read here"),
     ],
