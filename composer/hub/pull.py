@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,8 @@ from composer.run_dir import RUNS, RunDir
 GIB = 1 << 30
 LARGEST_MAX_GIB = 1 << 20
 RECIPE_SUFFIXES = (".yaml", ".yml")
+RECIPE_PATH = re.compile(r"([^./\\:][^/\\:]*/)*[^./\\:][^/\\:]*\.ya?ml")
+"""A path that means the same, below a folder, on every system."""
 RECORD = "run.json"
 RECIPES = "recipes"
 """Folder into which recipes are fetched, by their own paths; they cannot extend anything above it."""
@@ -212,7 +215,11 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
 
 def _fetch_recipe(remote: Remote, path: str, into: Path) -> Path:
     """Download a recipe and all others of the remote: which of them it extends is known only when it is read."""
-    recipes = [name for name, entry in remote.entries.items() if _is_plain_recipe(name, entry)]
+    recipes = [
+        name
+        for name, entry in remote.entries.items()
+        if entry.kind == REGULAR and entry.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
+    ]
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
         target = into / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -221,15 +228,6 @@ def _fetch_recipe(remote: Remote, path: str, into: Path) -> Path:
         message = f"`{path}` is larger than 1 MiB, or its path is hidden"
         refuse(remote.origin, message, "a recipe is a few kilobytes of text")
     return into / path
-
-
-def _is_plain_recipe(name: str, entry: Entry) -> bool:
-    """Return whether a member is a small recipe whose path means the same, below a folder, on every system."""
-    steps = name.split("/")
-    is_plain = name.isprintable() and "\\" not in name and ":" not in name
-    is_plain = is_plain and all(steps) and not any(step.startswith(".") for step in steps)
-    is_recipe = name.endswith(RECIPE_SUFFIXES) and entry.kind == REGULAR
-    return is_recipe and is_plain and entry.size <= MAX_BYTES
 
 
 def _fetch_folder(remote: Remote, start: str, inside: Mapping[str, Entry], into: Path, max_bytes: int) -> Path:
@@ -322,22 +320,16 @@ def _install(manifest: Manifest, fill: Callable[[Path], None], request: Request)
     check_fingerprint(manifest.sha256, request)
     check_limit(manifest.size, request.max_bytes, request.ref)
     folder = request.target or RUNS / manifest.name
-    if is_installed(manifest, folder):
-        recipe = put(portable_text(folder / "recipe.yaml", folder))
-        return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
+    if (folder / MANIFEST).is_file() and (folder / MANIFEST).read_bytes() == manifest.data:
+        unchanged = False
+        with suppress(ComposerError):
+            unchanged = all(digest_file(folder / name, folder) == digest for name, digest in manifest.files.items())
+        if unchanged:
+            recipe = put(portable_text(folder / "recipe.yaml", folder))
+            return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
     with atomic_directory(folder) as draft:
         fill(draft)
         notes = tuple(side_effects(verify_pack(draft, manifest, request.ref)))
         (draft / MANIFEST).write_bytes(manifest.data)
         recipe = put(portable_text(draft / "recipe.yaml", draft))
     return Pulled(request.ref, folder, manifest.sha256, recipe, notes=notes)
-
-
-def is_installed(manifest: Manifest, folder: Path) -> bool:
-    """Return whether a folder holds this very pack, unchanged."""
-    if not (folder / MANIFEST).is_file() or (folder / MANIFEST).read_bytes() != manifest.data:
-        return False
-    try:
-        return all(digest_file(folder / name, folder) == digest for name, digest in manifest.files.items())
-    except ComposerError:
-        return False

@@ -18,9 +18,13 @@ from typing import IO, Any, Literal, NoReturn
 from composer.errors import MAX_LIBRARY_MESSAGE, RunError, one_line_error
 from composer.hub.manifest import FOLDER, REGULAR, Entry, refuse
 
-SCHEMES = ("https", "ssh", "file")
-"""What git may speak: other protocols are unencrypted, or run a program that the URL names."""
-FORMS = {
+Scheme = Literal["", "git+", "wandb:", "hub:"]
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+_HOST = rf"({_WORD}|\[[0-9A-Fa-f:.]+\])(:[0-9]{{1,5}})?"
+PROTOCOLS = {"https": _HOST, "ssh": rf"({_WORD}@)?{_HOST}", "file": ""}
+"""What git may speak, with the host of each: other protocols are unencrypted, or run a program that the URL names. A
+host has no password, and nothing that ssh reads as an option."""
+FORMS: dict[Scheme, str] = {
     "git+": "git+https://HOST/OWNER/NAME@REVISION#PATH",
     "wandb:": "wandb:ENTITY/PROJECT/NAME:VERSION",
     "hub:": "hub:OWNER/NAME@REVISION#PATH",
@@ -30,12 +34,10 @@ DEFAULT_MAX_GIB = 10.0
 ANSWER_SECONDS = 30
 """Seconds in which a remote has to answer."""
 
-_WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
-_URL = re.compile(r"(?P<scheme>[a-z0-9+.-]+)://(?P<authority>[^/]*)(?P<path>/.+)")
-_AUTHORITY = re.compile(rf"((?P<user>{_WORD})@)?(?P<host>{_WORD}|\[[0-9A-Fa-f:.]+\])?(:[0-9]{{1,5}})?")
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
+_GIT = re.compile(r"(?P<name>(?P<protocol>[a-z0-9+.-]+)://(?P<host>[^/]*)/(?=.).*?)(@(?P<revision>[^@]*))?")
+_MODEL = re.compile(rf"(?P<name>{_WORD}/{_WORD})(@(?P<revision>.*))?")
 _ARTIFACT = re.compile(rf"({_WORD}/){{1,2}}{_WORD}:{_WORD}")
-_MODEL = re.compile(rf"{_WORD}/{_WORD}")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
 _LOOKS_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
 
 
@@ -46,7 +48,7 @@ class Reference:
     `path` lies inside a repository, "" for its root; `revision` is "" for the default branch.
     """
 
-    scheme: Literal["", "git+", "wandb:", "hub:"]
+    scheme: Scheme
     name: str
     revision: str = ""
     path: str = ""
@@ -76,68 +78,45 @@ def parse_reference(text: str) -> Reference:
     """
     if not text.strip() or not text.isprintable() or text.startswith("-") or len(text) > MAX_CHARACTERS:
         _refuse_reference(text, "this is no reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`")
-    if text.startswith("git+"):
-        return _parse_git(text)
-    if text.startswith("wandb:"):
-        name = text.removeprefix("wandb:")
+    scheme = next((scheme for scheme in FORMS if text.startswith(scheme)), None)
+    if scheme == "wandb:":
+        name = text.removeprefix(scheme)
         if _ARTIFACT.fullmatch(name) is None:
-            fix = f"write `{FORMS['wandb:']}`; a version is `v3` or `latest`"
+            fix = f"write `{FORMS[scheme]}`; a version is `v3` or `latest`"
             _refuse_reference(text, "this is no artifact of Weights & Biases", fix)
-        return Reference("wandb:", name)
-    if text.startswith("hub:"):
-        return _parse_hub(text)
+        return Reference(scheme, name)
+    if scheme is not None:
+        return _parse_repository(scheme, text)
     if _LOOKS_LIKE_A_URL.match(text):
         fix = f"of a git repository, write `{FORMS['git+']}`"
         _refuse_reference(text, "a bare URL does not say what lies there", fix)
     return Reference("", text)
 
 
-def _parse_git(text: str) -> Reference:
-    url, _, path = text.removeprefix("git+").partition("#")
-    parts = _URL.fullmatch(url)
-    if parts is None or parts["scheme"] not in SCHEMES:
-        fix = f"write `{FORMS['git+']}`, or git+ssh://git@HOST/..."
-        _refuse_reference(text, "git is asked over https, ssh and file only", fix)
-    inside, at, revision = parts["path"].rpartition("@") if "@" in parts["path"] else (parts["path"], "", "")
-    if not _is_safe_host(parts["scheme"], parts["authority"]):
-        fix = "a password belongs to git's credential helper, not to a URL"
-        _refuse_reference(text, "this is not how a host is written", fix)
-    if at and not _is_revision(revision):
-        _refuse_reference(text, f"`{revision}` is no branch, tag or commit", f"write `{FORMS['git+']}`")
-    repository = f"{parts['scheme']}://{parts['authority']}{inside}"
-    return Reference("git+", repository, revision, _inner_path(text, path))
-
-
-def _is_safe_host(scheme: str, authority: str) -> bool:
-    """Return whether a URL's authority is a host: nothing that ssh reads as an option, and no password."""
-    parts = _AUTHORITY.fullmatch(authority)
-    if parts is None:
-        return False
-    if scheme == "file":
-        return not authority
-    return bool(parts["host"]) and (scheme == "ssh" or not parts["user"])
-
-
-def _is_revision(text: str) -> bool:
-    """Return whether a text names a branch, a tag or a commit; git would read others as ranges or options."""
-    return _REVISION.fullmatch(text) is not None and ".." not in text and "//" not in text
-
-
-def _parse_hub(text: str) -> Reference:
-    repository, _, path = text.removeprefix("hub:").partition("#")
-    name, at, revision = repository.partition("@")
-    if _MODEL.fullmatch(name) is None or ".." in name or (at and not _is_revision(revision)):
-        _refuse_reference(text, "this is no repository of the Hugging Face hub", f"write `{FORMS['hub:']}`")
-    return Reference("hub:", name, revision, _inner_path(text, path))
-
-
-def _inner_path(text: str, path: str) -> str:
-    """Return a path inside a repository, as git writes it. Raises RunError where it leads out."""
+def _parse_repository(scheme: Scheme, text: str) -> Reference:
+    """Parse the reference of a git repository, or of one on the hub. Raises RunError."""
+    repository, _, path = text.removeprefix(scheme).partition("#")
+    if scheme == "git+":
+        parts = _GIT.fullmatch(repository)
+        if parts is None or parts["protocol"] not in PROTOCOLS:
+            fix = f"write `{FORMS[scheme]}`, or git+ssh://git@HOST/..."
+            _refuse_reference(text, "git repositories are pulled over https, ssh and file only", fix)
+        if re.fullmatch(PROTOCOLS[parts["protocol"]], parts["host"]) is None:
+            fix = "a password belongs to git's credential helper, not to a URL"
+            _refuse_reference(text, "this is not how a host is written", fix)
+    else:
+        parts = _MODEL.fullmatch(repository)
+        if parts is None or ".." in parts["name"]:
+            _refuse_reference(text, "this is no repository of the Hugging Face hub", f"write `{FORMS[scheme]}`")
+    revision = parts["revision"]
+    # git would read other texts as ranges or options
+    if revision is not None and (_REVISION.fullmatch(revision) is None or ".." in revision or "//" in revision):
+        _refuse_reference(text, f"`{revision}` is no branch, tag or commit", f"write `{FORMS[scheme]}`")
     steps = path.removesuffix("/").split("/") if path else []
     if "\\" in path or any(step in ("", ".", "..", ".git") for step in steps):
         fix = "write it from the repository's root, without `..`"
         _refuse_reference(text, f"`{path}` is no path inside a repository", fix)
-    return "/".join(steps)
+    return Reference(scheme, parts["name"], revision or "", "/".join(steps))
 
 
 def _refuse_reference(text: str, message: str, fix: str) -> NoReturn:
@@ -154,7 +133,7 @@ def without_password(text: str) -> str:
 
 SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "credential.interactive=false"),
-    *("protocol.allow=never", *(f"protocol.{scheme}.allow=always" for scheme in SCHEMES)),
+    *("protocol.allow=never", *(f"protocol.{scheme}.allow=always" for scheme in PROTOCOLS)),
     *("submodule.recurse=false", "fetch.recurseSubmodules=false", "http.followRedirects=initial"),
     *("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "gc.auto=0", "maintenance.auto=false", "fetch.unpackLimit=1"),
 )
@@ -196,7 +175,13 @@ NO_STREAMS: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subpro
 def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
     """Fetch a commit into a bare repository in `work` and list it. Raises RunError."""
     run_git(origin, work, "init", "--quiet", "--bare", "--template=", ".")
-    check_answers(origin, work, ref.name)
+    try:
+        # git waits for minutes where a host accepts a connection and says nothing. Without pipes: a grandchild (ssh)
+        # that holds one open would outlast the timeout. Other errors are left to the fetch, whose messages say more.
+        command = git_command("ls-remote", "--quiet", "--", ref.name, "HEAD")
+        subprocess.run(command, cwd=work, env=git_environment(), timeout=ANSWER_SECONDS, check=False, **NO_STREAMS)
+    except subprocess.TimeoutExpired:
+        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", CHECK_NETWORK, origin) from None
     options = ("--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
     run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
@@ -212,19 +197,6 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
                 refuse(origin, f"`{name}` is kept in Git LFS, which `pull` does not download", fix)
 
     return Remote(origin, ref.pinned(commit), entries, fetch)
-
-
-def check_answers(origin: str, work: Path, url: str) -> None:
-    """Raise RunError where a host accepts a connection and then says nothing: git itself would wait for minutes.
-
-    Other errors are left to the fetch, whose messages say more.
-    """
-    command = git_command("ls-remote", "--quiet", "--", url, "HEAD")
-    try:
-        # no pipes: a grandchild (ssh) that holds one open would outlast the timeout
-        subprocess.run(command, cwd=work, env=git_environment(), timeout=ANSWER_SECONDS, check=False, **NO_STREAMS)
-    except subprocess.TimeoutExpired:
-        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", CHECK_NETWORK, origin) from None
 
 
 def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Entry], dict[str, str]]:
