@@ -220,13 +220,15 @@ def pack(
     packed without local paths. A README.md in the run folder is used as the model card; otherwise one is written for
     the Hugging Face hub. Packing the same run again gives the same bytes.
     """
-    from composer.hub.pack import fingerprint, local_paths
+    from composer.hub.manifest import local_paths_in
+    from composer.hub.pack import fingerprint
     from composer.hub.pack import pack as pack_run
+    from composer.recipe.recipe import load
 
     path = pack_run(run, output, license)
     typer.echo(f"wrote {path}")
     typer.echo(f"sha256 {fingerprint(path)}")
-    for local_path in local_paths(run):
+    for local_path in local_paths_in(load(run / "recipe.yaml").dataset):
         note = f"note: recipe.yaml names {local_path}, which others do not have; use a path inside the recipe's folder"
         typer.echo(note, err=True)
 

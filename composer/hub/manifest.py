@@ -26,11 +26,9 @@ MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
 NAMES = frozenset((MANIFEST, *FILES))
 MAX_BYTES_OF = {
-    "README.md": 1 << 28,
-    "metrics.jsonl": 1 << 28,
+    **dict.fromkeys(("README.md", "metrics.jsonl", "tokenizer.json"), 1 << 28),
     "recipe.yaml": MAX_BYTES,
     "run.json": 1 << 24,
-    "tokenizer.json": 1 << 28,
     MANIFEST: 1 << 16,
 }
 """Largest sizes of files that are read into memory; weights have no limit of their own."""
@@ -58,17 +56,12 @@ def check_entries(entries: Iterable[Entry], origin: str | Path) -> None:
     """Raise RunError where a member is no file of a pack, or two have one name."""
     seen: set[str] = set()
     for entry in entries:
-        check_entry(entry, origin)
+        problem = name_problem(entry.name) or ("" if entry.kind == REGULAR else f"is a {entry.kind}")
+        if problem:
+            refuse(origin, f"{entry.name!a} {problem}")
         if entry.name in seen:
             refuse(origin, f"`{entry.name}` is there twice")
         seen.add(entry.name)
-
-
-def check_entry(entry: Entry, origin: str | Path) -> None:
-    """Raise RunError where a member is no file of a pack."""
-    problem = name_problem(entry.name) or ("" if entry.kind == REGULAR else f"is a {entry.kind}")
-    if problem:
-        refuse(origin, f"{entry.name!a} {problem}")
 
 
 def check_size(name: str, size: int, origin: str | Path) -> None:

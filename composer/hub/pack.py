@@ -26,11 +26,10 @@ from composer.hub.manifest import (
     REGULAR,
     Entry,
     Manifest,
-    check_entry,
+    check_entries,
     check_size,
     copy_verified,
     digest_file,
-    local_paths_in,
     make_manifest,
     open_file,
     parse_manifest,
@@ -40,11 +39,10 @@ from composer.hub.manifest import (
 )
 from composer.hub.model_card import model_card
 from composer.hub.verify_pack import check_digests, check_record
-from composer.recipe.recipe import Recipe, load
+from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
 
 CARD = "README.md"
-COPIED = ("recipe.yaml", "tokenizer.json", "model.safetensors")
 SUFFIX = ".tar.gz"
 BLOCK = 512
 MAX_MEMBER_BYTES = 8**11 - 1
@@ -96,11 +94,6 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
     return target
 
 
-def local_paths(run: str | Path) -> list[str]:
-    """Return the local paths that the recipe of a run names: others do not have these files."""
-    return local_paths_in(load(RunDir(Path(run)).recipe).dataset)
-
-
 def fingerprint(pack: Path) -> str:
     """Return the SHA-256 of the pack.json of a folder or an archive."""
     if pack.is_dir():
@@ -118,7 +111,7 @@ def packed_temporarily(folder: RunDir, recipe: Recipe, license: str) -> Iterator
 
 def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> Manifest:
     """Write the files of a pack and its pack.json into an empty folder. Raises RunError."""
-    for name in COPIED:
+    for name in ("recipe.yaml", "tokenizer.json", "model.safetensors"):
         with open_file(folder.path / name, folder.path) as source, (target / name).open("xb") as copy:
             shutil.copyfileobj(source, copy)
     metrics = read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
@@ -175,7 +168,7 @@ class ArchiveReader:
         """Write every file into `folder`, verified. Raises RunError."""
         remaining = dict(self.manifest.files)
         while (entry := self._next_member()) is not None:
-            check_entry(entry, self.origin)
+            check_entries([entry], self.origin)
             expected = remaining.pop(entry.name, None)
             if expected is None:
                 refuse(self.origin, f"`{entry.name}` is there twice")

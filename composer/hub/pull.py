@@ -8,7 +8,7 @@ import re
 import shlex
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -149,7 +149,7 @@ def downloaded(reference: Reference, request: Request) -> Iterator[tuple[Path, s
         yield path, os.path.abspath(path), None  # a recipe elsewhere may extend it
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
-        top, work = Path(name, "taken"), Path(name, "work")
+        top, work = Path(name, "download"), Path(name, "work")
         top.mkdir()
         work.mkdir()
         remote = open_remote(reference, request.ref, work, request.max_bytes)
@@ -162,7 +162,7 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     Names and sizes are checked first, and only what is needed is downloaded. Raises RunError.
     """
     if len(remote.entries) > MAX_ENTRIES:
-        refuse(remote.origin, f"more than {MAX_ENTRIES:,} files are there", "ask for a smaller place")
+        refuse(remote.origin, f"more than {MAX_ENTRIES:,} files are there", "pull from a smaller repository")
     if not path and not {MANIFEST, RECORD} & remote.entries.keys():
         candidates = pull_candidates(remote)
         path = candidates[0] if len(candidates) == 1 else ""
@@ -172,7 +172,15 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     inside = {name.removeprefix(start): entry for name, entry in remote.entries.items() if name.startswith(start)}
     if MANIFEST not in inside and RECORD not in inside:
         _refuse_path(remote, path, is_folder=bool(inside))
-    return _fetch_folder(remote, start, inside, into / "pulled", max_bytes)
+    # a pack may hold nothing but its files; of a run folder only those are downloaded
+    names = [name for name in inside if name not in GIT_FILES] if MANIFEST in inside else sorted(NAMES & set(inside))
+    check_entries((inside[name]._replace(name=name) for name in names), remote.origin)
+    check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
+    folder = into / "pulled"
+    folder.mkdir()
+    for name in names:
+        remote.fetch(start + name, folder / name)
+    return folder
 
 
 def pull_candidates(remote: Remote) -> list[str]:
@@ -185,17 +193,13 @@ def pull_candidates(remote: Remote) -> list[str]:
 def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
     """Raise RunError where nothing at a path can be pulled, with the paths that can."""
     candidates = pull_candidates(remote)
+    message = f"{f'`{path}`' if path else 'this'} is no pack, run folder or recipe"
+    if path and not is_folder:
+        message = f"there is no `{path}`{did_you_mean(path, candidates)}"
     listing = ", ".join(f"`{name}`" for name in candidates[:MAX_CANDIDATES])
     more = ", ..." if len(candidates) > MAX_CANDIDATES else ""
-    if not path:
-        message = "this is no pack, run folder or recipe itself"
-    elif is_folder:
-        message = f"`{path}` is no pack, run folder or recipe"
-    else:
-        message = f"nothing is called `{path}` there{did_you_mean(path, candidates)}"
-    form = f"{remote.origin.partition('#')[0]}#PATH"
-    fix = f"there are {listing}{more}; write `{form}`" if candidates else "ask where it is"
-    raise RunError.of(message, fix, remote.origin)
+    fix = f"there are {listing}{more}; write `{remote.origin.partition('#')[0]}#PATH`"
+    raise RunError.of(message, fix if candidates else "ask where it is", remote.origin)
 
 
 def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
@@ -228,18 +232,6 @@ def _fetch_recipe(remote: Remote, path: str, into: Path) -> Path:
         message = f"`{path}` is larger than 1 MiB, or its path is hidden"
         refuse(remote.origin, message, "a recipe is a few kilobytes of text")
     return into / path
-
-
-def _fetch_folder(remote: Remote, start: str, inside: Mapping[str, Entry], into: Path, max_bytes: int) -> Path:
-    """Download a pack, which may hold nothing else, or of a run folder the files that a pack has."""
-    is_pack = MANIFEST in inside
-    names = [name for name in inside if name not in GIT_FILES] if is_pack else sorted(NAMES & set(inside))
-    check_entries((inside[name]._replace(name=name) for name in names), remote.origin)
-    check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
-    into.mkdir()
-    for name in names:
-        remote.fetch(start + name, into / name)
-    return into
 
 
 def check_limit(size: int, max_bytes: int, origin: str) -> None:

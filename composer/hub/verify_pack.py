@@ -145,16 +145,8 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_CHARACTERS and value.isprintable()
 
 
-def _is_integer(value: Any) -> bool:
-    return type(value) is int and abs(value) < MAX_INTEGER  # no bool
-
-
 def _is_count(value: Any) -> bool:
-    return _is_integer(value) and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or _is_count(value)
+    return type(value) is int and 0 <= value < MAX_INTEGER  # no bool
 
 
 def _is_bool(value: Any) -> bool:
@@ -162,7 +154,8 @@ def _is_bool(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, bool | float) or is_text(value) or _is_integer(value)
+    is_integer = isinstance(value, int) and abs(value) < MAX_INTEGER  # or a bool
+    return value is None or is_integer or isinstance(value, float) or is_text(value)
 
 
 def is_plain_data(value: Any, depth: int = MAX_DEPTH) -> bool:
@@ -193,7 +186,7 @@ def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Ch
 RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb"), is_text),
     **dict.fromkeys(("seed", "parameters", "steps"), _is_count),
-    **dict.fromkeys(("minutes", "epochs"), _is_number),
+    **dict.fromkeys(("minutes", "epochs"), lambda value: isinstance(value, float) or _is_count(value)),
     **dict.fromkeys(("source", "weights"), _optional(is_hash)),
     "fingerprints": mapping_of(is_hash, "model", "data", "run"),
     "versions": mapping_of(is_text),
@@ -266,12 +259,12 @@ FLAGS = ("add_prefix_space", "trim_offsets", "use_regex", "invert")
 def check_tokenizer(data: bytes, expected: Mapping[str, Any], origin: str | Path) -> None:
     """Raise RunError where a tokenizer.json is none of ours; `expected` is the tokenizer in the recipe."""
     (kind,) = expected
+    message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
     try:
-        is_ours = is_our_tokenizer(json.loads(data.decode()), kind)
+        content = json.loads(data.decode())
     except (ValueError, RecursionError):
-        is_ours = False
-    if not is_ours:
-        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
+        content = None
+    if not is_our_tokenizer(content, kind):
         refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
 
 
@@ -284,14 +277,13 @@ def is_our_tokenizer(content: Any, kind: str) -> bool:
         return False
     if not isinstance(parts, list) or len(parts) > MAX_SIDES or not sides or not mapping_of(_is_count)(sides):
         return False
-    return all(index < len(parts) for index in sides.values()) and all(_is_part(part, kind) for part in parts)
-
-
-def _is_part(part: Any, kind: str) -> bool:
-    if not isinstance(part, dict) or not isinstance(part.get("model"), dict):
-        return False
-    is_model = part["model"].get("type") == MODELS.get(kind)
-    return is_model and all(_without_flags(part.get(step)) in known for step, known in STEPS.items())
+    for part in parts:
+        model = part.get("model") if isinstance(part, dict) else None
+        if not isinstance(model, dict) or model.get("type") != MODELS.get(kind):
+            return False
+        if any(_without_flags(part.get(step)) not in accepted for step, accepted in STEPS.items()):
+            return False
+    return all(index < len(parts) for index in sides.values())
 
 
 def _without_flags(step: Any) -> Any:
