@@ -90,6 +90,5 @@ def data_loader(corpus: Corpus, order: Sampler[BatchSlice], workers: int = 0) ->
         batch_size=None,
         num_workers=workers,
         generator=torch.Generator(),
-        persistent_workers=False,
         multiprocessing_context="fork" if workers else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,29 +23,23 @@ from composer.data.sources import (
 )
 from composer.data.stories import (
     NO_FACT,
-    StoryShape,
     is_question,
     normalize_sentence,
     split_sentences,
     story_shape,
     tokenizer_lines,
 )
-from composer.data.tokenizer import Tokenizers, train_tokenizers
+from composer.data.tokenizer import CHUNK_LINES, Tokenizers, train_tokenizers
 from composer.errors import DataError
 from composer.model.encoder_decoder import FIXED_VOCABULARIES, PAD, UNK
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-CHUNK_LINES = 10_000
-"""Lines that are encoded at once, so that the lists of their ids do not fill the memory."""
 CACHED_EPOCHS = 3
 """Epochs of an endless task in memory: the present one and the next, whichever was used last."""
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
-
-Keep = Callable[["Encoded"], np.ndarray]
-"""From pairs to which of them are trained on: (pairs,) bool."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +53,14 @@ class Ids:
     starts: np.ndarray
 
     @classmethod
-    def of(cls, chunks: Iterable[list[list[int]]], vocabulary: int) -> Ids:
+    def of(cls, chunks: Iterable[list[list[int]] | list[np.ndarray]], vocabulary: int) -> Ids:
         """Pack rows into the smallest integer type that holds every id of the vocabulary."""
-        dtype = _smallest_dtype(vocabulary)
-        values, lengths = [np.zeros(0, dtype=dtype)], [np.zeros(1, dtype=np.int64)]
+        dtype = np.uint16 if vocabulary <= 1 << 16 else np.uint32
+        values, lengths = [], [0]
         for rows in chunks:
-            values.append(np.fromiter((index for row in rows for index in row), dtype=dtype))
-            lengths.append(np.fromiter(map(len, rows), dtype=np.int64))
-        return cls(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
-
-    @classmethod
-    def of_stories(cls, stories: Sequence[np.ndarray], vocabulary: int) -> Ids:
-        """Pack stories of shape (sentences, words), all with the same number of words."""
-        return cls(np.concatenate(stories).astype(_smallest_dtype(vocabulary)), np.cumsum([0, *map(len, stories)]))
+            values.append(np.concatenate([np.asarray(row, dtype) for row in rows]))
+            lengths += map(len, rows)
+        return cls(np.concatenate(values or [np.zeros(0, dtype)]), np.cumsum(lengths))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -98,18 +87,10 @@ class Ids:
         """Return how many of all positions are no padding."""
         return int(np.count_nonzero(self.values)) if self.is_story else int(self.positions().sum())
 
-    def unk_rate(self) -> float:
-        """Return the share of unknown tokens, 0 to 1."""
-        return float((self.values == UNK).sum()) / max(1, int((self.values != PAD).sum()))
-
     def keep(self, rows: np.ndarray) -> Ids:
         """Return only these rows (bool, one per row), in their order."""
         counts = self.lengths()
         return Ids(self.values[np.repeat(rows, counts)], np.concatenate([[0], np.cumsum(counts[rows])]))
-
-
-def _smallest_dtype(vocabulary: int) -> type[np.unsignedinteger]:
-    return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)
@@ -221,47 +202,40 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     notes = [note for split in wanted for note in pairs[split].notes]
     if "train" in encoded:
         encoded["train"] = _filter_trainable(recipe, encoded["train"], pairs["train"], notes)
-        _check_some_known(recipe, encoded["train"])
     for split, ids in encoded.items():
+        notes += _check_unknown_tokens(recipe, split, ids, pairs[split])
         _check_output_length(recipe, split, ids)
-        _check_fixed_vocabulary(recipe, split, ids, pairs[split])
-        notes += _unk_rate_notes(split, ids)
         if split != "train" and (blank := int((~_nonempty(pairs[split])).sum())):
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side, and are measured too")
     return Data(tokenizers, encoded.get("train"), encoded.get("val"), encoded.get("test"), pairs, notes)
 
 
-def training_corpus(recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Keep) -> Corpus:
+def training_corpus(
+    recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Callable[[Encoded], np.ndarray]
+) -> Corpus:
     """Return the training pairs of every epoch: always `first`, or new ones if the task is endless.
 
-    `keep` selects those of new pairs that are trained on; `first` has been filtered already.
+    `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered already.
     """
-    return EndlessCorpus(first, partial(_generate_epoch, recipe, tokenizers, keep)) if is_endless(recipe) else first
 
+    def generate(epoch: int) -> Encoded:
+        pairs = generate_pairs(recipe, "train", epoch)
+        encoded = _filter_trainable(recipe, _encode_pairs(recipe, pairs, tokenizers), pairs, [])
+        _check_output_length(recipe, "train", encoded)
+        return encoded.keep(keep(encoded))
 
-def _generate_epoch(recipe: Recipe, tokenizers: Tokenizers, keep: Keep, epoch: int) -> Encoded:
-    pairs = generate_pairs(recipe, "train", epoch)
-    encoded = _filter_trainable(recipe, _encode_pairs(recipe, pairs, tokenizers), pairs, [])
-    _check_output_length(recipe, "train", encoded)
-    return encoded.keep(keep(encoded))
-
-
-# ------------------------------------------------------------------------------------------- text to ids
+    return EndlessCorpus(first, generate) if is_endless(recipe) else first
 
 
 def encode_side(
     recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]
 ) -> list[list[int]] | list[np.ndarray]:
     """Encode each line of a side, without bos and eos; a story to (sentences, words), padded on the right."""
+    if is_question(recipe, side):
+        lines = [*map(normalize_sentence, lines)]
     shape = story_shape(recipe, side)
-    return _encode_stories(shape, tokenizers, side, lines) if shape else _encode_lines(recipe, tokenizers, side, lines)
-
-
-def _encode_lines(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[list[int]]:
-    return tokenizers.encode(side, [*map(normalize_sentence, lines)] if is_question(recipe, side) else lines)
-
-
-def _encode_stories(shape: StoryShape, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[np.ndarray]:
+    if shape is None:
+        return tokenizers.encode(side, lines)
     stories = [split_sentences(line)[-shape.sentences :] for line in lines]
     # many stories share a sentence, so each is encoded once
     sentences = [*dict.fromkeys(sentence for story in stories for sentence in story)]
@@ -275,24 +249,15 @@ def _encode_stories(shape: StoryShape, tokenizers: Tokenizers, side: str, lines:
 def _encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
     sides: dict[str, Ids] = {}
     for side, lines in pairs.sides.items():
-        size = tokenizers.size(side)
-        if shape := story_shape(recipe, side):
-            sides[side] = Ids.of_stories(_encode_stories(shape, tokenizers, side, lines), size)
-        else:
-            chunks = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
-            sides[side] = Ids.of((_encode_lines(recipe, tokenizers, side, chunk) for chunk in chunks), size)
+        chunks = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
+        sides[side] = Ids.of((encode_side(recipe, tokenizers, side, chunk) for chunk in chunks), tokenizers.size(side))
+    facts = None
+    if pairs.facts is not None:
+        most = max(map(len, pairs.facts), default=0)
+        padded = [[*row, *[NO_FACT] * (most - len(row))] for row in pairs.facts]
+        facts = np.array(padded, np.int64).reshape(-1, most)
     target = sides.pop(TARGET)
-    facts = None if pairs.facts is None else _pad_facts(pairs.facts)
     return Encoded(sides, target, pairs.sides[TARGET], np.arange(len(target)), facts)
-
-
-def _pad_facts(facts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the indices of facts as one array, -1 where a row has fewer. -> (rows, F)"""
-    most = max(map(len, facts), default=0)
-    return np.array([[*row, *[NO_FACT] * (most - len(row))] for row in facts], dtype=np.int64).reshape(-1, most)
-
-
-# ------------------------------------------------------------------------------------------- filters and checks
 
 
 def _nonempty(pairs: Pairs) -> np.ndarray:
@@ -329,32 +294,26 @@ def _check_output_length(recipe: Recipe, split: str, encoded: Encoded) -> None:
     raise DataError([recipe.fault("length", ("model", "output", "length"), message, "remove it, or mend the data")])
 
 
-def _check_fixed_vocabulary(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> None:
-    """Raise DataError if a tokenizer that learns nothing meets a token that it can never know."""
+def _check_unknown_tokens(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[str]:
+    """Yield a note of each side with many unknown tokens.
+
+    Raises:
+        DataError: If a tokenizer that learns nothing meets a token that it can never know, or if a side of the training
+            part has only unknown tokens, from which nothing can be learned.
+    """
     kind = next(iter(recipe.dataset["tokenizer"]))
-    if kind not in FIXED_VOCABULARIES:
-        return
     for side, ids in encoded.sides.items():
-        unknown = np.flatnonzero(ids.values == UNK)
-        if len(unknown):
-            line = int(encoded.originals[np.searchsorted(ids.starts, unknown[0], side="right") - 1])
-            message = f"the tokenizer `{kind}` does not know all of line {line + 1:,} of {split} {side}: "
-            message += f"`{pairs.sides[side][line]}`"
-            hint = "see `seqcomposer schema` for what it takes; the task and the tokenizer must agree"
-            raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
-
-
-def _check_some_known(recipe: Recipe, encoded: Encoded) -> None:
-    """Raise DataError if a side of the training part has only unknown tokens, from which nothing can be learned."""
-    for side, ids in encoded.sides.items():
-        if ids.unk_rate() == 1:
-            kind = next(iter(recipe.dataset["tokenizer"]))
+        rate = float((ids.values == UNK).sum()) / max(1, int((ids.values != PAD).sum()))
+        if split == "train" and rate == 1:
             message = f"the tokenizer `{kind}` knows no token of train {side}"
             hint = "lower its `min_count`, raise its `size`, or train without `--from`"
             raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
-
-
-def _unk_rate_notes(split: str, encoded: Encoded) -> Iterator[str]:
-    for side, ids in encoded.sides.items():
-        if (rate := ids.unk_rate()) > MAX_UNK_RATE:
+        if kind in FIXED_VOCABULARIES and rate:
+            at = int(np.flatnonzero(ids.values == UNK)[0])
+            line = int(encoded.originals[np.searchsorted(ids.starts, at, side="right") - 1])
+            text = f"line {line + 1:,} of {split} {side}: `{pairs.sides[side][line]}`"
+            hint = "see `seqcomposer schema` for what it takes; the task and the tokenizer must agree"
+            message = f"the tokenizer `{kind}` does not know all of {text}"
+            raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
+        if rate > MAX_UNK_RATE:
             yield f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer"

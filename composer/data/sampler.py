@@ -11,7 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -268,22 +269,9 @@ class Buckets(NamedTuple):
     batches: np.ndarray
     width: int
 
-    def assign(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """Return the index of every pair's bucket. target, source: (pairs,) lengths -> (pairs,)"""
-        target_bucket = np.searchsorted(self.longest, target)
-        return np.searchsorted(self.ends, target_bucket * (GRID + 1) + source // self.width)
 
-
-class SplitPoint(NamedTuple):
-    """The last bucket of the best cut up to some cell: cost of the whole cut, its first cell, its batches."""
-
-    cost: float
-    start: int
-    batches: int
-
-
-TargetBucket = tuple[float, int, list[tuple[int, int]]]
-"""Cost of the best cut up to a target bucket's end, where it starts, and its buckets: (source length, batches)."""
+Cut = tuple[float, Any]
+"""Cost of the best cut of all cells up to the end of a run, and what the run is cut into."""
 
 
 def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets:
@@ -298,12 +286,23 @@ def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets
     """
     width = int(source.max()) // GRID + 1
     lengths = np.unique(target)
-    cells = np.zeros((len(lengths), GRID + 1), dtype=np.int64)
-    np.add.at(cells, (np.searchsorted(lengths, target), source // width), 1)
-    best: list[TargetBucket] = [(0.0, 0, [])]
-    for end in range(1, len(lengths) + 1):
-        best.append(_best_target_bucket(best, cells[:end], int(lengths[end - 1]), budget, width))
-    return _trace_back(best, lengths, width)
+    cells = np.zeros((len(lengths) + 1, GRID + 1), dtype=np.int64)
+    np.add.at(cells, (np.searchsorted(lengths, target) + 1, source // width), 1)
+    before = cells.cumsum(0)
+
+    def join_targets(cost: float, start: int, end: int) -> Cut | None:
+        longest = int(lengths[end - 1])
+        counts, rows_per_batch = before[end] - before[start], max(1, budget // longest)
+        pairs = int(counts.sum())
+        if end - start > 1 and pairs > MAX_BATCHES * rows_per_batch:
+            return None
+        source_cost, buckets = _cut_sources(counts, rows_per_batch, BATCH_COST * budget, width)
+        return cost + source_cost + pairs * longest, buckets
+
+    _, target_buckets = _cut_cells(len(lengths), MAX_TARGET_LENGTHS, join_targets)
+    flat = [(at * (GRID + 1) + length, n) for at, (_, buckets) in enumerate(target_buckets) for length, n in buckets]
+    ends, batches = np.array(flat, dtype=np.int64).T
+    return Buckets(lengths[[end - 1 for end, _ in target_buckets]], ends, batches, width)
 
 
 def global_batches(buckets: Buckets, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
@@ -312,7 +311,8 @@ def global_batches(buckets: Buckets, target: np.ndarray, source: np.ndarray, see
     order = draw.permutation(len(target))
     # stable sorts keep the drawn order among equals, so that pairs of one length meet others in each epoch
     order = order[np.argsort(source[order], kind="stable")]
-    bucket = buckets.assign(target[order], source[order])
+    target_bucket = np.searchsorted(buckets.longest, target[order])
+    bucket = np.searchsorted(buckets.ends, target_bucket * (GRID + 1) + source[order] // buckets.width)
     order = order[np.argsort(bucket, kind="stable")]
     ends = np.cumsum(np.bincount(bucket, minlength=len(buckets.batches)))
     batches = [
@@ -323,75 +323,52 @@ def global_batches(buckets: Buckets, target: np.ndarray, source: np.ndarray, see
     return [batches[at] for at in draw.permutation(len(batches))]
 
 
-def _best_target_bucket(
-    best: list[TargetBucket], cells: np.ndarray, longest: int, budget: int, width: int
-) -> TargetBucket:
-    """Return the best target bucket that ends with the last row of `cells`."""
-    rows_per_batch = max(1, budget // longest)
-    end = len(cells)
-    options: list[TargetBucket] = []
-    counts = np.zeros(cells.shape[1], dtype=np.int64)
-    for start in range(end - 1, max(-1, end - 1 - MAX_TARGET_LENGTHS), -1):
-        counts = counts + cells[start]
-        pairs = int(counts.sum())
-        if options and pairs > MAX_BATCHES * rows_per_batch:
-            break
-        cost, buckets = _cut(counts, rows_per_batch, BATCH_COST * budget, width)
-        options.append((best[start][0] + cost + pairs * longest, start, buckets))
-    return min(options, key=lambda option: option[:2])
+def _cut_sources(
+    counts: np.ndarray, rows_per_batch: int, batch_cost: float, width: int
+) -> tuple[float, list[tuple[int, int]]]:
+    """Cut a target bucket into buckets; return padded source positions plus batch costs, and (length, batches) of each.
 
-
-def _cut(counts: np.ndarray, rows_per_batch: int, batch_cost: float, width: int) -> tuple[float, list[tuple[int, int]]]:
-    """Cut the cells of one target bucket into buckets; return padded source positions plus batch costs, and them."""
+    counts: (GRID + 1,) pairs of every source length.
+    """
     lengths = np.flatnonzero(counts).tolist()
     before = [0, *np.cumsum(counts[lengths]).tolist()]
     positions = [(length + 1) * width - 1 for length in lengths]
-    best = [SplitPoint(0.0, 0, 0)]
-    for end in range(1, len(lengths) + 1):
-        best.append(min(_split_points(best, before, positions, end, rows_per_batch, batch_cost)))
-    buckets, end = [], len(lengths)
-    while end:
-        buckets.append((lengths[end - 1], best[end].batches))
-        end = best[end].start
-    return best[-1].cost, buckets[::-1]
 
-
-def _split_points(
-    best: list[SplitPoint], before: list[int], positions: list[int], end: int, rows_per_batch: int, batch_cost: float
-) -> list[SplitPoint]:
-    """Return every bucket that ends with this cell."""
-    options: list[SplitPoint] = []
-    for start in range(end - 1, max(-1, end - 1 - MAX_SOURCE_LENGTHS), -1):
+    def join_sources(cost: float, start: int, end: int) -> Cut | None:
         pairs = before[end] - before[start]
-        if options and pairs > MAX_BATCHES * rows_per_batch:
-            break
+        if end - start > 1 and pairs > MAX_BATCHES * rows_per_batch:
+            return None
         batches = -(-pairs // rows_per_batch)
-        padded = _padded_positions(before, positions, start, end, batches)
-        options.append(SplitPoint(best[start].cost + padded + batch_cost * batches, start, batches))
-    return options
+        padded = pairs * positions[end - 1]
+        if batches > 1 and end - start > 1:  # cut evenly, each batch is padded to its own last pair
+            edges = [before[start] + pairs * at // batches for at in range(batches + 1)]
+            last = [positions[bisect_left(before, edge, start + 1, end + 1) - 1] for edge in edges[1:]]
+            padded = sum(longest * (high - low) for longest, low, high in zip(last, edges, edges[1:], strict=False))
+        return cost + padded + batch_cost * batches, batches
+
+    cost, buckets = _cut_cells(len(lengths), MAX_SOURCE_LENGTHS, join_sources)
+    return cost, [(lengths[end - 1], batches) for end, batches in buckets]
 
 
-def _padded_positions(before: list[int], positions: list[int], start: int, end: int, batches: int) -> int:
-    """Return the padded source positions of a bucket that is cut evenly into batches."""
-    first, pairs = before[start], before[end] - before[start]
-    if batches == 1 or end - start == 1:
-        return pairs * positions[end - 1]
-    edges = [first + pairs * at // batches for at in range(batches + 1)]
-    last = [positions[bisect_left(before, edge, start + 1, end + 1) - 1] for edge in edges[1:]]
-    return sum(longest * (high - low) for longest, low, high in zip(last, edges, edges[1:], strict=False))
+def _cut_cells(
+    cells: int, most: int, join: Callable[[float, int, int], Cut | None]
+) -> tuple[float, list[tuple[int, Any]]]:
+    """Cut a row of cells into runs of at most `most`, at the least cost; return it, and end and content of every run.
 
-
-def _trace_back(best: list[TargetBucket], lengths: np.ndarray, width: int) -> Buckets:
-    target_buckets, end = [], len(lengths)
+    `join` gets the cost of the cells before a run, its start and its end. It returns None for a run of too many pairs.
+    """
+    best: list[tuple[float, int, Any]] = [(0.0, 0, None)]
+    for end in range(1, cells + 1):
+        options = []
+        for start in range(end - 1, max(-1, end - 1 - most), -1):
+            cut = join(best[start][0], start, end)
+            if cut is None:
+                break
+            options.append((cut[0], start, cut[1]))
+        best.append(min(options, key=itemgetter(0, 1)))
+    runs, end = [], cells
     while end:
-        _, start, buckets = best[end]
-        target_buckets.append((int(lengths[end - 1]), buckets))
+        _, start, content = best[end]
+        runs.append((end, content))
         end = start
-    target_buckets.reverse()
-    flat = [
-        (at * (GRID + 1) + length, batches)
-        for at, (_, buckets) in enumerate(target_buckets)
-        for length, batches in buckets
-    ]
-    ends, batches = np.array(flat, dtype=np.int64).T
-    return Buckets(np.array([longest for longest, _ in target_buckets]), ends, batches, width)
+    return best[cells][0], runs[::-1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,15 +51,12 @@ class DataSource:
 
     recipe: Recipe
     folders: Sequence[Path]
+    _opened: dict[str, Pairs] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def faults(self) -> list[Fault]:
         """All faults of the data that the recipe names."""
         return check_files(self.recipe, self.folders)
-
-    @cached_property
-    def _opened(self) -> dict[str, Pairs]:
-        return {}
 
     def pairs(self, split: str) -> Pairs:
         """Return the pairs of a split. Raises DataError with every fault of the data."""
@@ -112,7 +109,7 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         elif data.get("babi"):
             pairs = Pairs(*stories.open_babi(recipe, split, folders))
         else:
-            pairs = _from_files(recipe, split, folders)
+            pairs = _open_parallel(recipe, split, folders)
     except OSError as error:
         raise DataError([_read_fault(recipe, error)]) from error
     if faults := _size_faults(recipe, split, pairs):
@@ -129,10 +126,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         problem = tables.missing_package("id", "the hub is")
         return [_fault(recipe, ("data", "hub"), problem)] if problem else []
     try:
-        if data.get("babi"):
-            return stories.check_babi(recipe, folders)
-        faults = [fault for split in available_splits(recipe) for fault in _check_split(recipe, split, folders)]
-        return faults or _check_held_out(recipe, folders)
+        return stories.check_babi(recipe, folders) if data.get("babi") else _check_parallel(recipe, folders)
     except OSError as error:
         return [_read_fault(recipe, error)]
 
@@ -158,13 +152,9 @@ def _fault(recipe: Recipe, path: tuple[str, ...], problem: Problem) -> Fault:
     return recipe.fault(problem.code, (*path, *key), problem.message, problem.hint)
 
 
-# ------------------------------------------------------------------------------------------- text and tables
-
-
-def _from_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
-    parallel = recipe.dataset["parallel"]
-    sizes = held_out_sizes(parallel)
-    if not sizes or (split not in sizes and split != "train"):
+def _open_parallel(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    sizes = held_out_sizes(recipe.dataset["parallel"])
+    if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
     pairs = _open_split(recipe, "train", folders)
     rows = split_rows(len(pairs), sizes)[split]
@@ -177,11 +167,11 @@ def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     if not settings.get("file"):
         return Pairs({side: TextColumn(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
-    if tables.KINDS[path.suffix.lower()] in tables.READ_IN_PLACE:
-        return Pairs(tables.open_columns(path, names))
     try:
         return Pairs(tables.open_columns(path, names))
     except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
+        if tables.KINDS[path.suffix.lower()] in tables.READ_IN_PLACE:
+            raise
         message = f"`{path}` cannot be read: {_root_cause(error)}"
         problem = Problem("file", "table", message, "mend it, or save it as TSV")
         raise DataError([_fault(recipe, ("data", "parallel", split), problem)]) from error
@@ -200,14 +190,25 @@ def _root_cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _check_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Iterator[Fault]:
-    settings = recipe.dataset["parallel"][split]
-    if isinstance(settings, int):
-        return
-    names = {side: str(settings[side]) for side in side_names(recipe)}
-    check = _check_columns(settings["file"], names, folders) if settings.get("file") else _check_texts(names, folders)
-    for problem in check:
-        yield _fault(recipe, ("data", "parallel", split), problem)
+def _check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
+    parallel = recipe.dataset["parallel"]
+    sizes = held_out_sizes(parallel)
+    faults: list[Fault] = []
+    for split in available_splits(recipe):
+        if split not in sizes:
+            names = {side: str(parallel[split][side]) for side in side_names(recipe)}
+            file = parallel[split].get("file")
+            problems = _check_columns(file, names, folders) if file else _check_texts(names, folders)
+            faults += [_fault(recipe, ("data", "parallel", split), problem) for problem in problems]
+    if faults or not sizes:
+        return faults
+    count, held_out = len(_open_split(recipe, "train", folders)), sum(sizes.values())
+    if held_out < count:
+        return []
+    split = next(iter(sizes))
+    message = f"{' and '.join(sizes)} take {held_out:,} pairs, and the training files have {count:,}"
+    example = f"write, for example, `{split}: {max(1, count // 20)}`"
+    return [recipe.fault("empty", ("data", "parallel", split), message, example)]
 
 
 def _check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
@@ -244,10 +245,7 @@ def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path
     problem = problem or text_files.check_readable("file", path)
     if not problem and kind != "parquet":
         problem = text_files.check_utf8("file", path)
-    return [problem] if problem else tables.check_table(path, columns)
-
-
-# ------------------------------------------------------------------------------------------- train/val/test split
+    return [problem] if problem else [*tables.check_table(path, columns)]
 
 
 def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
@@ -268,22 +266,6 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     is_train = np.ones(count, dtype=bool)
     is_train[rows] = False
     return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
-
-
-def _check_held_out(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
-    sizes = held_out_sizes(recipe.dataset["parallel"])
-    if not sizes:
-        return []
-    count = len(_open_split(recipe, "train", folders))
-    if sum(sizes.values()) < count:
-        return []
-    split = next(iter(sizes))
-    message = f"{' and '.join(sizes)} take {sum(sizes.values()):,} pairs, and the training files have {count:,}"
-    example = f"write, for example, `{split}: {max(1, count // 20)}`"
-    return [recipe.fault("empty", ("data", "parallel", split), message, example)]
-
-
-# ------------------------------------------------------------------------------------------- hub and generated tasks
 
 
 def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:

@@ -14,7 +14,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -80,9 +80,6 @@ def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable
     return map(normalize_sentence, lines) if is_question(recipe, side) else lines
 
 
-# ------------------------------------------------------------------------------------------- pairs of bAbI
-
-
 class Question(NamedTuple):
     """A question with its answer, the sentences of its story before it, and the indices of its facts among them."""
 
@@ -97,6 +94,11 @@ class Question(NamedTuple):
         facts = tuple(fact - dropped if fact >= dropped else NO_FACT for fact in self.facts)
         return self._replace(story=self.story[dropped:], facts=facts)
 
+    def is_in_validation(self, share: float) -> bool:
+        """Return True if a training question is held out for validation; equal questions all are, or none."""
+        text = "\n".join((*self.story, self.question))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < share * 2**64
+
 
 def open_babi(
     recipe: Recipe, split: str, folders: Sequence[Path]
@@ -104,11 +106,15 @@ def open_babi(
     """Return the lines of every side of a split, the facts of each pair, and notes, from files without faults."""
     settings = recipe.dataset["babi"]
     folder = _babi_folder(recipe, folders) or Path(settings["folder"])
-    files = [_task_file(folder, task, split) for task in settings["tasks"]]
-    entries = [entry for file in files for entry in parse_file(file, settings["words"])]
+    entries: list[Question | Fault] = []
+    for task in settings["tasks"]:
+        paths = _task_files(folder, task, split)
+        if not paths:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt"))
+        entries += parse_file(paths[0], settings["words"])
     full = [entry for entry in entries if isinstance(entry, Question)]
     if split != "test":
-        full = [question for question in full if in_validation(question, settings["val"]) == (split == "val")]
+        full = [question for question in full if question.is_in_validation(settings["val"]) == (split == "val")]
     questions = [question.keep_last(settings["sentences"]) for question in full]
     sides = {
         QUESTION: [question.question for question in questions],
@@ -118,17 +124,9 @@ def open_babi(
     notes = []
     if longer := sum(len(question.story) > settings["sentences"] for question in full):
         lost = sum(NO_FACT in question.facts for question in questions)
-        notes.append(
-            f"{longer:,} of {len(full):,} {split} stories have more than {settings['sentences']} sentences, "
-            f"the last of which are read; {lost:,} lose a sentence that bears the answer"
-        )
+        long = f"{longer:,} of {len(full):,} {split} stories have more than {settings['sentences']} sentences"
+        notes.append(f"{long}, the last of which are read; {lost:,} lose a sentence that bears the answer")
     return sides, [question.facts for question in questions], notes
-
-
-def in_validation(question: Question, share: float) -> bool:
-    """Return True if a training question is held out for validation; equal questions all are, or none."""
-    text = "\n".join((*question.story, question.question))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < share * 2**64
 
 
 def _babi_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
@@ -139,15 +137,6 @@ def _babi_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
 
 def _task_files(folder: Path, task: int, split: str) -> list[Path]:
     return sorted(folder.glob(f"qa{task}_*{'test' if split == 'test' else 'train'}.txt"))
-
-
-def _task_file(folder: Path, task: int, split: str) -> Path:
-    for path in _task_files(folder, task, split):
-        return path
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt"))
-
-
-# ------------------------------------------------------------------------------------------- a file
 
 
 class LineFault(ValueError):
@@ -194,19 +183,16 @@ class BabiParser:
         if match is None:
             fix = "number the lines of each story from 1, as in `1 Mary moved to the bathroom.`"
             raise LineFault(1, "number", "this line is not a number, a space and a sentence", fix)
-        self._advance(int(match[1]))
+        before, self.number = self.number, int(match[1])
+        if self.number == 1:
+            self.story, self.indices = [], {}
+        elif self.number != before + 1:
+            message = f"this line has the number {self.number}, and the line before it {before or 'none'}"
+            raise LineFault(1, "number", message, "number the lines of each story one after another, from 1")
         if "\t" in match[2]:
             return self._question(match[2], match.start(2))
         self._add_sentence(match[2], match.start(2))
         return None
-
-    def _advance(self, number: int) -> None:
-        before, self.number = self.number, number
-        if number == 1:
-            self.story, self.indices = [], {}
-        elif number != before + 1:
-            message = f"this line has the number {number}, and the line before it {before or 'none'}"
-            raise LineFault(1, "number", message, "number the lines of each story one after another, from 1")
 
     def _add_sentence(self, text: str, at: int) -> None:
         sentence = normalize_sentence(text)
@@ -233,17 +219,13 @@ class BabiParser:
             message = "there is no sentence of a story before this question"
             raise LineFault(at + 1, "story", message, "write the story before its questions")
         column = at + text.rindex("\t") + 2
-        facts = tuple(self._fact(number, column) for number in " ".join(rest).split())
-        return Question(tuple(self.story), question.lower(), answer.lower(), facts)
-
-    def _fact(self, number: str, column: int) -> int:
-        if number.isdecimal() and int(number) in self.indices:
-            return self.indices[int(number)]
-        message = f"`{number}` is not the number of a sentence of the story so far"
-        raise LineFault(column, "fact", message, "name sentences before the question, not other questions")
-
-
-# ------------------------------------------------------------------------------------------- checks
+        facts = []
+        for number in " ".join(rest).split():
+            if not number.isdecimal() or int(number) not in self.indices:
+                message = f"`{number}` is not the number of a sentence of the story so far"
+                raise LineFault(column, "fact", message, "name sentences before the question, not other questions")
+            facts.append(self.indices[int(number)])
+        return Question(tuple(self.story), question.lower(), answer.lower(), tuple(facts))
 
 
 def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
@@ -255,11 +237,15 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         message = f"`{folder}` is a file" if folder else f"no folder `{settings['folder']}` in {searched}"
         fix = "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or say `--data DIR`"
         return [recipe.fault("file", ("data", "babi", "folder"), message, fix)]
-    indices = range(len(settings["tasks"]))
-    faults = [
-        fault for at in indices for split in ("train", "test") for fault in _check_task(recipe, folder, at, split)
-    ]
-    return faults or list(_check_shares(recipe, folders))
+    files = [(at, split) for at in range(len(settings["tasks"])) for split in ("train", "test")]
+    faults = [fault for at, split in files for fault in _check_task(recipe, folder, at, split)]
+    if faults:
+        return faults
+    for split in ("train", "val", "test"):
+        if (split != "val" or settings["val"]) and not open_babi(recipe, split, folders)[1]:
+            key, fix = ("folder", "add questions to the files") if split == "test" else ("val", "change `val`")
+            faults.append(recipe.fault("empty", ("data", "babi", key), f"no question is left for {split}", fix))
+    return faults
 
 
 def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault]:
@@ -269,26 +255,15 @@ def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault
     paths = _task_files(folder, task, split)
     path = ("data", "babi", "tasks", at)
     if not paths:
-        return [recipe.fault("file", path, _missing_task(folder, task, split), "remove the task")]
+        matches = [re.match(r"qa(\d+)_.*\.txt$", file.name) for file in folder.iterdir()]
+        tasks = sorted({int(match[1]) for match in matches if match})
+        known = f"has the tasks {', '.join(map(str, tasks))}" if tasks else "has no tasks"
+        message = f"no file `qa{task}_..._{split}.txt`; `{folder}` {known}"
+        return [recipe.fault("file", path, message, "remove the task")]
     if len(paths) > 1:
-        names = ", ".join(f"`{path.name}`" for path in paths)
+        names = ", ".join(f"`{file.name}`" for file in paths)
         return [recipe.fault("file", path, f"task {task} has {len(paths)} files: {names}", "leave one of them")]
     if problem := text_files.check_readable("folder", paths[0]) or text_files.check_utf8("folder", paths[0]):
         return [recipe.fault(problem.code, path, problem.message, problem.hint)]
     entries = parse_file(paths[0], recipe.dataset["babi"]["words"])
     return [entry for entry in entries if isinstance(entry, Fault)][:MAX_FILE_FAULTS]
-
-
-def _missing_task(folder: Path, task: int, split: str) -> str:
-    matches = [re.match(r"qa(\d+)_.*\.txt$", path.name) for path in folder.iterdir()]
-    tasks = sorted({int(match[1]) for match in matches if match})
-    known = f"has the tasks {', '.join(map(str, tasks))}" if tasks else "has no tasks"
-    return f"no file `qa{task}_..._{split}.txt`; `{folder}` {known}"
-
-
-def _check_shares(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Fault]:
-    """Yield a fault for each split that has no question, because of its files or of the share of validation."""
-    for split in ("train", "val", "test"):
-        if (split != "val" or recipe.dataset["babi"]["val"]) and not open_babi(recipe, split, folders)[1]:
-            key, fix = ("folder", "add questions to the files") if split == "test" else ("val", "change `val`")
-            yield recipe.fault("empty", ("data", "babi", key), f"no question is left for {split}", fix)

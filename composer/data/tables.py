@@ -12,7 +12,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parq
 READ_IN_PLACE = ("tsv", "json")
 """Kinds whose lines are indexed and read from the file itself, and not through `datasets`."""
 FILE_KEY = "file"
-MAX_LISTED_COLUMNS = 20
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -34,9 +33,6 @@ def missing_package(key: str, what: str) -> Problem | None:
         return None
     message = f"{what} read through the package `datasets`, which is not installed"
     return Problem(key, "package", message, "say `pip install datasets`, or use text, TSV or JSON lines")
-
-
-# ------------------------------------------------------------------------------------------- reading
 
 
 class DatasetColumn(Column):
@@ -74,36 +70,28 @@ class DatasetColumn(Column):
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
     """Open the columns `names`, by side, of a checked file. `datasets` raises errors without a common class."""
     kind = KINDS[path.suffix.lower()]
-    if kind == "tsv":
-        return {side: _tsv_column(path, name) for side, name in names.items()}
-    if kind == "json":
-        return {side: _json_column(path, name) for side, name in names.items()}
-    dataset = _load_dataset(kind, path, names.values())
-    return {side: DatasetColumn(dataset, name, str(path)) for side, name in names.items()}
-
-
-def _tsv_column(path: Path, name: str) -> TextColumn:
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        field = file.readline().rstrip("\r\n").split("\t").index(name)
-    return TextColumn(path, skip=1, pick=lambda line: line.split("\t")[field])
-
-
-def _json_column(path: Path, name: str) -> TextColumn:
-    return TextColumn(path, pick=lambda line: get_nested(json.loads(line), name))
-
-
-def _load_dataset(kind: str, path: Path, names: Iterable[str]) -> Any:
+    if kind in READ_IN_PLACE:
+        return {side: _text_column(kind, path, name) for side, name in names.items()}
     datasets = import_datasets()
     settings: dict[str, Any] = {}
     if kind == "csv":
         # every field is a text as it stands: neither "NA" nor 007 nor an empty field means anything else
-        texts = datasets.Features({name: datasets.Value("string") for name in dict.fromkeys(names)})
+        texts = datasets.Features({name: datasets.Value("string") for name in dict.fromkeys(names.values())})
         settings = {"features": texts, "na_filter": False, "keep_default_na": False, "encoding": "utf-8-sig"}
     # a cache folder per content: `datasets` knows a file by its name and time, which can stay the same
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()
     cache = Path(datasets.config.HF_DATASETS_CACHE) / "seqcomposer" / content[:32]
-    return datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
+    dataset = datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
+    return {side: DatasetColumn(dataset, name, str(path)) for side, name in names.items()}
+
+
+def _text_column(kind: str, path: Path, name: str) -> TextColumn:
+    if kind == "json":
+        return TextColumn(path, pick=lambda line: get_nested(json.loads(line), name))
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        field = file.readline().rstrip("\r\n").split("\t").index(name)
+    return TextColumn(path, skip=1, pick=lambda line: line.split("\t")[field])
 
 
 def import_datasets() -> Any:
@@ -124,26 +112,24 @@ def get_nested(row: Mapping[str, Any], name: str) -> Any:
     return get_nested(row[head], rest)
 
 
-# ------------------------------------------------------------------------------------------- checks
-
-
-def check_table(path: Path, columns: Mapping[str, str]) -> list[Problem]:
-    """Return the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the keys naming them."""
-    return list(CHECKS[KINDS[path.suffix.lower()]](path, columns))
-
-
-def _check_tsv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        yield from _check_rows((line.rstrip("\r\n").split("\t") for line in file), columns)
-
-
-def _check_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            yield from _check_rows((row for row in csv.reader(file) if row), columns)
-        except csv.Error as error:
-            yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "mend the file, or save it as TSV")
+def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the keys naming them."""
+    kind = KINDS[path.suffix.lower()]
+    if kind == "parquet":
+        yield from _check_parquet(path, columns)
+        return
+    with path.open(encoding="utf-8-sig", newline="" if kind == "csv" else "\n") as file:
+        if kind == "json":
+            problems = (list(_check_object(number, line, columns)) for number, line in enumerate(file, start=1))
+            yield from next(filter(None, problems), [])
+        elif kind == "tsv":
+            yield from _check_rows((line.rstrip("\r\n").split("\t") for line in file), columns)
+        else:
+            csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+            try:
+                yield from _check_rows((row for row in csv.reader(file) if row), columns)
+            except csv.Error as error:
+                yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "mend the file, or save it as TSV")
 
 
 def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -161,15 +147,6 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
             return
     if number == 1:
         yield Problem(FILE_KEY, "empty", "the file names its columns and has no rows", "give it at least one pair")
-
-
-def _check_json(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            problems = list(_check_object(number, line, columns))
-            if problems:
-                yield from problems
-                return
 
 
 def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -210,14 +187,6 @@ def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem(FILE_KEY, "empty", "the file has no rows", "give it at least one pair")
 
 
-CHECKS: dict[str, Callable[[Path, Mapping[str, str]], Iterator[Problem]]] = {
-    "tsv": _check_tsv,
-    "csv": _check_csv,
-    "json": _check_json,
-    "parquet": _check_parquet,
-}
-
-
 def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the problems of an Arrow schema from which these columns of text are to be read."""
     from pyarrow import types
@@ -248,17 +217,16 @@ def _nested_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _check_names(names: Sequence[str], columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the columns that are missing, then those whose name is ambiguous."""
-    for key, name in columns.items():
-        if name not in names:
-            yield _unknown_name(key, "the file has no column", name, names)
+    """Yield the columns that are missing, and those whose name is ambiguous."""
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
             yield Problem(key, "column", f"the file has {count} columns called `{name}`", "give them different names")
+        elif not count:
+            yield _unknown_name(key, "the file has no column", name, names)
 
 
 def _unknown_name(key: str, message: str, name: str, names: Sequence[str]) -> Problem:
-    listed = ", ".join(f"`{other}`" for other in names[:MAX_LISTED_COLUMNS])
+    listed = ", ".join(f"`{other}`" for other in names[:20])
     close = closest_match(name, names)
     hint = f"write `{close}`" if close else f"name one of {listed}"
     return Problem(key, "column", f"{message} `{name}`{did_you_mean(name, names)}", hint)

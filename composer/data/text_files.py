@@ -7,6 +7,7 @@ import difflib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, overload
@@ -16,7 +17,7 @@ import numpy as np
 from composer.errors import DataError, Fault
 
 READ_BYTES = 1 << 22
-INDEX_BYTES = 1 << 26
+"""Bytes that are read at once."""
 CHUNK_LINES = 10_000
 """Lines that are read at once when a whole column is iterated."""
 BOM = b"\xef\xbb\xbf"
@@ -38,13 +39,10 @@ class Problem(NamedTuple):
     hint: str
 
 
-# ------------------------------------------------------------------------------------------- lookup
-
-
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
     """Return the first file of that name in the folders, in their order."""
-    paths = (folder / name for folder in folders)
-    return next((path for path in paths if _exists(path)), None)
+    # `Path.exists` raises an error for a name that is too long or has a NUL, `os.path.exists` says False
+    return next((folder / name for folder in folders if os.path.exists(folder / name)), None)
 
 
 def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
@@ -61,7 +59,7 @@ def suggest_file(name: str, folder: Path) -> str | None:
     parts: list[str] = []
     path = folder
     for part in Path(name).parts:
-        entries = [part] if _exists(path / part) else _entries(path)
+        entries = [part] if os.path.exists(path / part) else sorted(entry.name for entry in path.glob("*"))[:10_000]
         same = [entry for entry in entries if entry.casefold() == part.casefold()]
         close = same or difflib.get_close_matches(part, entries, n=1, cutoff=0.6)
         if not close:
@@ -69,23 +67,6 @@ def suggest_file(name: str, folder: Path) -> str | None:
         parts.append(close[0])
         path /= close[0]
     return Path(*parts).as_posix() if path.is_file() else None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that is too long, or has a NUL
-        return False
-
-
-def _entries(folder: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(folder))[:10_000]
-    except OSError:
-        return []
-
-
-# ------------------------------------------------------------------------------------------- checks
 
 
 def check_readable(key: str, path: Path) -> Problem | None:
@@ -144,9 +125,6 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")
 
 
-# ------------------------------------------------------------------------------------------- columns
-
-
 class Column(Sequence[str]):
     """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast."""
 
@@ -186,14 +164,13 @@ class TextColumn(Column):
     def read(self, rows: Sequence[int]) -> list[str]:
         # neighbouring lines are one read
         spans = [rows] if isinstance(rows, range) and rows.step == 1 else [range(row, row + 1) for row in rows]
-        lines = [line for span in spans for line in self._lines(span)]
+        lines: list[str] = []
+        for span in filter(len, spans):
+            first, *ends = self.starts[span.start + self.skip : span.stop + self.skip + 1].tolist()
+            block = self.bytes.read(first, ends[-1])
+            parts = (block[start - first : end - first] for start, end in pairwise([first, *ends]))
+            lines += (part.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for part in parts)
         return [one_line(self.pick(line)) for line in lines] if self.pick else lines
-
-    def _lines(self, rows: range) -> list[str]:
-        starts = self.starts[rows.start + self.skip : rows.stop + self.skip + 1].tolist()
-        block = self.bytes.read(starts[0], starts[-1]) if len(rows) else b""
-        lines = (block[start - starts[0] : end - starts[0]] for start, end in pairwise(starts))
-        return [line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for line in lines]
 
 
 class StableFile:
@@ -209,21 +186,19 @@ class StableFile:
     def blocks(self) -> Iterator[bytes]:
         """Yield all bytes, block by block."""
         at = 0
-        while block := os.pread(self.file.fileno(), INDEX_BYTES, at):
+        while block := os.pread(self.file.fileno(), READ_BYTES, at):
             yield block
             at += len(block)
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
-        data = os.pread(self.file.fileno(), end - start, start)
-        stamp = self._stamp()
-        if stamp != self.stamp:
-            if self._crc() != self.crc:
-                raise _file_changed(self.path)
-            self.stamp = stamp  # touched, or rewritten with the same content
-            data = os.pread(self.file.fileno(), end - start, start)
-        if len(data) != end - start:
-            raise _file_changed(self.path)
+        data, stamp = os.pread(self.file.fileno(), end - start, start), self._stamp()
+        is_same = stamp == self.stamp or self._crc() == self.crc
+        if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
+            self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
+        if not is_same or len(data) != end - start:
+            message, fix = "this file has been changed while it was in use", "restore it, and leave it as it is"
+            raise DataError([Fault(str(self.path), 0, 0, "changed", "", message, fix)])
         return data
 
     def _stamp(self) -> tuple[int, int]:
@@ -231,10 +206,7 @@ class StableFile:
         return status.st_mtime_ns, status.st_size
 
     def _crc(self) -> int:
-        crc = 0
-        for block in self.blocks():
-            crc = zlib.crc32(block, crc)
-        return crc
+        return reduce(lambda crc, block: zlib.crc32(block, crc), self.blocks(), 0)
 
 
 class RowSubset(Column):
@@ -272,8 +244,3 @@ def _line_starts(blocks: Iterator[bytes]) -> np.ndarray:
     first = len(BOM) if head.startswith(BOM) else 0
     starts = np.concatenate([np.array([first], dtype=np.int64), *breaks])
     return starts if starts[-1] == at else np.append(starts, at)
-
-
-def _file_changed(path: Path) -> DataError:
-    message = "this file has been changed while it was in use"
-    return DataError([Fault(str(path), 0, 0, "changed", "", message, "restore it, and leave it alone until the end")])

@@ -30,9 +30,12 @@ UNK_TOKEN = SPECIAL_TOKENS[UNK]
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
 FORMAT = "seqcomposer tokenizer 1"
-CHUNK = 8192  # lines that are encoded at once: enough to be fast, few enough not to fill the memory
+CHUNK_LINES = 10_000
+"""Lines that are encoded at once: enough to be fast, few enough not to fill the memory."""
 ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 """A channel of 0.00 behind a vector of `bits`: the vector alone is the same token."""
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+"""The characters that stand for bytes in `bpe` and `unigram`."""
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
 """A punctuation mark, with the characters next to it."""
 
@@ -65,8 +68,8 @@ class Tokenizers:
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
         part = self._part(side)
-        batches = (self._prepare(lines[at : at + CHUNK]) for at in range(0, len(lines), CHUNK))
-        encodings = (part.encode_batch_fast(batch, add_special_tokens=False) for batch in batches)
+        batches = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
+        encodings = (part.encode_batch_fast(self._prepare(batch), add_special_tokens=False) for batch in batches)
         return [encoding.ids for batch in encodings for encoding in batch]
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -172,9 +175,6 @@ def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> 
     return Tokenizers({kind: dict(settings)}, lowercase, indices, tuple(parts))
 
 
-# ------------------------------------------------------------------------------------------- the kinds that learn
-
-
 def word(
     sides: Mapping[str, Lines],
     *,
@@ -194,21 +194,14 @@ def word(
         min_count: a rarer word is `unk`
         split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
     """
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=SPECIAL_TOKENS
-    )
-
-    def blank() -> Tokenizer:
-        part = Tokenizer(models.WordLevel({}, UNK_TOKEN))
-        part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        return part
 
     def words(line: str) -> str:
         # a word that looks like a special token would take its id away, so it is not learned
         return " ".join(word for word in line.split() if word not in SPECIAL_TOKENS)
 
     prepare = _split if split == "marks" else words
-    return _train(blank, trainer, {side: map(prepare, lines) for side, lines in sides.items()}, joint)
+    trainer = trainers.WordLevelTrainer(min_frequency=min_count, **_trainer_options(size))
+    return _train(_word_level, trainer, {side: map(prepare, lines) for side, lines in sides.items()}, joint)
 
 
 def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False) -> list[Tokenizer]:
@@ -220,13 +213,12 @@ def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool =
     """
 
     def blank() -> Tokenizer:
-        part = Tokenizer(models.WordLevel({}, UNK_TOKEN))
+        part = _word_level()
         part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         part.decoder = decoders.Fuse()
         return part
 
-    trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS)
-    return _train(blank, trainer, sides, joint)
+    return _train(blank, trainers.WordLevelTrainer(**_trainer_options(size)), sides, joint)
 
 
 def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
@@ -236,10 +228,7 @@ def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True)
         size: ids at most, the four special ones and 256 bytes included; 300 or more
         joint: whether all sides share one vocabulary
     """
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, show_progress=False, special_tokens=SPECIAL_TOKENS, initial_alphabet=alphabet
-    )
+    trainer = trainers.BpeTrainer(initial_alphabet=BYTES, **_trainer_options(size))
     return _train(lambda: _byte_level(models.BPE()), trainer, sides, joint)
 
 
@@ -250,14 +239,20 @@ def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = T
         size: ids at most, the four special ones and 256 bytes included; 300 or more
         joint: whether all sides share one vocabulary
     """
-    trainer = trainers.UnigramTrainer(
-        vocab_size=size,
-        show_progress=False,
-        special_tokens=SPECIAL_TOKENS,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        unk_token=UNK_TOKEN,
-    )
+    trainer = trainers.UnigramTrainer(initial_alphabet=BYTES, unk_token=UNK_TOKEN, **_trainer_options(size))
     return _train(lambda: _byte_level(models.Unigram()), trainer, sides, joint)
+
+
+def _trainer_options(size: int) -> dict[str, Any]:
+    return {"vocab_size": size, "show_progress": False, "special_tokens": SPECIAL_TOKENS}
+
+
+def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
+    """Return a tokenizer of text between spaces: of just these words, or one that is to learn them."""
+    ids = {} if words is None else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
+    part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
+    part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return part
 
 
 def _byte_level(model: models.Model) -> Tokenizer:
@@ -284,15 +279,7 @@ def _train(
 
 def _split(line: str) -> str:
     """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
-    return MARK.sub(_add_joiners, line)
-
-
-def _add_joiners(match: re.Match[str]) -> str:
-    before, mark, after = match.groups()
-    return f"{f' {JOINER}' if before else ''}{mark}{f'{JOINER} ' if after else ''}"
-
-
-# ------------------------------------------------------------------------------------------- vectors and integers
+    return MARK.sub(lambda at: f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}", line)
 
 
 def bits(
@@ -309,7 +296,7 @@ def bits(
         numbers: whether a source's vectors can have numbers
     """
     settings = {"size": size, "marks": marks, "numbers": numbers}
-    return [_fixed(bits_vocabulary(settings, side == "target")) for side in sides]
+    return [_word_level(bits_vocabulary(settings, side == "target")) for side in sides]
 
 
 def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokenizer]:
@@ -318,15 +305,7 @@ def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokeni
     Settings:
         below: how many integers there are: 0 to one less
     """
-    return [_fixed([str(value) for value in range(below)])]
-
-
-def _fixed(words: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer of just these words between spaces."""
-    ids = {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
-    part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
-    part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return part
+    return [_word_level([str(value) for value in range(below)])]
 
 
 TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {

@@ -15,7 +15,7 @@ from num2words import num2words
 
 from composer.data.sources import check_files, generate_pairs, is_endless, open_pairs
 from composer.data.tasks import TASKS, Lines, TaskError, split_of
-from composer.data.tasks.numbers import Language, from_bits, number_words, spell, spell_english, spell_german, to_bits
+from composer.data.tasks.numbers import Language, from_bits, number_words, spell, to_bits
 from composer.data.tasks.sequences import CLOSING, OPENING, closing_next, dialect_optimum, mark, translate
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
@@ -41,9 +41,9 @@ def words_of(task: str, length: int) -> int:
 def test_number_words_are_those_of_num2words():
     draw = random.Random(1)
     for value in [*EDGES, *(draw.randrange(1_000_000) for _ in range(600))]:
-        assert spell_english(value) == num2words(value)
-        assert spell_german(value) == num2words(value, lang="de")
-    assert (spell_english(421), spell_german(421)) == ("four hundred and twenty-one", "vierhunderteinundzwanzig")
+        assert spell(value, "en") == num2words(value)
+        assert spell(value, "de") == num2words(value, lang="de")
+    assert (spell(421, "en"), spell(421, "de")) == ("four hundred and twenty-one", "vierhunderteinundzwanzig")
 
 
 @pytest.mark.parametrize("language", get_args(Language))

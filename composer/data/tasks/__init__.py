@@ -7,6 +7,7 @@ source, so the splits are disjoint by construction, whatever their sizes, seeds,
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -43,22 +44,20 @@ class TaskError(ValueError):
         self.setting, self.message, self.fix = setting, message, fix
 
 
-class Lengths(NamedTuple):
-    """Range of lengths of training and validation, and the test lengths; without these the test is as training."""
-
-    shortest: int
-    longest: int
-    tested: Sequence[int]
-
-
 class Draws(NamedTuple):
-    """Random draws of the pairs of one split: their number, seed and epoch, and the lengths of a task that has some."""
+    """Random draws of the pairs of one split: their number, seed and epoch, and the lengths of a task that has some.
+
+    `shortest` to `longest` are the lengths of training and validation, `test_lengths` those of the test; without these
+    the test is as training.
+    """
 
     split: Split
     pairs: int
     seed: int
     epoch: int
-    lengths: Lengths
+    shortest: int
+    longest: int
+    test_lengths: Sequence[int]
 
     def generator(self, *about: object) -> random.Random:
         """Return random numbers that depend on the split, seed, epoch and `about` alone."""
@@ -86,14 +85,13 @@ class Draws(NamedTuple):
 
     def keys_by_length(self, make: Callable[[random.Random, int], Key]) -> list[Key]:
         """Draw keys of evenly drawn lengths; in the test, all pairs of each test length, whatever the others are."""
-        if self.split != "test" or not self.lengths.tested:
-            shortest, longest, _ = self.lengths
-            return self.keys(lambda numbers: make(numbers, numbers.randint(shortest, longest)))
+        if self.split != "test" or not self.test_lengths:
+            return self.keys(lambda numbers: make(numbers, numbers.randint(self.shortest, self.longest)))
 
         def keys_of(length: int) -> list[Key]:
             return self.keys(lambda numbers: make(numbers, length), "length", length)
 
-        return [key for length in self.lengths.tested for key in keys_of(length)]
+        return [key for length in self.test_lengths for key in keys_of(length)]
 
 
 def split_of(key: Sequence[int]) -> Split:
@@ -116,14 +114,11 @@ def task(
     without `items`), the sizes of the splits in `pairs`, `seed` and `endless`. `defaults` are theirs where not the
     usual ones. A function that reads one of them declares and documents it itself.
     """
+    tested = f"{items} of the test {of}s, to ask for longer ones than were trained; null: as in training"
     common: dict[str, tuple[Any, Any, str]] = {
         "min_length": (length, 1, f"{items} of the shortest {of}"),
         "max_length": (length, 20, f"{items} of the longest training and validation {of}"),
-        "test_lengths": (
-            list[length] | None,
-            None,
-            f"{items} of the test {of}s, to ask for longer ones than were trained; null: as in training",
-        ),
+        "test_lengths": (list[length] | None, None, tested),
         "train": (Size, 20_000, f"training {pairs} of an epoch"),
         "val": (Size, 500, f"validation {pairs}"),
         "test": (Size, 1_000, f"test {pairs}{', of each test length' if items else ''}"),
@@ -134,22 +129,17 @@ def task(
     def register(function: Callable[..., Lines]) -> Callable[..., Lines]:
         _, *own = inspect.signature(function).parameters.values()
         declared = {parameter.name for parameter in own}
-        added = {
-            name: entry
-            for name, entry in common.items()
-            if name not in declared and (items or not name.endswith(("length", "lengths")))
-        }
-        parameters = [
-            inspect.Parameter("split", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            inspect.Parameter("epoch", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=0),
-            *own,
-            *(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, default))
-                for name, (_, default, _) in added.items()
-            ),
+        lengths = () if items else ("min_length", "max_length", "test_lengths")
+        added = {name: entry for name, entry in common.items() if name not in (*declared, *lengths)}
+        positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        first = [inspect.Parameter("split", positional), inspect.Parameter("epoch", positional, default=0)]
+        last = [
+            inspect.Parameter(name, keyword, default=defaults.get(name, default))
+            for name, (_, default, _) in added.items()
         ]
-        signature = inspect.Signature(parameters, return_annotation=Lines)
+        signature = inspect.Signature([*first, *own, *last], return_annotation=Lines)
 
+        @functools.wraps(function)
         def generate(*args: Any, **kwargs: Any) -> Lines:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
@@ -159,8 +149,6 @@ def task(
         hints = typing.get_type_hints(function, include_extras=True)
         meanings = "".join(f"    {name}: {meaning}\n" for name, (_, _, meaning) in added.items())
         text = inspect.getdoc(function) or ""
-        generate.__name__ = generate.__qualname__ = function.__name__
-        generate.__module__ = function.__module__
         generate.__doc__ = f"{text}{'' if 'Settings:' in text else chr(10) * 2 + 'Settings:'}\n{meanings}"
         generate.__annotations__ = {**hints, **{name: hint for name, (hint, _, _) in added.items()}}
         vars(generate)["__signature__"] = signature  # what `inspect.signature` shows, and so the schema
@@ -177,10 +165,10 @@ def _draws(values: dict[str, Any]) -> Draws:
     if shortest > longest:
         message = f"the shortest ({shortest}) is longer than the longest ({longest})"
         raise TaskError("min_length", message, f"write `min_length: {longest}` or less")
-    lengths = Lengths(shortest, longest, list(dict.fromkeys(values.get("test_lengths") or ())))
+    test_lengths = list(dict.fromkeys(values.get("test_lengths") or ()))
     # only the training pairs of an endless task change from epoch to epoch
     epoch = values["epoch"] if values["endless"] and split == "train" else 0
-    return Draws(split, values[split], values["seed"], epoch, lengths)
+    return Draws(split, values[split], values["seed"], epoch, shortest, longest, test_lengths)
 
 
 for _module in pkgutil.iter_modules(__path__):

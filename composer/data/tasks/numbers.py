@@ -26,9 +26,6 @@ Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
 Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
 
 
-# ------------------------------------------------------------------------------------------- binary arithmetic
-
-
 @task("digits", "number")
 def binary_addition(draws: Draws) -> Lines:
     """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is
@@ -72,9 +69,6 @@ def _join(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-# ------------------------------------------------------------------------------------------- memory cells
-
-
 @task("integers", "array", max_length=8)
 def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
     """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0" becomes
@@ -115,8 +109,8 @@ def ram_copy(draws: Draws, *, cells: Cells = 20) -> Lines:
 
 def _check_cells(draws: Draws, cells: int, needed: Callable[[int], int]) -> None:
     """Raise TaskError if the longest array and what is beside it need more cells than a tape has."""
-    tested = draws.lengths.tested if draws.split == "test" else ()
-    longest = max(tested) if tested else draws.lengths.longest
+    tested = draws.test_lengths if draws.split == "test" else ()
+    longest = max(tested, default=draws.longest)
     if needed(longest) > cells:
         message = f"an array of {longest} needs {needed(longest)} cells, and there are {cells}"
         setting = "test_lengths" if tested else "max_length"
@@ -132,9 +126,6 @@ def _tapes(cells: int, before: Sequence[Sequence[int]], after: Sequence[Sequence
         return _join([*values, *[0] * (cells - len(values))])
 
     return Lines([fill(values) for values in before], [fill(values) for values in after])
-
-
-# ------------------------------------------------------------------------------------------- number words
 
 
 @task("", train=30_000, endless=False)
@@ -168,27 +159,15 @@ def number_words(
 
 def spell(number: int, language: str) -> str:
     """Return a number from 0 to 999,999 as num2words spells it."""
+    thousands, rest = divmod(number, 1000)
     # num2words is slow; English and German are composed of cached parts
-    from_parts = {"en": spell_english, "de": spell_german}.get(language)
-    return from_parts(number) if from_parts else _words(number, language)
-
-
-def spell_english(number: int) -> str:
-    """Return a number from 0 to 999,999 as num2words spells it in English, from cached parts."""
-    thousands, rest = divmod(number, 1000)
-    if not thousands:
-        return _words(rest, "en")
+    if not thousands or language not in ("en", "de"):
+        return _words(number, language)
+    tail = _words(rest, language) if rest else ""
+    if language == "de":
+        return f"{'ein' if thousands == 1 else _words(thousands, 'de')}tausend{tail}"
     joint = "" if not rest else ", " if rest >= 100 else " and "
-    return f"{_words(thousands, 'en')} thousand{joint}{_words(rest, 'en') if rest else ''}"
-
-
-def spell_german(number: int) -> str:
-    """Return a number from 0 to 999,999 as num2words spells it in German, from cached parts."""
-    thousands, rest = divmod(number, 1000)
-    if not thousands:
-        return _words(rest, "de")
-    head = "ein" if thousands == 1 else _words(thousands, "de")
-    return f"{head}tausend{_words(rest, 'de') if rest else ''}"
+    return f"{_words(thousands, 'en')} thousand{joint}{tail}"
 
 
 @cache

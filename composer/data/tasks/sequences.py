@@ -7,15 +7,17 @@ for models without an encoder, whose sources are empty.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from string import ascii_lowercase
 from typing import Annotated, Literal, NamedTuple
 
 from blocks.core.contract import Bounds, Count
-from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
+from composer.data.tasks import Draws, Key, Length, Lines, TaskError, task
 
 Symbols = Annotated[int, Bounds(minimum=2, maximum=702)]
 """Number of different symbols."""
@@ -33,78 +35,54 @@ OPENING, CLOSING = "([{<", ")]}>"
 NOTHING, BROKEN = ".", "x"
 
 
-# ------------------------------------------------------------------------------------------- rearranged symbols
+def rearrange(function: Callable[[list[str]], list[str]]) -> Callable[..., Lines]:
+    """Register a function of a sequence as the task of its name, whose targets are the sources rearranged by it."""
+
+    def generate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+        rows = _symbol_rows(draws, symbols)
+        return Lines([" ".join(row) for row in rows], [" ".join(function(row)) for row in rows])
+
+    generate.__name__ = function.__name__
+    generate.__doc__ = f"{inspect.getdoc(function)}\n\nSettings:\n    symbols: different symbols, 2 to 702"
+    return task("symbols")(generate)
 
 
-@task("symbols")
-def copy(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """Copy a sequence of symbols: "d a c" is "d a c".
-
-    Settings:
-        symbols: different symbols, 2 to 702
-    """
-    return _rearranged(draws, symbols, list)
+@rearrange
+def copy(row: list[str]) -> list[str]:
+    """Copy a sequence of symbols: "d a c" is "d a c"."""
+    return row
 
 
-@task("symbols")
-def reverse(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """Reverse a sequence of symbols: "d a c" is "c a d".
-
-    Settings:
-        symbols: different symbols, 2 to 702
-    """
-    return _rearranged(draws, symbols, lambda row: row[::-1])
+@rearrange
+def reverse(row: list[str]) -> list[str]:
+    """Reverse a sequence of symbols: "d a c" is "c a d"."""
+    return row[::-1]
 
 
-@task("symbols")
-def duplicate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """Write a sequence of symbols twice: "d a c" is "d a c d a c".
-
-    Settings:
-        symbols: different symbols, 2 to 702
-    """
-    return _rearranged(draws, symbols, lambda row: row * 2)
+@rearrange
+def duplicate(row: list[str]) -> list[str]:
+    """Write a sequence of symbols twice: "d a c" is "d a c d a c"."""
+    return row * 2
 
 
-@task("symbols")
-def sort(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-    """Sort a sequence of symbols alphabetically: "d a c" is "a c d".
-
-    Settings:
-        symbols: different symbols, 2 to 702
-    """
-    return _rearranged(draws, symbols, sorted)
+@rearrange
+def sort(row: list[str]) -> list[str]:
+    """Sort a sequence of symbols alphabetically: "d a c" is "a c d"."""
+    return sorted(row)
 
 
-@task("symbols")
-def bigram_flip(draws: Draws, *, symbols: Symbols = 26) -> Lines:
+@rearrange
+def bigram_flip(row: list[str]) -> list[str]:
     """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays. (Grefenstette et al.
-    2015, section 4.1.)
-
-    Settings:
-        symbols: different symbols, 2 to 702
-    """
-
-    def flip(row: list[str]) -> list[str]:
-        return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
-
-    return _rearranged(draws, symbols, flip)
-
-
-def _rearranged(draws: Draws, symbols: int, rearrange: Callable[[list[str]], list[str]]) -> Lines:
-    rows = _symbol_rows(draws, symbols)
-    return Lines([" ".join(row) for row in rows], [" ".join(rearrange(row)) for row in rows])
+    2015, section 4.1.)"""
+    return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
 
 
 def _symbol_rows(draws: Draws, symbols: int) -> list[list[str]]:
     """Draw sequences of the symbols a to z, then aa, ab ..."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    names = [*letters, *(f"{first}{second}" for first in letters for second in letters)]
+    names = [*ascii_lowercase, *map("".join, itertools.product(ascii_lowercase, repeat=2))]
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(symbols), k=length)))
     return [[names[index] for index in key] for key in keys]
-
-
-# ------------------------------------------------------------------------------------------- dialects
 
 
 @task("symbols")
@@ -147,9 +125,6 @@ def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Re
     once = reads == "all" or (reads == "last" and every == 1)
     guesses = sum(min(length // every, 1) if once else length // every for length in lengths)
     return guesses * math.log(dialects) / sum(length + 1 for length in lengths)
-
-
-# ------------------------------------------------------------------------------------------- brackets
 
 
 @task("brackets")
@@ -196,9 +171,6 @@ def closing_next(row: Sequence[str]) -> list[str]:
     return answer
 
 
-# ------------------------------------------------------------------------------------------- N-grams
-
-
 @task("bits", "line", pairs="lines", min_length=200, max_length=200)
 def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
     """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
@@ -209,18 +181,18 @@ def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
     Settings:
         context: how many bits decide about the next, 0 to 16
     """
-    keys = draws.keys_by_length(lambda numbers, length: _ngram_bits(numbers, length, context))
+
+    def random_bits(numbers: random.Random, length: int) -> Key:
+        table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
+        bits: list[int] = []
+        before = 0  # the bits of the context, as a number
+        for at in range(length):
+            bits.append(int(numbers.random() < (table[before] if at >= context else 0.5)))
+            before = (2 * before + bits[-1]) % 2**context
+        return tuple(bits)
+
+    keys = draws.keys_by_length(random_bits)
     return Lines([""] * len(keys), [" ".join(map(str, key)) for key in keys])
-
-
-def _ngram_bits(numbers: random.Random, length: int, context: int) -> Key:
-    table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
-    bits: list[int] = []
-    before = 0  # the bits of the context, as a number
-    for at in range(length):
-        bits.append(int(numbers.random() < (table[before] if at >= context else 0.5)))
-        before = (2 * before + bits[-1]) % 2**context
-    return tuple(bits)
 
 
 def ngrams_optimum(lines: Sequence[str], context: int) -> float:
@@ -239,9 +211,6 @@ def ngrams_optimum(lines: Sequence[str], context: int) -> float:
             seen[*before, bits[at]] += 1
         cost += line_cost
     return cost / len(lines)
-
-
-# ------------------------------------------------------------------------------------------- counting
 
 
 class Form(NamedTuple):
@@ -291,7 +260,11 @@ def counting(
         test_lengths: the n of the last string of each test line; null: as in training
     """
     form = FORMS[pattern]
-    _check_least(pattern, form.least, draws.lengths)
+    tested = min(draws.test_lengths, default=form.least)
+    for setting, shortest in (("min_length", min_length), ("test_lengths", tested)):
+        if shortest < form.least:
+            message = f"`{pattern}` has no string of n = {shortest}"
+            raise TaskError(setting, message, f"write `{setting}` of {form.least} or more")
 
     def random_strings(numbers: random.Random, last: int) -> Key:
         sizes = [*(numbers.randint(min_length, max_length) for _ in range(strings - 1)), last]
@@ -302,13 +275,6 @@ def counting(
         runs = zip(key, itertools.cycle(form.letters), strict=False)
         lines.append(" ".join(" ".join(letter * count) for count, letter in runs))
     return Lines([""] * len(lines), lines)
-
-
-def _check_least(pattern: Pattern, least: int, lengths: Lengths) -> None:
-    for setting, shortest in (("min_length", lengths.shortest), ("test_lengths", min(lengths.tested, default=least))):
-        if shortest < least:
-            message = f"`{pattern}` has no string of n = {shortest}"
-            raise TaskError(setting, message, f"write `{setting}` of {least} or more")
 
 
 def certain_words(words: Sequence[str], pattern: Pattern) -> list[bool]:

@@ -7,11 +7,13 @@ A vector is a word of its digits, "01101001", and every digit is drawn evenly. A
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Annotated
 
 from blocks.core.contract import Bounds
-from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
+from composer.data.tasks import Draws, Key, Length, Lines, TaskError, task
+from composer.model.encoder_decoder import LEVELS
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
@@ -20,9 +22,6 @@ Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]
 Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 Few = Annotated[int, Bounds(minimum=1, maximum=201)]
 """Number of vectors that can have different priorities."""
-
-HUNDREDTHS = range(-100, 101)
-"""The numbers that can stand behind a vector."""
 
 
 @task("vectors")
@@ -57,34 +56,25 @@ def repeat_copy(
         max_repeats: the most repetitions in training and validation, 1 to 100
         test_repeats: repetitions in the test, with each of the lengths, at most twice the most; null: as in training
     """
-    repeats = _repeats(min_repeats, max_repeats, test_repeats)
+    if min_repeats > max_repeats:
+        message = f"the least ({min_repeats}) is more than the most ({max_repeats})"
+        raise TaskError("min_repeats", message, f"write `min_repeats: {max_repeats}` or less")
+    most, tested = 2 * max_repeats, list(dict.fromkeys(test_repeats or ()))
+    if max(tested, default=0) > most:
+        message = f"no number stands for {max(tested)} repetitions: the largest number, 1.00, stands for {most}"
+        raise TaskError("test_repeats", message, f"ask for at most {most}, or raise `max_repeats`")
 
-    def random_pair(numbers: random.Random, length: int, times: int) -> Key:
+    def pair(numbers: random.Random, length: int, times: int = 0) -> Key:
+        times = times or numbers.randint(min_repeats, max_repeats)
         return times, *numbers.choices(range(2**bits), k=length)
 
-    def keys_of(times: int) -> list[Key]:
-        return draws.keys_by_length(lambda numbers, length: random_pair(numbers, length, times))
-
-    def random_times(numbers: random.Random, length: int) -> Key:
-        return random_pair(numbers, length, numbers.randint(min_repeats, max_repeats))
-
-    is_tested = draws.split == "test" and repeats.tested
-    keys = (
-        [key for times in repeats.tested for key in keys_of(times)] if is_tested else draws.keys_by_length(random_times)
-    )
+    if draws.split == "test" and tested:
+        keys = [key for times in tested for key in draws.keys_by_length(partial(pair, times=times))]
+    else:
+        keys = draws.keys_by_length(pair)
     rows = [(times, join_vectors(key, bits)) for times, *key in keys]
     sources = [f"{line} {0:0{bits}b}{channel(times / max_repeats - 1)}" for times, line in rows]
     return Lines(sources, [" ".join([line] * times) for times, line in rows])
-
-
-def _repeats(least: int, most: int, tested: Sequence[int] | None) -> Lengths:
-    if least > most:
-        message = f"the least ({least}) is more than the most ({most})"
-        raise TaskError("min_repeats", message, f"write `min_repeats: {most}` or less")
-    if tested and max(tested) > 2 * most:
-        message = f"{max(tested)} repetitions cannot be said: the number for {2 * most} is 1.00, and none is above it"
-        raise TaskError("test_repeats", message, f"ask for at most {2 * most}, or raise `max_repeats`")
-    return Lengths(least, most, list(dict.fromkeys(tested or ())))
 
 
 @task("items", "line")
@@ -102,7 +92,7 @@ def associative_recall(
         min_length: items of the shortest line, 2 or more
         max_length: items of the longest training and validation line
     """
-    tested = draws.lengths.tested
+    tested = draws.test_lengths
     for setting, shortest in (("min_length", min_length), ("test_lengths", min(tested, default=2))):
         if shortest < 2:
             raise TaskError(setting, "one item has none after it", f"write `{setting}` of 2 or more")
@@ -135,7 +125,7 @@ def priority_sort(draws: Draws, *, bits: Digits = 8, share: Share = 0.8) -> Line
     """
 
     def random_vectors(numbers: random.Random, length: int) -> Key:
-        return *numbers.choices(range(2**bits), k=length), *numbers.sample(HUNDREDTHS, length)
+        return *numbers.choices(range(2**bits), k=length), *numbers.sample(LEVELS, length)
 
     keys = draws.keys_by_length(random_vectors)
     rows = [list(zip(key[len(key) // 2 :], key[: len(key) // 2], strict=True)) for key in keys]
