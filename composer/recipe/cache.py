@@ -11,20 +11,18 @@ import errno
 import hashlib
 import os
 import re
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from composer.atomic_io import atomic_write, open_regular
-from composer.errors import Fault, RecipeError, RunError, did_you_mean, os_error_reason
+from composer.errors import Fault, RecipeError, RunError, closest_match, did_you_mean, os_error_reason
 from composer.recipe.node import Node, fault_at
 from composer.recipe.yaml_reader import MAX_BYTES, read_bytes
 
-READ_ONLY = 0o444
 SHORT_HASH = 12
 """Digits of a hash that are shown to people."""
-
-_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def cache_dir() -> Path:
@@ -38,12 +36,13 @@ def cache_dir() -> Path:
     try:
         return Path.home() / ".cache" / "seqcomposer" / "store"
     except RuntimeError:
-        raise RunError.of("there is no home folder, and so no store", "set SEQCOMPOSER_STORE to a folder") from None
+        message = "there is no home folder for the recipe cache"
+        raise RunError.of(message, "set SEQCOMPOSER_STORE to a folder") from None
 
 
 def is_hash(text: object) -> TypeGuard[str]:
     """Return True for a SHA-256 in hexadecimal: 64 digits, 0-9 and a-f."""
-    return isinstance(text, str) and _HASH.fullmatch(text) is not None
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def require_hash(text: str) -> None:
@@ -62,7 +61,7 @@ def put(text: str) -> str:
     """
     data = text.encode()
     if len(data) > MAX_BYTES:
-        raise RunError.of("a recipe larger than 1 MiB is not kept", "a recipe is a few kilobytes of text")
+        raise RunError.of("this recipe is larger than 1 MiB", "a recipe is a few kilobytes of text")
     sha256 = hashlib.sha256(data).hexdigest()
     path = _path_of(sha256)
     with suppress(OSError):
@@ -71,10 +70,11 @@ def put(text: str) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, data)
-        path.chmod(READ_ONLY)  # an editor then says that this is no file to change
+        path.chmod(0o444)  # an editor then says that this is no file to change
     except OSError as error:
+        message = f"the recipe cache cannot be written: {os_error_reason(error)}"
         fix = "set SEQCOMPOSER_STORE to a folder that you may write to"
-        raise RunError.of(f"the store cannot be written: {os_error_reason(error)}", fix, str(path.parent)) from None
+        raise RunError.of(message, fix, str(path.parent)) from None
     return sha256
 
 
@@ -100,7 +100,7 @@ def read(sha256: str) -> tuple[Path, bytes] | None:
         reason = "it is a link" if error.errno == errno.ELOOP else os_error_reason(error)
         raise RunError.of(f"this cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
     if data is None or hashlib.sha256(data).hexdigest() != sha256:
-        raise RunError.of("this is not what was kept: it was changed", "pull it again", str(path))
+        raise RunError.of("this file was changed: its SHA-256 is not its name", "pull it again", str(path))
     return path, data
 
 
@@ -154,8 +154,7 @@ class Pin(NamedTuple):
     @property
     def command(self) -> str:
         """The shell command that puts it into the cache."""
-        escaped = self.ref.replace("'", "'\\''")
-        return f"seqcomposer pull '{escaped}'"
+        return f"seqcomposer pull {shlex.quote(self.ref)}"
 
 
 def parse_pin(node: Node) -> Pin:
@@ -164,9 +163,13 @@ def parse_pin(node: Node) -> Pin:
         message = f"a pinned recipe is `{PIN_FORM}`, and this is another mapping"
         raise _pin_error(node, "type", message, f"write `{PIN_FORM}`, or a path")
     faults = [fault for key, value in node.value.items() if (fault := _key_fault(key, value)) is not None]
-    misspelt = "".join(did_you_mean(key, PIN_KEYS) for key in node.value if key not in PIN_KEYS)
-    missing = [key for key in PIN_KEYS if key not in node.value and f"`{key}`" not in misspelt]
-    faults.extend(_missing_key(node, key) for key in missing)
+    misspelt = {closest_match(key, PIN_KEYS) for key in node.value if key not in PIN_KEYS}
+    for key in set(PIN_KEYS) - set(node.value) - misspelt:
+        ref, hint = node.value.get("pull"), f"write `{PIN_FORM}`"
+        if key == "sha256" and ref is not None and _is_reference(ref.value):
+            hint = f"run `{Pin(ref.value, '', node).command}`, which prints it"
+        mark = node.place if node.key else node.mark._replace(length=1)
+        faults.append(fault_at(mark, "missing", "extends", f"a pinned recipe needs `{key}`", hint))
     if faults:
         raise RecipeError(faults)
     return Pin(node.value["pull"].value, node.value["sha256"].value, node)
@@ -179,17 +182,17 @@ def read_pinned(pin: Pin) -> Node:
         cached = read(pin.sha256)
     except RunError as error:
         (fault,) = error.faults
-        message = f"in the store, {fault.file}: {fault.message}"
+        message = f"in the recipe cache, {fault.file}: {fault.message}"
         raise _pin_error(sha256, "sha256", message, f"remove that file, then run `{pin.command}`") from None
     if cached is None:
-        message = f"no recipe with this hash is in the store; it comes from `{pin.ref}`, unless that was changed"
+        message = f"no recipe with this SHA-256 is in the cache; it comes from `{pin.ref}`, unless that was changed"
         raise _pin_error(pin.node.value["pull"], "pull", message, f"run `{pin.command}`")
     path, data = cached
     root = read_bytes(data, str(path))
     if "extends" in root.value:
-        mark, hint = root.value["extends"].place, f"run `{pin.command}`, which makes it whole"
-        message = "a recipe of the store stands alone, and this one extends another"
-        raise RecipeError([fault_at(mark, "pull", "extends", message, hint)])
+        hint = f"run `{pin.command}`, which merges a recipe with its bases"
+        message = "a cached recipe cannot extend another"
+        raise RecipeError([fault_at(root.value["extends"].place, "pull", "extends", message, hint)])
     return root
 
 
@@ -198,13 +201,12 @@ def _pin_error(node: Node, code: str, message: str, hint: str) -> RecipeError:
 
 
 def _key_fault(key: str, node: Node) -> Fault | None:
-    mark = node.place if node.value is None and not node.text else node.mark
     if key not in PIN_KEYS:
         message = f"a pinned recipe has no key `{key}`{did_you_mean(key, PIN_KEYS)}"
         return fault_at(node.place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`")
     if key == "pull" and not _is_reference(node.value):
         message = "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
-        return fault_at(mark, "type", "extends.pull", message, f"write `{PIN_FORM}`")
+        return fault_at(node.value_mark, "type", "extends.pull", message, f"write `{PIN_FORM}`")
     if key == "pull" or is_hash(node.value):
         return None
     message = "a sha256 has 64 digits, 0-9 and a-f"
@@ -212,16 +214,8 @@ def _key_fault(key: str, node: Node) -> Fault | None:
         message += "; this is a number: put quotes around it"
     elif node.text and len(node.text) != 64:
         message += f", and this has {len(node.text)} characters"
-    return fault_at(mark, "sha256", "extends.sha256", message, "copy it from what `seqcomposer pull` printed")
-
-
-def _missing_key(node: Node, key: str) -> Fault:
-    ref = node.value.get("pull")
-    hint = f"write `{PIN_FORM}`"
-    if key == "sha256" and ref is not None and _is_reference(ref.value):
-        hint = f"run `{Pin(ref.value, '', node).command}`, which prints it"
-    mark = node.place if node.key else node.mark._replace(length=1)
-    return fault_at(mark, "missing", "extends", f"a pinned recipe needs `{key}`", hint)
+    hint = "copy it from what `seqcomposer pull` printed"
+    return fault_at(node.value_mark, "sha256", "extends.sha256", message, hint)
 
 
 def _is_reference(value: object) -> bool:

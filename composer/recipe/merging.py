@@ -40,19 +40,22 @@ _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-]
 # ------------------------------------------------------------------------------------------- extends
 
 
-def extend(path: Path) -> Node:
-    """Return the recipe of a file laid over its bases. Raise RecipeError with the faults of all files."""
-    return _without_extends(_Extender(_ceiling(path)).load(path, str(path), ()))
+def extend(path: Path, own: Node | None = None) -> Node:
+    """Return the recipe of a file laid over its bases; `own` is the recipe of a file that need not exist.
 
-
-def extend_node(own: Node, file: Path) -> Node:
-    """Return a recipe in memory laid over its bases, as if it lay in `file`. Raise RecipeError."""
-    return _without_extends(_Extender(_ceiling(file)).apply(own, str(file), file.parent, (_real_path(file),)))
+    Raises:
+        RecipeError: With the faults of all files.
+    """
+    extender = _Extender(_ceiling(path))
+    if own is None:
+        return _without_extends(extender.load(path, str(path), ()))
+    return _without_extends(extender.apply(own, str(path), path.parent, (_real_path(path),)))
 
 
 def resolve_relative(file: Path, base: Node) -> Node:
     """Return the recipe that a value in a file names by the rules of `extends`. Raise RecipeError."""
-    return _without_extends(_Extender(_ceiling(file)).base(base, str(file), file.parent, (_real_path(file),)))
+    extender = _Extender(_ceiling(file))
+    return _without_extends(extender.base(base, str(file), file.parent, (_real_path(file),)))
 
 
 def portable_text(path: Path, ceiling: Path | None = None) -> str:
@@ -129,8 +132,8 @@ class _Extender:
         name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
         if not os.path.isfile(target):
             reason = "is not a file" if os.path.exists(target) else "does not exist"
-            others = [other for other in _recipes_in(Path(target).parent) if other not in chain]
-            close = did_you_mean(os.path.basename(target), map(os.path.basename, others))
+            others = [file.name for file in sorted(Path(target).parent.glob("*.yaml")) if str(file) not in chain]
+            close = did_you_mean(os.path.basename(target), others)
             raise _base_error(node, "file", f"`{name}` {reason}{close}", "the path is relative to this file")
         return self.load(Path(target), name, chain)
 
@@ -148,14 +151,6 @@ class _Extender:
 
 def _base_error(node: Node, code: str, message: str, hint: str) -> RecipeError:
     return RecipeError([fault_at(node.mark, code, "extends", message, hint)])
-
-
-def _recipes_in(folder: Path) -> list[str]:
-    """Return the paths of the recipes in a folder; none if it cannot be listed."""
-    try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".yaml")]
-    except OSError:
-        return []
 
 
 def _check_version(root: Node) -> Node:

@@ -44,11 +44,6 @@ class SchemaError(NamedTuple):
     node: Node
 
     @property
-    def document(self) -> str:
-        """What kind of file is read."""
-        return "a sweep" if "sweep" in self.root["properties"] else "a recipe"
-
-    @property
     def names(self) -> list[str]:
         """The keys on the path, without list indices."""
         return [step for step in self.path if isinstance(step, str)]
@@ -56,7 +51,9 @@ class SchemaError(NamedTuple):
     @property
     def owner(self) -> str:
         """The mapping at fault, by its name."""
-        return f"`{self.names[-1]}`" if self.names else self.document
+        if self.names:
+            return f"`{self.names[-1]}`"
+        return "a sweep" if "sweep" in self.root["properties"] else "a recipe"
 
     @property
     def subject(self) -> str:
@@ -65,19 +62,15 @@ class SchemaError(NamedTuple):
             return f"`{self.schema['x-first']}` of {self.owner}"
         return f"an item of {self.owner}" if self.names and self.path[-1] != self.names[-1] else self.owner
 
-    @property
-    def value_mark(self) -> Mark:
-        """The place of the value; that of its key if nothing is written."""
-        return self.node.place if self.value is None and not self.node.text else self.node.mark
+    def fault(self, mark: Mark, code: str, message: str, hint: str) -> Fault:
+        """Return a fault at the path."""
+        return fault_at(mark, code, format_path(self.path), message, hint)
 
-    def fault(self, mark: Mark, code: str, message: str, hint: str, key: str | None = None) -> Fault:
-        """Return a fault at the path, or at a key in it."""
-        path = self.path if key is None else (*self.path, key)
-        return fault_at(mark, code, format_path(path), message, hint)
-
-    def fault_at_key(self, key: str, code: str, message: str, hint: str) -> Fault:
-        """Return a fault that points at a key of the mapping at fault."""
-        return self.fault(self.node.value[key].place, code, message, hint, key)
+    def fault_at_name(self, name: str, code: str, message: str, hint: str) -> Fault:
+        """Return a fault that points at a key of the mapping at fault, or at a name without settings."""
+        if not isinstance(self.value, dict):
+            return self.fault(self.node.mark, code, message, hint)
+        return fault_at(self.node.value[name].place, code, format_path((*self.path, name)), message, hint)
 
 
 def explain(error: SchemaError) -> Fault:
@@ -98,9 +91,9 @@ def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
     refused = error.schema.get("x-refused", {})
     if name in refused:
-        return error.fault_at_key(name, "refused", f"`{name}` is not Lightning's to decide here", refused[name])
+        return error.fault_at_name(name, "refused", f"`{name}` is not Lightning's to decide here", refused[name])
     if name in error.schema.get("x-renamed", {}):
-        return _renamed_word(error, name, error.node.value[name].place, name)
+        return _renamed_word(error, name)
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`{did_you_mean(name, keys)}"
     close = closest_match(name, keys)
@@ -110,13 +103,12 @@ def _unknown_key(error: SchemaError) -> Fault:
         hint = f"`{name}` belongs {home}"
     else:
         hint = f"remove it; allowed here: {quote_all(keys)}" if keys else "remove it; there are no settings here"
-    return error.fault_at_key(name, "unknown", message, hint)
+    return error.fault_at_name(name, "unknown", message, hint)
 
 
-def _renamed_word(error: SchemaError, old: str, mark: Mark, key: str | None) -> Fault:
-    """Return the fault of a word that the language had once. `key` is the word if it is a key."""
+def _renamed_word(error: SchemaError, old: str) -> Fault:
     new: str = error.schema["x-renamed"][old]
-    return error.fault(mark, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`", key)
+    return error.fault_at_name(old, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`")
 
 
 def _section_of(error: SchemaError, name: str) -> str:
@@ -145,7 +137,7 @@ def _missing_key(error: SchemaError) -> Fault:
 def _invalid_name(error: SchemaError) -> Fault:
     message = f"`{error.detail}` cannot be a name"
     hint = "a name has letters, digits, `_` and `-`, and begins with a letter"
-    return error.fault_at_key(error.detail, "name", message, hint)
+    return error.fault_at_name(error.detail, "name", message, hint)
 
 
 def _data_source(error: SchemaError) -> Fault:
@@ -155,17 +147,21 @@ def _data_source(error: SchemaError) -> Fault:
         return error.fault(error.node.place, "missing", f"`data` needs one of {SOURCES}", hint)
     first, second = error.detail[:2]
     message = f"`data` has `{first}` already, and only one of {SOURCES} can be"
-    return error.fault_at_key(second, "second", message, f"remove `{second}`, or `{first}`")
+    return error.fault_at_name(second, "second", message, f"remove `{second}`, or `{first}`")
 
 
 def _exclusive_keys(error: SchemaError) -> Fault:
     first, second = sorted(error.detail, key=lambda name: error.node.value[name].place[:3])
     hint = f"remove one; write `{first}: null` if it is inherited"
-    return error.fault_at_key(second, "second", f"`{first}` and `{second}` exclude each other", hint)
+    return error.fault_at_name(second, "second", f"`{first}` and `{second}` exclude each other", hint)
 
 
-def _empty_mapping(error: SchemaError) -> Fault:
-    return error.fault(error.node.place, "empty", f"{error.owner} is empty", "write something into it, or remove it")
+def _empty(error: SchemaError) -> Fault:
+    if any(map(is_stack, alternatives(error.schema))):
+        message = f"{error.subject} is a stack without blocks"
+        return error.fault(error.node.place, "empty", message, "write `[identity]` to change nothing")
+    message = f"{error.subject if error.keyword == 'minItems' else error.owner} is empty"
+    return error.fault(error.node.place, "empty", message, "write something into it, or remove it")
 
 
 # ------------------------------------------------------------------------------------------- blocks and other choices
@@ -180,11 +176,11 @@ def _not_one_key(error: SchemaError) -> Fault:
     if "type" in keys and not chosen:
         return _type_key(error, names)
     if len(chosen) > 1:
-        message = f"a second {noun} stands beside `{chosen[0]}`"
-        return error.fault_at_key(chosen[1], "second", message, _separate_hint(error, chosen[1]))
+        message = f"`{chosen[1]}` is a second {noun} after `{chosen[0]}`"
+        return error.fault_at_name(chosen[1], "second", message, _separate_hint(error, chosen[1]))
     if len(chosen) == 1 and len(keys) > 1:
         return _second_key(error, chosen[0], next(key for key in keys if key != chosen[0]))
-    return _unknown_name(error, keys[0], error.node.value[keys[0]].place, keys[0])
+    return _unknown_name(error, keys[0])
 
 
 def _separate_hint(error: SchemaError, second: str) -> str:
@@ -201,30 +197,28 @@ def _type_key(error: SchemaError, names: list[str]) -> Fault:
     settings = ", ".join(f"{key}: ..." for key in error.value if key != "type")
     form = f"{name}: {{{settings}}}" if settings else name
     form = f"- {form}" if noun == "block" else form
-    return error.fault_at_key("type", "unknown", f"{_a(noun)} has no `type`; its name is the key", f"write `{form}`")
+    return error.fault_at_name("type", "unknown", f"{_a(noun)} has no `type`; its name is the key", f"write `{form}`")
 
 
 def _second_key(error: SchemaError, name: str, other: str) -> Fault:
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
-    message, hint = f"`{other}` stands beside `{name}`", ""
+    message, hint = f"`{other}` is a setting of `{name}`", f"write `{name}: {{..., {other}: ...}}`"
     if other not in settings:
-        message = f"{_a(error.schema['x-noun'])} has one key, and {message}{did_you_mean(other, settings)}"
-        hint = _separate_hint(error, other)
+        noun, guess = _a(error.schema["x-noun"]), did_you_mean(other, settings)
+        message, hint = f"{noun} has one key, and `{other}` follows `{name}`{guess}", _separate_hint(error, other)
     elif error.value[name] is None:
-        message, hint = f"{message}, and belongs under it", f"indent `{other}` further than `{name}`"
-    else:
-        message, hint = f"{message}, and belongs among its settings", f"write `{name}: {{..., {other}: ...}}`"
-    return error.fault_at_key(other, "second", message, hint)
+        hint = f"indent `{other}` further than `{name}`"
+    return error.fault_at_name(other, "second", message, hint)
 
 
-def _unknown_name(error: SchemaError, name: str, mark: Mark, key: str | None) -> Fault:
+def _unknown_name(error: SchemaError, name: str) -> Fault:
     if name in error.schema.get("x-renamed", {}):
-        return _renamed_word(error, name, mark, key)
+        return _renamed_word(error, name)
     names = list(error.schema["properties"])
     close = closest_match(name, names)
     hint = f"write `{close}`" if close else f"the names are {quote_all(names)}"
     message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
-    return error.fault(mark, "unknown", message, hint, key)
+    return error.fault_at_name(name, "unknown", message, hint)
 
 
 def _wrong_choice(error: SchemaError) -> Fault:
@@ -232,9 +226,9 @@ def _wrong_choice(error: SchemaError) -> Fault:
     table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
     if not isinstance(name, str):
         message = f"{_a(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
-        return error.fault(error.value_mark, "type", message, f"the names are {quote_all(names)}")
+        return error.fault(error.node.value_mark, "type", message, f"the names are {quote_all(names)}")
     if name not in names:
-        return _unknown_name(error, name, error.node.mark, None)
+        return _unknown_name(error, name)
     settings = error.root["$defs"][f"{table}.{name}"]
     message = f"`{name}` needs {quote_all(settings['required'])}"
     return error.fault(error.node.mark, "missing", message, f"write `{usage_example(name, settings)}`")
@@ -254,39 +248,29 @@ def _wrong_value(error: SchemaError) -> Fault:
     if error.path in (("recipe",), ("sweep",)):
         return _wrong_version(error, str(error.path[0]))
     if error.keyword == "minItems" and not error.value:
-        return _empty_list(error)
+        return _empty(error)
     if error.keyword == "type" and error.value is None and any(b.get("type") == "object" for b in branches):
         return _nothing_after_colon(error)
     message = f"{error.subject} takes {describe(error.schema, error.keyword)}; {_actual(error)}"
-    return error.fault(error.value_mark, _code(error), message, _value_hint(error))
+    return error.fault(error.node.value_mark, _code(error), message, _value_hint(error))
 
 
 def _wrong_version(error: SchemaError, subject: str) -> Fault:
     if type(error.value) is int and error.value > VERSION:
-        return unsupported_version(error.value_mark, subject, error.value)
+        return unsupported_version(error.node.value_mark, subject, error.value)
     message = f"`{subject}` is the version of the language, and the only one is {VERSION}; {_actual(error)}"
-    return error.fault(error.value_mark, _code(error), message, f"write `{subject}: {VERSION}`")
+    return error.fault(error.node.value_mark, _code(error), message, f"write `{subject}: {VERSION}`")
 
 
 def _code(error: SchemaError) -> str:
     return "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
 
 
-def _empty_list(error: SchemaError) -> Fault:
-    if any(map(is_stack, alternatives(error.schema))):
-        message = f"{error.subject} is a stack without blocks"
-        return error.fault(error.node.place, "empty", message, "write `[identity]` to change nothing")
-    return error.fault(error.node.place, "empty", f"{error.subject} is empty", "write something into it, or remove it")
-
-
 def _nothing_after_colon(error: SchemaError) -> Fault:
     name = str(error.path[-1])
-    if error.schema.get("required"):
-        hint = f"write `{usage_example(name, error.schema)}`"
-    else:
-        hint = f"write `{name}` without the colon, or give it settings"
-        hint = hint if "x-first" in error.schema else "remove the key"
-    return error.fault(error.value_mark, "type", f"`{name}` has nothing after its colon", hint)
+    hint = f"write `{name}` without the colon, or give it settings" if "x-first" in error.schema else "remove the key"
+    hint = f"write `{usage_example(name, error.schema)}`" if error.schema.get("required") else hint
+    return error.fault(error.node.value_mark, "type", f"`{name}` has nothing after its colon", hint)
 
 
 def _actual(error: SchemaError) -> str:
@@ -377,6 +361,6 @@ _EXPLANATIONS = {
     "propertyNames": _invalid_name,
     "oneOf": _data_source,
     "not": _exclusive_keys,
-    "minProperties": _empty_mapping,
+    "minProperties": _empty,
     "x-choice": _not_one_key,
 }

@@ -72,10 +72,6 @@ def _loss(sums: Sums) -> float:
     return sums["loss"] / sums["tokens"]
 
 
-def _perplexity(sums: Sums) -> float:
-    return math.exp(min(_loss(sums), 700.0))  # exp(710) is no float any more
-
-
 def _exact_match(hypotheses: Texts, references: Texts) -> float:
     equal = sum(text.strip() == reference.strip() for text, reference in zip(hypotheses, references, strict=True))
     return equal / len(references)
@@ -100,7 +96,7 @@ METRICS: dict[str, Metric] = {
         meaning="exp(loss); lower is better",
         unit="per token",
         format=_digits,
-        from_sums=_perplexity,
+        from_sums=lambda sums: math.exp(min(_loss(sums), 700.0)),  # exp(710) is no float any more
         lower_is_better=True,
         chart="Perplexity",
         logarithmic=True,

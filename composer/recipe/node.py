@@ -44,6 +44,11 @@ class Node:
         """The location to show: that of its key, or its own if it has none."""
         return self.key or self.mark
 
+    @property
+    def value_mark(self) -> Mark:
+        """The location of its value; that of its key if nothing is written."""
+        return self.place if self.value is None and not self.text else self.mark
+
 
 def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
     """Return a fault at a source location."""

@@ -13,7 +13,7 @@ from composer.recipe import schema
 from composer.recipe.defaults import fill_defaults, fingerprints
 from composer.recipe.interpolation import escape, substitute
 from composer.recipe.json_schema import Schema
-from composer.recipe.merging import apply_overrides, extend, extend_node
+from composer.recipe.merging import apply_overrides, extend
 from composer.recipe.node import Node, Steps, fault_at, to_data
 from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import dump, parse
@@ -45,7 +45,7 @@ def load_text(
     `source` is what faults call the text, `file` if None. Raises RecipeError like `load`.
     """
     own = parse(text, str(file) if source is None else source)
-    return _finish(extend_node(own, Path(file)), Path(file), overrides, data_dir)
+    return _finish(extend(Path(file), own), Path(file), overrides, data_dir)
 
 
 def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str | Path | None) -> Recipe:
@@ -169,16 +169,20 @@ class Recipe:
     def fault(self, code: str, path: Steps, message: str, hint: str = "") -> Fault:
         """Return a fault at a path of `frozen`, with the source location and the path as written.
 
-        A value is pointed at itself; a block, a switch, a list and what may not be where it is, by its key. A default
-        is pointed at by the nearest thing around it that was written. Of a list of names, the one that the message
-        quotes is pointed at.
+        A value is pointed at itself; a block, a switch, a list and what may not be where it is, by its key. A setting
+        from `model.BLOCK` or `model.dropout` is pointed at there, so that all blocks that use it give one fault. A
+        default is pointed at by the nearest thing around it that was written. Of a list of names, the one that the
+        message quotes is pointed at.
         """
         node, steps, exact = self.written_at(path)
         is_block = is_block_path(path)
-        node = _quoted_item(node, message) if exact and not is_block else node
+        if exact and not is_block:
+            value = node.value
+            items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            quoted = (item for item in items if isinstance(item.value, str) and f"`{item.value}`" in message)
+            node = next(quoted, node)
         by_key = not exact or is_block or code == "causality" or isinstance(node.value, (bool, list, dict))
-        is_empty = node.value is None and not node.text
-        mark = node.place if by_key or is_empty else node.mark
+        mark = node.place if by_key else node.value_mark
         return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
 
     def written_at(self, path: Steps) -> tuple[Node, Steps, bool]:
@@ -190,9 +194,7 @@ class Recipe:
             if child is not None:
                 node, steps = child, (*steps, step)
             elif not self._is_short_form(node, step, path[:index]):
-                default = self._model_default(path[: index + 1])
-                block = steps if steps[-1:] == path[index - 1 : index] else (*steps, *path[index - 1 : index])
-                return (node, steps, False) if default is None else (default, (*block, step), True)
+                return self._model_default(path[: index + 1]) or (node, steps, False)
         return node, steps, True
 
     def _is_short_form(self, node: Node, step: str | int, path: Steps) -> bool:
@@ -201,7 +203,7 @@ class Recipe:
             return False
         return node.value == step or step in (0, first_setting(self.rules, path))
 
-    def _model_default(self, path: Steps) -> Node | None:
+    def _model_default(self, path: Steps) -> tuple[Node, Steps, bool] | None:
         """Return what is written under `model` for a setting of a block that is not written at the block."""
         if len(path) < 3 or not is_block_path(path[:-1]):
             return None
@@ -210,10 +212,13 @@ class Recipe:
         defaults = model.get(name)
         if defaults is not None and isinstance(setting, str) and name != "dropout":
             child = _child(defaults, setting)
-            if child is not None or self._is_short_form(defaults, setting, ("model", name)):
-                return child or defaults
-        is_dropout = setting == "dropout" or (name, setting) == ("dropout", "rate")
-        return model.get("dropout") if is_dropout else None
+            if child is not None:
+                return child, ("model", name, setting), True
+            if self._is_short_form(defaults, setting, ("model", name)):
+                return defaults, ("model", name), True
+        if "dropout" in model and (setting == "dropout" or (name, setting) == ("dropout", "rate")):
+            return model["dropout"], ("model", "dropout"), True
+        return None
 
 
 def source_path(recipe: Recipe, path: Steps) -> str:
@@ -240,9 +245,3 @@ def _child(node: Node, step: str | int) -> Node | None:
         return node.value.get(step)
     is_item = isinstance(node.value, list) and isinstance(step, int) and step < len(node.value)
     return node.value[step] if is_item else None
-
-
-def _quoted_item(node: Node, message: str) -> Node:
-    """Return the text inside a node that a message quotes between backticks, or the node itself."""
-    items = node.value.values() if isinstance(node.value, dict) else node.value if isinstance(node.value, list) else ()
-    return next((item for item in items if isinstance(item.value, str) and f"`{item.value}`" in message), node)

@@ -148,11 +148,15 @@ def choice_schema(
 
     `noun` is what messages call one of them. Every `block` also has the setting `as`.
     """
-    defs = {
-        f"{table}.{name}": _checked_entry(name, entry, table == "block") | _renamed(f"{table}.{name}")
-        for name, entry in sorted(entries.items())
-    }
-    bare = [name for name in sorted(entries) if not defs[f"{table}.{name}"]["required"]]
+    defs, references = {}, {}
+    for name, constructor in sorted(entries.items()):
+        references[name] = {"$ref": f"#/$defs/{table}.{name}"}
+        try:
+            defs[f"{table}.{name}"] = _entry(constructor, table == "block") | _renamed(f"{table}.{name}")
+        except Exception as error:  # a plug-in's annotations may be anything
+            owner = f"{constructor.__module__}.{constructor.__qualname__}"
+            raise TypeError(f"`{name}`, which is {owner}: {error}") from error
+    bare = [name for name in references if not defs[f"{table}.{name}"]["required"]]
     descriptions = [defs[f"{table}.{name}"]["description"] for name in bare]
     choice = {
         "description": description,
@@ -160,7 +164,7 @@ def choice_schema(
         "x-noun": noun,
         **_renamed(table),
         "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": descriptions}, {"type": "object"}, VARIABLE],
-        "properties": {name: {"$ref": f"#/$defs/{table}.{name}"} for name in sorted(entries)},
+        "properties": references,
         "additionalProperties": False,
         "minProperties": 1,
         # a plain `maxProperties` would keep editors from completing the first key
@@ -168,13 +172,6 @@ def choice_schema(
         "then": {"maxProperties": 1},
     }
     return {table: choice, **defs}
-
-
-def _checked_entry(name: str, constructor: Callable[..., Any], has_name: bool) -> Schema:
-    try:
-        return _entry(constructor, has_name)
-    except Exception as error:  # a plug-in's annotations may be anything
-        raise TypeError(f"`{name}`, which is {constructor.__module__}.{constructor.__qualname__}: {error}") from error
 
 
 def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:

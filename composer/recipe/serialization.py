@@ -103,7 +103,16 @@ class RecipeObject:
         return dump(self.plain()).removesuffix("...\n")  # the mark behind a bare word
 
     def __repr__(self) -> str:
-        return _source_code(self, 0)
+        from rich.pretty import pretty_repr  # imported late: few need it
+
+        return pretty_repr(self, max_width=LINE_WIDTH, max_depth=2 * MAX_DEPTH)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the names and values of the settings that are not their defaults; no name for a positional one."""
+        for field in fields_of(self):
+            setting = getattr(self, field.name)
+            if setting is not field.default and not (field.default == setting and setting is not UNSET):
+                yield "" if not field.kw_only and _is_short(self) else field.name, setting
 
 
 class RecipeObjectRoot(RecipeObject):
@@ -160,11 +169,15 @@ def first_field(kind: Any) -> str:
 
 def _to_data(value: Any, path: Steps) -> Any:
     if len(path) > MAX_DEPTH:
-        raise _not_data_error(path, f"this is nested deeper than {MAX_DEPTH} levels", "use stacks with names, `Use`")
+        message = f"this is nested deeper than {MAX_DEPTH} levels"
+        raise _not_data_error(path, message, "give stacks names, and `Use` them")
     if isinstance(value, RecipeObject):
         return _object_data(value, path)
     if isinstance(value, Mapping):
-        return {_key(key, path): _to_data(item, (*path, key)) for key, item in value.items() if item is not UNSET}
+        for key in value:
+            if not isinstance(key, str):
+                raise _not_data_error(path, f"a key is text, and this is {key!r}", f"write {str(key)!r}")
+        return {key: _to_data(item, (*path, key)) for key, item in value.items() if item is not UNSET}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [_to_data(item, (*path, index)) for index, item in enumerate(value)]
     return _scalar(value, path)
@@ -193,12 +206,6 @@ def _is_short(value: RecipeObject) -> bool:
     return bool(vars(value).get("_short"))
 
 
-def _key(key: Any, path: Steps) -> str:
-    if not isinstance(key, str):
-        raise _not_data_error(path, f"a key is text, and this is {key!r}", f"write {str(key)!r}")
-    return key
-
-
 def _scalar(value: Any, path: Steps) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -224,44 +231,6 @@ def _not_data_error(path: Steps, message: str, hint: str) -> RecipeError:
     return RecipeError([Fault(PYTHON_SOURCE, 0, 0, "type", format_path(path), message, hint)])
 
 
-# ------------------------------------------------------------------------------------------- as Python
-
-
-def _source_code(value: Any, indent: int, depth: int = 0) -> str:
-    """Return Python that makes an equal value, over several lines if one is too long; `...` where it is too deep."""
-    line = _one_line(value, depth)
-    opening, parts, closing = _parts(value)
-    if len(line) + indent <= LINE_WIDTH or not parts or depth > 2 * MAX_DEPTH:
-        return line
-    inner = indent + 4
-    lines = [f"{' ' * inner}{name}{_source_code(part, inner, depth + 1)},\n" for name, part in parts]
-    return f"{opening}\n{''.join(lines)}{' ' * indent}{closing}"
-
-
-def _one_line(value: Any, depth: int) -> str:
-    opening, parts, closing = _parts(value)
-    if parts and depth > 2 * MAX_DEPTH:
-        return f"{opening}...{closing}"
-    return opening + ", ".join(f"{name}{_one_line(part, depth + 1)}" for name, part in parts) + closing
-
-
-def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str]:
-    """Return the opening bracket, the parts with what is before each, and the closing bracket."""
-    if isinstance(value, RecipeObject):
-        arguments = []
-        for field in fields_of(value):
-            setting = getattr(value, field.name)
-            if setting is not field.default and not (field.default == setting and setting is not UNSET):
-                is_positional = not field.kw_only and _is_short(value)
-                arguments.append(("" if is_positional else f"{field.name}=", setting))
-        return f"{type(value).__name__}(", arguments, ")"
-    if isinstance(value, Mapping):
-        return "{", [(f"{key!r}: ", item) for key, item in value.items()], "}"
-    if isinstance(value, list):
-        return "[", [("", item) for item in value], "]"
-    return repr(value), [], ""
-
-
 # ------------------------------------------------------------------------------------------- from data to objects
 
 
@@ -278,28 +247,20 @@ def read_recipe(path: str | Path, kind: Any) -> Any:
 
 def from_data(data: Any, hint: Any) -> Any:
     """Return plain data as the objects that an annotation allows; what fits none of them stays as it is."""
-    kinds = list(_union_members(hint))
-    if isinstance(data, str):
-        return _from_text(data, kinds)
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(hint) if is_union else (hint,)
     if isinstance(data, dict):
         return _from_mapping(data, kinds)
-    if isinstance(data, list):
-        items = [typing.get_args(kind)[0] for kind in kinds if typing.get_origin(kind) is Sequence]
-        return [from_data(item, items[0]) for item in data] if items else _from_scalar(data, kinds)
-    return data if data is None else _from_scalar(data, kinds)
-
-
-def _from_scalar(data: Any, kinds: Sequence[Any]) -> Any:
-    short = [kind for kind in _sections(kinds) if first_field(kind)]
+    if isinstance(data, str) and _VARIABLE_NAME.fullmatch(data):
+        return Var(data.strip("${}"), braced=data.startswith("${"))
+    choice = _choices(kinds).get(data) if isinstance(data, str) else None
+    if choice is not None and not _required(choice):
+        return choice()
+    items = [typing.get_args(kind)[0] for kind in kinds if typing.get_origin(kind) is Sequence]
+    if isinstance(data, list) and items:
+        return [from_data(item, items[0]) for item in data]
+    short = [] if data is None else [kind for kind in _sections(kinds) if first_field(kind)]
     return _construct_choice(short[0], data) if short else data
-
-
-def _union_members(hint: Any) -> Iterator[Any]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        for member in typing.get_args(hint):
-            yield from _union_members(member)
-    else:
-        yield hint
 
 
 def _classes(kinds: Sequence[Any]) -> list[Any]:
@@ -314,15 +275,6 @@ def _sections(kinds: Sequence[Any]) -> list[Any]:
 def _choices(kinds: Sequence[Any]) -> dict[str, Any]:
     """Return the classes among which a word chooses."""
     return {choice.word: choice for kind in _classes(kinds) for choice in kind.__subclasses__() if choice.word}
-
-
-def _from_text(text: str, kinds: Sequence[Any]) -> Any:
-    if _VARIABLE_NAME.fullmatch(text):
-        return Var(text.strip("${}"), braced=text.startswith("${"))
-    choice = _choices(kinds).get(text)
-    if choice is not None and not _required(choice):
-        return choice()
-    return _from_scalar(text, kinds)
 
 
 def _from_mapping(data: dict[str, Any], kinds: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Recipes of the store: kept by their hash, verified at every reading, and extended by `{pull: REF, sha256: HEX}`."""
+"""The cache of recipes: stored by their hash, verified at every reading, extended by `{pull: REF, sha256: HEX}`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pin(sha256: str, ref: str = REF) -> str:
     return f"{{pull: '{ref}', sha256: '{sha256}'}}"
 
 
-# ------------------------------------------------------------------------------------------- the store
+# ------------------------------------------------------------------------------------------- the cache
 
 
 def test_a_cached_recipe_is_read_by_its_hash(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_putting_again_changes_nothing_and_repairs_a_changed_file() -> None:
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     path.chmod(0o644)
     path.write_text("recipe: 1\n")
-    with pytest.raises(RunError, match="it was changed"):
+    with pytest.raises(RunError, match="file was changed"):
         cache.get(sha256)
     cache.put(SMALL)
     assert path.read_text() == SMALL
@@ -95,7 +95,7 @@ def test_anything_else_under_a_hash_is_refused(tmp_path: Path, change: Any) -> N
     (fault,) = refused(tmp_path, f"extends: {pin(sha256)}\n")
     assert (places([fault]), fault.path) == ([f"1:{len(f'extends: {pin(sha256)}') - 66}:sha256"], "extends")
     assert str(path) in fault.message
-    assert f"remove that file, then run `seqcomposer pull '{REF}'`" in fault.hint
+    assert f"remove that file, then run `seqcomposer pull {shlex.quote(REF)}`" in fault.hint
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_recipe_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert cache.cache_dir() == tmp_path / "store"

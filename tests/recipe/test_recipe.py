@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import composer
+from composer.errors import RecipeError
 from composer.recipe.recipe import Recipe, load, source_path
 from tests.small_recipes import SMALL, loaded, refused
 
@@ -63,11 +64,11 @@ def recipe(tmp_path: Path) -> Recipe:
         ("decoder 5 concat of", "15:15+1", "decoder[5].concat"),
         ("decoder 5 concat of 0", "15:15+1", "decoder[5].concat"),
         ("decoder 6 parallel branches 1 0 linear width", "16:36+1", "decoder[6].parallel[1][0].linear"),
-        # defaults that are written elsewhere
-        ("decoder 4 residual norm", "6:20+3", "decoder[4].residual.norm"),
-        ("decoder 4 residual dropout", "5:12+3", "decoder[4].residual.dropout"),
-        ("decoder 4 residual stack 0 self_attention heads", "7:19+1", "decoder[4].residual[0].self_attention.heads"),
-        ("decoder 1 dropout rate", "5:12+3", "decoder[1].dropout.rate"),
+        # defaults that are written under `model`
+        ("decoder 4 residual norm", "6:20+3", "residual.norm"),
+        ("decoder 4 residual dropout", "5:12+3", "dropout"),
+        ("decoder 4 residual stack 0 self_attention heads", "7:19+1", "self_attention"),
+        ("decoder 1 dropout rate", "5:12+3", "dropout"),
         # what is written nowhere: the nearest thing around it
         ("decoder 3 rnn layers", "13:7+3", "decoder[3].rnn"),
         ("decoder 0 norm kind", "10:7+4", "decoder[0]"),
@@ -80,6 +81,16 @@ def test_a_fault_points_at_the_source_of_a_setting(recipe: Recipe, path: str, pl
     assert f"{fault.line}:{fault.column}+{fault.length}" == place
     assert fault.path == ".".join(filter(None, ("model", shown)))
     assert source_path(recipe, steps) == fault.path
+
+
+def test_a_default_under_model_that_fits_no_block_is_reported_once(tmp_path: Path) -> None:
+    stack = "[self_attention, residual: [self_attention]]"
+    model = f"{{width: 10, self_attention: 4, encoder: {stack}, decoder: {stack}}}"
+    text = f"recipe: 1\ndata: {{generate: copy}}\nmodel: {model}"
+    with pytest.raises(RecipeError) as caught:
+        loaded(tmp_path, text).plan()
+    (fault,) = caught.value.faults
+    assert (fault.code, fault.path, fault.line) == ("width", "model.self_attention", 3)
 
 
 def test_a_block_in_the_wrong_place_is_pointed_at_by_its_key(recipe: Recipe) -> None:
