@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from composer.atomic_io import atomic_write, open_regular
 from composer.errors import Fault, RecipeError, RunError, closest_match, did_you_mean, os_error_reason
-from composer.recipe.node import Node, fault_at
+from composer.recipe.node import Node, error_at, fault_at
 from composer.recipe.yaml_reader import MAX_BYTES, read_bytes
 
 SHORT_HASH = 12
@@ -161,7 +161,7 @@ def parse_pin(node: Node) -> Pin:
     """Return the pin in a mapping. Raise RecipeError with everything that is wrong with it."""
     if not any(key in PIN_KEYS or did_you_mean(key, PIN_KEYS) for key in node.value):
         message = f"a pinned recipe is `{PIN_FORM}`, and this is another mapping"
-        raise _pin_error(node, "type", message, f"write `{PIN_FORM}`, or a path")
+        raise error_at(node.mark, "type", "extends", message, f"write `{PIN_FORM}`, or a path")
     faults = [fault for key, value in node.value.items() if (fault := _key_fault(key, value)) is not None]
     misspelt = {closest_match(key, PIN_KEYS) for key in node.value if key not in PIN_KEYS}
     for key in set(PIN_KEYS) - set(node.value) - misspelt:
@@ -183,21 +183,18 @@ def read_pinned(pin: Pin) -> Node:
     except RunError as error:
         (fault,) = error.faults
         message = f"in the recipe cache, {fault.file}: {fault.message}"
-        raise _pin_error(sha256, "sha256", message, f"remove that file, then run `{pin.command}`") from None
+        hint = f"remove that file, then run `{pin.command}`"
+        raise error_at(sha256.mark, "sha256", "extends", message, hint) from None
     if cached is None:
         message = f"no recipe with this SHA-256 is in the cache; it comes from `{pin.ref}`, unless that was changed"
-        raise _pin_error(pin.node.value["pull"], "pull", message, f"run `{pin.command}`")
+        raise error_at(pin.node.value["pull"].mark, "pull", "extends", message, f"run `{pin.command}`")
     path, data = cached
     root = read_bytes(data, str(path))
     if "extends" in root.value:
         hint = f"run `{pin.command}`, which merges a recipe with its bases"
         message = "a cached recipe cannot extend another"
-        raise RecipeError([fault_at(root.value["extends"].place, "pull", "extends", message, hint)])
+        raise error_at(root.value["extends"].place, "pull", "extends", message, hint)
     return root
-
-
-def _pin_error(node: Node, code: str, message: str, hint: str) -> RecipeError:
-    return RecipeError([fault_at(node.mark, code, "extends", message, hint)])
 
 
 def _key_fault(key: str, node: Node) -> Fault | None:

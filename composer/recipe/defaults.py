@@ -117,20 +117,15 @@ class _DefaultFiller(NamedTuple):
             return self.choice(value, ref_name(schema))
         if "x-list" in schema and not isinstance(value, list):
             return [value]
-        if isinstance(value, dict):
-            return self.mapping(value, dereference(self.defs, schema))
+        rules = dereference(self.defs, schema)
         if isinstance(value, list):
-            items = dereference(self.defs, schema).get("items", {})
-            return [self.value(item, items) for item in value]
+            return [self.value(item, rules.get("items", {})) for item in value]
+        if isinstance(value, dict) and "properties" in rules:
+            return self.section(value, rules)
+        if isinstance(value, dict):  # of names that the user chose
+            return {key: self.value(value[key], rules.get("additionalProperties", {})) for key in sorted(value)}
         branch = (select_branch(schema, value) or {}) if "anyOf" in schema else schema
         return float(value) + 0.0 if branch.get("type") == "number" else value  # -0.0 is 0.0
-
-    def mapping(self, value: Data, schema: Schema) -> Data:
-        """Return a section, or a mapping of names that the user chose."""
-        if "properties" in schema:
-            return self.section(value, schema)
-        values = schema.get("additionalProperties", {})
-        return {key: self.value(value[key], values) for key in sorted(value)}
 
     def section(self, explicit: Data, schema: Schema) -> Data:
         """Return a mapping with a default for each key that is not written."""
@@ -149,16 +144,11 @@ class _DefaultFiller(NamedTuple):
         name, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
         entry = self.defs[f"{table}.{name}"]
         settings = _as_mapping(settings, entry)
-        if table == "block":
-            settings = self.inherited(name, entry) | settings
+        if table == "block":  # `model.NAME` comes before `model.dropout`
+            key = "rate" if name == "dropout" else "dropout"
+            dropout = {key: self.dropout} if self.dropout is not None and key in entry["properties"] else {}
+            settings = dropout | _as_mapping(self.defaults.get(name, {}), entry) | settings
         return {name: self.section(settings, entry)}
-
-    def inherited(self, name: str, entry: Schema) -> Data:
-        """Return what `model.dropout` and `model.NAME` say of a block."""
-        settings = entry["properties"]
-        key = "rate" if name == "dropout" else "dropout"
-        everywhere = {key: self.dropout} if self.dropout is not None and key in settings else {}
-        return everywhere | _as_mapping(self.defaults.get(name, {}), entry)
 
 
 def _as_mapping(settings: Any, entry: Schema) -> Data:

@@ -54,10 +54,11 @@ def recipe_variables(root: Node) -> dict[str, Node]:
     return node.value if node is not None and isinstance(node.value, dict) else {}
 
 
-def variables_hint(names: Iterable[str]) -> str:
-    """Return the fix for an unknown variable."""
-    names = ", ".join(f"`{name}`" for name in names)
-    return f"the variables are {names}" if names else "give it a value under `vars`"
+def unknown_variable(name: str, variables: Iterable[str]) -> tuple[str, str]:
+    """Return the message for an unknown variable, and the fix."""
+    names = ", ".join(f"`{variable}`" for variable in variables)
+    hint = f"the variables are {names}" if names else "give it a value under `vars`"
+    return f"there is no variable `{name}`{did_you_mean(name, variables)}", hint
 
 
 class _Variables:
@@ -129,8 +130,7 @@ class _Variables:
         if match.group().startswith("${") and not match.group().endswith("}"):
             self._fault(node, match, "variable", path, "this `${` is never closed", "write `${name}`")
         elif name not in self.nodes:
-            message = f"there is no variable `{name}`{did_you_mean(name, self.nodes)}"
-            self._fault(node, match, "variable", path, message, variables_hint(self.nodes))
+            self._fault(node, match, "variable", path, *unknown_variable(name, self.nodes))
         elif name in self.evaluating:
             circle = " -> ".join((*self.evaluating[self.evaluating.index(name) :], name))
             self._fault(node, match, "cycle", path, f"these variables need each other: {circle}", "give one a value")

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
 from composer.recipe.cache import parse_pin, read_pinned
-from composer.recipe.interpolation import recipe_variables, variables_hint
+from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.json_schema import DATA_SOURCES, VERSION
 from composer.recipe.messages import unsupported_version
-from composer.recipe.node import COMMAND_LINE, Mark, Node, Steps, fault_at, nesting_depth, to_data
+from composer.recipe.node import COMMAND_LINE, Mark, Node, Steps, error_at, fault_at, nesting_depth, to_data
 from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse_value, read
 
@@ -123,18 +123,21 @@ class _Extender:
         target = os.path.realpath(folder / path)
         if os.path.isabs(path) or not Path(target).is_relative_to(self.ceiling):
             message = f"`{path}` leads out of the recipe's repository or folder"
-            raise _base_error(node, "file", message, "write a path relative to this file, inside the same repository")
+            hint = "write a path relative to this file, inside the same repository"
+            raise error_at(node.mark, "file", "extends", message, hint)
         if target in chain:
             names = [os.path.relpath(file, self.ceiling) for file in (*chain[chain.index(target) :], target)]
             message = f"these recipes extend each other: {' -> '.join(names)}"
-            raise _base_error(node, "cycle", message, "break the circle")
+            raise error_at(node.mark, "cycle", "extends", message, "break the circle")
         self._check_count(node, chain)
         name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
         if not os.path.isfile(target):
             reason = "is not a file" if os.path.exists(target) else "does not exist"
-            others = [file.name for file in sorted(Path(target).parent.glob("*.yaml")) if str(file) not in chain]
-            close = did_you_mean(os.path.basename(target), others)
-            raise _base_error(node, "file", f"`{name}` {reason}{close}", "the path is relative to this file")
+            folder, file = os.path.split(target)
+            others = sorted(Path(folder).glob("*.yaml")) if os.path.isdir(folder) else []
+            close = did_you_mean(file, [other.name for other in others if str(other) not in chain])
+            message = f"`{name}` {reason}{close}"
+            raise error_at(node.mark, "file", "extends", message, "the path is relative to this file")
         return self.load(Path(target), name, chain)
 
     def _pinned(self, node: Node, chain: tuple[str, ...]) -> Node:
@@ -146,11 +149,8 @@ class _Extender:
 
     def _check_count(self, node: Node, chain: tuple[str, ...]) -> None:
         if len(self.done) + len(chain) > MAX_FILES:
-            raise _base_error(node, "size", f"more than {MAX_FILES} files extend each other", "use fewer files")
-
-
-def _base_error(node: Node, code: str, message: str, hint: str) -> RecipeError:
-    return RecipeError([fault_at(node.mark, code, "extends", message, hint)])
+            message = f"more than {MAX_FILES} files extend each other"
+            raise error_at(node.mark, "size", "extends", message, "use fewer files")
 
 
 def _check_version(root: Node) -> Node:
@@ -231,7 +231,7 @@ def apply_overrides(root: Node, overrides: Sequence[str], first: FirstSetting) -
         mark = Mark(COMMAND_LINE, 1, 1, max(1, len(key)), text)
         try:
             if not equals:
-                raise _override_error(mark, "", f"`{text}` is not KEY=VALUE", EXAMPLE)
+                raise error_at(mark, "override", "", f"`{text}` is not KEY=VALUE", EXAMPLE)
             root = apply_override(root, key, mark, parse_value(text, len(key) + 1), first)
         except RecipeError as error:
             faults.extend(error.faults)
@@ -242,37 +242,24 @@ def apply_overrides(root: Node, overrides: Sequence[str], first: FirstSetting) -
 
 def apply_override(root: Node, key: str, mark: Mark, value: Node, first: FirstSetting) -> Node:
     """Return the recipe with one value at the path `key`, which is written at `mark`. Raise RecipeError."""
-    steps = _parse_key(key, mark)
-    if len(steps) + nesting_depth(value) > MAX_DEPTH:
-        raise _override_error(mark, "", f"this is nested deeper than {MAX_DEPTH} levels", "say it in the recipe")
-    _check_target(root, steps)
-    return _Setter(first, replace(value, key=steps[-1].mark)).set(root, steps, ())
-
-
-def _override_error(mark: Mark, path: str, message: str, hint: str) -> RecipeError:
-    return RecipeError([fault_at(mark, "override", path, message, hint)])
-
-
-def _parse_key(key: str, mark: Mark) -> list[_Step]:
     parts, end = parse_path(key)
-    if end < len(key):
-        rest = mark._replace(column=mark.column + end, length=len(key) - end)
-        hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
-        raise _override_error(rest, "", f"`{key}` is no path to a key", hint)
-    if not parts or len(parts) > MAX_DEPTH:
-        raise _override_error(mark, "", "there is no such key", EXAMPLE)
     column = mark.column
-    return [_Step(name, mark._replace(column=column + begin, length=end - begin)) for name, begin, end in parts]
-
-
-def _check_target(root: Node, steps: list[_Step]) -> None:
+    if end < len(key):
+        rest = mark._replace(column=column + end, length=len(key) - end)
+        hint = "write keys and list indices with dots: `model.encoder.0.repeat.times=2`"
+        raise error_at(rest, "override", "", f"`{key}` is no path to a key", hint)
+    if not parts or len(parts) > MAX_DEPTH:
+        raise error_at(mark, "override", "", "there is no such key", EXAMPLE)
+    if len(parts) + nesting_depth(value) > MAX_DEPTH:
+        raise error_at(mark, "override", "", f"this is nested deeper than {MAX_DEPTH} levels", "write it in the recipe")
+    steps = [_Step(name, mark._replace(column=column + begin, length=end - begin)) for name, begin, end in parts]
     if steps[0].name == "extends":
-        raise _override_error(steps[0].mark, "extends", "`extends` cannot be set here", "write it in the recipe")
+        raise error_at(steps[0].mark, "override", "extends", "`extends` cannot be set here", "write it in the recipe")
     variables = recipe_variables(root)
     if steps[0].name == "vars" and len(steps) > 1 and steps[1].name not in variables:
-        name, mark = str(steps[1].name), steps[1].mark
-        message = f"there is no variable `{name}`{did_you_mean(name, variables)}"
-        raise RecipeError([fault_at(mark, "variable", f"vars.{name}", message, variables_hint(variables))])
+        name = str(steps[1].name)
+        raise error_at(steps[1].mark, "variable", f"vars.{name}", *unknown_variable(name, variables))
+    return _Setter(first, replace(value, key=steps[-1].mark)).set(root, steps, ())
 
 
 class _Setter(NamedTuple):
@@ -285,30 +272,25 @@ class _Setter(NamedTuple):
         """Return a node with the value set at `steps` below it."""
         if not steps:
             return self.value
-        step = steps[0]
-        if node is not None and isinstance(node.value, list):
-            return self._set_in_list(node, steps, path)
+        step, shown = steps[0], format_path(path)
+        # a list may be a block's first setting in short form: another setting is added then, or one in it is set
+        is_item = isinstance(step.name, int) or self.first(path) is None
+        if node is not None and isinstance(node.value, list) and is_item:
+            items = list(node.value)
+            if not isinstance(step.name, int) or step.name >= len(items):
+                hint = f"its items are 0 to {len(items) - 1}" if items else "it is empty"
+                message = f"`{shown}` is a list and has no item `{step.name}`"
+                raise error_at(step.mark, "override", shown, message, hint)
+            items[step.name] = self.set(items[step.name], steps[1:], (*path, step.name))
+            return replace(node, value=items)
         if isinstance(step.name, int):
-            raise _override_error(step.mark, format_path(path), f"`{format_path(path)}` is no list", "name a key")
+            raise error_at(step.mark, "override", shown, f"`{shown}` is no list", "name a key")
         children = self._children(node, step, path)
         child = self.set(children.get(step.name), steps[1:], (*path, step.name))
-        return replace(node or Node(None, step.mark, key=step.mark), value=_with_child(children, step.name, child))
-
-    def _set_in_list(self, node: Node, steps: list[_Step], path: Steps) -> Node:
-        step, count = steps[0], len(node.value)
-        first = self.first(path)
-        if isinstance(step.name, str) and first is not None:
-            # the list is a block's first setting in short form: another setting is added, or one in it is set
-            children = {first: node}
-            child = self.set(children.get(step.name), steps[1:], (*path, step.name))
-            return replace(node, value=_with_child(children, step.name, child))
-        if not isinstance(step.name, int) or step.name >= count:
-            hint = f"its items are 0 to {count - 1}" if count else "it is empty"
-            message = f"`{format_path(path)}` is a list and has no item `{step.name}`"
-            raise _override_error(step.mark, format_path(path), message, hint)
-        items = list(node.value)
-        items[step.name] = self.set(items[step.name], steps[1:], (*path, step.name))
-        return replace(node, value=items)
+        changed = {**children, step.name: child}
+        if child.value is None and step.name in children:  # `null` removes what is there
+            del changed[step.name]
+        return replace(node or Node(None, step.mark, key=step.mark), value=changed)
 
     def _children(self, node: Node | None, step: _Step, path: Steps) -> dict[str, Node]:
         if node is None or node.value is None:
@@ -320,12 +302,5 @@ class _Setter(NamedTuple):
         first = self.first(path)
         if first is None:
             message = f"`{format_path(path)}` is a single value and has no key `{step.name}`"
-            raise _override_error(step.mark, format_path(path), message, f"set `{format_path(path)}` itself")
+            raise error_at(step.mark, "override", format_path(path), message, f"set `{format_path(path)}` itself")
         return {first: node}
-
-
-def _with_child(children: dict[str, Node], name: str, child: Node) -> dict[str, Node]:
-    """Return the children with one more; `null` removes what is there."""
-    if child.value is None and name in children:
-        return {key: node for key, node in children.items() if key != name}
-    return {**children, name: child}

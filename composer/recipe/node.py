@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from composer.errors import Fault
+from composer.errors import Fault, RecipeError
 
 COMMAND_LINE = "<command line>"
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
@@ -54,6 +54,11 @@ def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> 
     """Return a fault at a source location."""
     texts = (_shorten(path), _shorten(message), _shorten(hint))
     return Fault(mark.file, mark.line, mark.column, code, *texts, mark.text, mark.length)
+
+
+def error_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> RecipeError:
+    """Return the error for one fault at a source location."""
+    return RecipeError([fault_at(mark, code, path, message, hint)])
 
 
 def _shorten(text: str) -> str:

@@ -6,7 +6,6 @@ import keyword
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from composer.recipe.json_schema import VARIABLE, Schema, allowed_words, ref_name
 from composer.recipe.registry import CHOICES
@@ -14,7 +13,7 @@ from composer.recipe.schema import ENCODER_KEYS
 
 WIDTH = 116
 BLOCK = "block"
-BASES = {BLOCK: "Block", **{table: choice.base_class for table, choice in CHOICES.items()}}
+BASES = {BLOCK: "Block", **{table: choice.base for table, choice in CHOICES.items()}}
 """The class of everything among which a table's word chooses."""
 SOURCES = {"parallel": "ParallelData", "hub": "HubData", "babi": "BabiData"}
 SPELLINGS = {
@@ -83,7 +82,7 @@ def classes_path() -> Path:
 def generate(rules: Schema) -> str:
     """Return the text of the module for a schema. Raise ValueError if two words would be one class."""
     writer = _Writer(rules)
-    parts = [HEAD, *writer.bases(), *writer.aliases(), *writer.classes(), READ]
+    parts = [HEAD, *writer.bases(), *map(writer.class_of, writer.names), READ]
     names = [*BASES.values(), *writer.names.values()]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -99,7 +98,8 @@ def class_name(entry: str) -> str:
         return f"{_camel(word)}Defaults"
     if table == BLOCK:
         return _camel(word)
-    return SPELLINGS.get(word, _camel(word)) + (CHOICES[table].suffix if table else "")
+    suffix = CHOICES[table].base if table and CHOICES[table].has_suffix else ""
+    return SPELLINGS.get(word, _camel(word)) + suffix
 
 
 def field_name(key: str) -> str:
@@ -109,21 +109,6 @@ def field_name(key: str) -> str:
 
 def _camel(word: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in word.replace("-", "_").split("_"))
-
-
-class _Field(NamedTuple):
-    """A setting of a class."""
-
-    name: str
-    type: str
-    default: str  # "" of one that is required
-    first: bool
-
-    def __str__(self) -> str:
-        if not self.first:
-            return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default else "")
-        default = "default=UNSET, " if self.default else ""
-        return f"{self.name}: {self.type} = field({default}kw_only=False)"
 
 
 class _Writer:
@@ -136,46 +121,40 @@ class _Writer:
         self.sections = {entry: self.defs[entry]["properties"] for entry in entries if "." not in entry}
 
     def bases(self) -> Iterator[str]:
-        """Yield one base class for all blocks, one for all optimizers, ..."""
-        for table, name in BASES.items():
-            yield f'class {name}(RecipeObject):\n    """{self.defs[table]["description"]}"""\n'
-
-    def aliases(self) -> Iterator[str]:
-        """Yield the types of what can be given for a block, an optimizer, ...: an object, a bare word or plain data."""
+        """Yield a base class for all blocks, one for all optimizers, ..., and the types that each may be written as."""
         lines = []
         for table, name in BASES.items():
+            yield f'class {name}(RecipeObject):\n    """{self.defs[table]["description"]}"""\n'
             bare = ", ".join(f'"{word}"' for word in allowed_words(self.defs[table]))
             lines.append(f"Any{name} = {name} | Literal[{bare}] | Var | Mapping[str, Any]")
         yield "\n".join([*lines, "Stack = Sequence[AnyBlock]", '"""Blocks, the first one first."""\n'])
 
-    def classes(self) -> Iterator[str]:
-        """Yield a class for every word and every section."""
-        for entry in self.names:
-            yield self._class(entry, self.rules if entry == "recipe" else self.defs[entry])
-
-    def _class(self, entry: str, described: Schema) -> str:
+    def class_of(self, entry: str) -> str:
+        """Return the class of a word or a section."""
+        described = self.rules if entry == "recipe" else self.defs[entry]
         table, _, word = entry.rpartition(".")
         base = "RecipeObjectRoot" if entry == "recipe" else BASES.get(table, "RecipeObject")
         extra = f', word="{word}"' if table in BASES else ""
         is_open = entry in map(str.lower, ENCODER_KEYS)
         extra += f', others="{OTHERS}"' if is_open else ""
-        fields = [self._field(entry, described, key) for key in described["properties"]]
-        fields.sort(key=lambda field: not field.first)
-        lines = [str(field) for field in fields]
+        keys = sorted(described["properties"], key=lambda key: key != described.get("x-first"))
+        lines = [self._field(entry, described, key) for key in keys]
         lines += [f"{OTHERS}: Mapping[str, str] | Unset = UNSET"] if is_open else []
         body = "\n".join(f"    {line}" for line in lines)
         head = f"@dataclass(frozen=True, kw_only=True, repr=False)\nclass {self.names[entry]}({base}{extra}):"
         return f"{head}\n{_docstring(described, is_open)}\n{body}" + ("\n" if body else "")
 
-    def _field(self, entry: str, described: Schema, key: str) -> _Field:
-        setting = described["properties"][key]
-        merged = entry in MERGED or entry.startswith("defaults.")
-        needed = key in described.get("required", ()) and not merged
-        types = dict.fromkeys(self._types(setting))
-        types |= {"None": None} if merged else {}
-        types |= {} if needed else {"Unset": None}
-        default = "" if needed else "1" if (entry, key) == ("recipe", "recipe") else "UNSET"
-        return _Field(field_name(key), _union(types), default, key == described.get("x-first"))
+    def _field(self, entry: str, described: Schema, key: str) -> str:
+        is_merged = entry in MERGED or entry.startswith("defaults.")
+        is_needed = key in described.get("required", ()) and not is_merged
+        types = dict.fromkeys(self._types(described["properties"][key]))
+        types |= {"None": None} if is_merged else {}
+        types |= {} if is_needed else {"Unset": None}
+        head = f"{field_name(key)}: {_union(types)}"
+        if key == described.get("x-first"):
+            return f"{head} = field({'' if is_needed else 'default=UNSET, '}kw_only=False)"
+        default = "1" if (entry, key) == ("recipe", "recipe") else "UNSET"
+        return head if is_needed else f"{head} = {default}"
 
     def _types(self, setting: Schema) -> Iterator[str]:
         """Yield the types of a setting, as Python writes them."""
@@ -199,17 +178,13 @@ class _Writer:
             words = (f'"{word}"' if isinstance(word, str) else repr(word) for word in branch["enum"])
             yield f"Literal[{', '.join(words)}]"
         elif branch.get("type") == "array":
-            yield self._list(setting)
+            items = setting["items"]
+            is_stack = ref_name(items) == BLOCK
+            yield "Stack" if is_stack else f"Sequence[{_union(dict.fromkeys(self._types(items)))}]"
         elif branch.get("type") == "object" or "$ref" in branch:
             yield from self._mapping(setting)
         else:
             yield SCALARS[branch["type"]]
-
-    def _list(self, setting: Schema) -> str:
-        items = setting["items"]
-        if ref_name(items) == BLOCK:
-            return "Stack"
-        return f"Sequence[{_union(dict.fromkeys(self._types(items)))}]"
 
     def _mapping(self, setting: Schema) -> Iterator[str]:
         section = ref_name(setting) or next(
@@ -233,17 +208,13 @@ def _docstring(described: Schema, is_open: bool) -> str:
     summary = described["description"]
     if summary.startswith("The defaults of"):  # the block's own class describes the settings
         return f'    """{summary.partition(". ")[0]}."""'
-    keys = [_describe_setting(field_name(key), setting) for key, setting in described["properties"].items()]
+    keys = []
+    for key, setting in described["properties"].items():
+        meaning, default = setting.get("description", "").rstrip(".") or field_name(key), setting.get("default")
+        meaning += f"; default {default!r}" if default not in (None, {}, []) else ""
+        keys.append(f"{field_name(key)}: {meaning}.")
     keys += [f"{OTHERS}: With several encoders, the text of each by its name, in place of `source`."] if is_open else []
     lines = [line for text in keys for line in textwrap.wrap(text, WIDTH - 4, subsequent_indent="    ")]
     body = "\n".join(["", "", *lines, ""]) if lines else ""
     doc = ('"""' + "\n".join(textwrap.wrap(summary, WIDTH - 4)) + body).replace("\\", "\\\\") + '"""'
     return "\n".join(f"    {line}".rstrip() for line in doc.splitlines())
-
-
-def _describe_setting(name: str, setting: Schema) -> str:
-    """Return a setting in a line: what it means, and its default."""
-    parts = [setting.get("description", "").rstrip(".") or name]
-    default = setting.get("default")
-    parts += [f"default {default!r}"] if default not in (None, {}, []) else []
-    return f"{name}: {'; '.join(parts)}."

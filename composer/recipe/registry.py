@@ -30,10 +30,10 @@ class Choice(NamedTuple):
     """Where it stands in a recipe."""
     entries: str
     """`module:TABLE`, a mapping of names to constructors; its module is imported only to generate the schema."""
-    base_class: str
+    base: str
     """The base of their classes in `composer.recipe.classes`."""
-    suffix: str = ""
-    """What is added to their class names, where a bare name is an adjective or a block's."""
+    has_suffix: bool = True
+    """Whether the base is added to their class names, as where a bare name is an adjective or a block's."""
 
     def constructors(self) -> Mapping[str, Callable[..., Any]]:
         """Import the table of names and constructors. Imports torch."""
@@ -42,23 +42,16 @@ class Choice(NamedTuple):
         return constructors
 
 
+_INITIALIZATIONS = "composer.model.weights:INITIALIZATIONS"
 CHOICES = {
-    "optimizers": Choice("optimizer", ("training", "optimizer"), "composer.training.optim:OPTIMIZERS", "Optimizer"),
-    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decode:DECODERS", "Decoder"),
-    "schedules": Choice(
-        "schedule", ("training", "schedule"), "composer.training.optim:SCHEDULES", "Schedule", "Schedule"
+    "optimizers": Choice(
+        "optimizer", ("training", "optimizer"), "composer.training.optim:OPTIMIZERS", "Optimizer", False
     ),
-    "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task", "Task"),
-    "tokenizers": Choice(
-        "tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer", "Tokenizer"
-    ),
-    "initializations": Choice(
-        "initialization",
-        ("training", "initialization"),
-        "composer.model.weights:INITIALIZATIONS",
-        "Initialization",
-        "Initialization",
-    ),
+    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decode:DECODERS", "Decoder", False),
+    "schedules": Choice("schedule", ("training", "schedule"), "composer.training.optim:SCHEDULES", "Schedule"),
+    "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
+    "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),
+    "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS, "Initialization"),
 }
 """The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
 

@@ -36,6 +36,7 @@ from composer.recipe.json_schema import (
     ref_name,
 )
 from composer.recipe.metrics import METRICS
+from composer.recipe.node import strings_in
 
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
 
@@ -107,35 +108,31 @@ def generate() -> Schema:
 
 
 def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
-    """Add a key to `model` for every block that has settings for which there can be a default."""
+    """Add a key to `model` for every block that has settings for which there can be a default: no stack, no name."""
     keys = defs["model"]["properties"]
     taken = sorted(set(blocks) & set(keys) - {"dropout"})
     if taken:
         raise ValueError(f"a block cannot be called {taken[0]!r}: it is a key of `model`")
     for name in blocks:
-        defaults = _defaults(defs[f"block.{name}"], name)
-        if defaults["properties"] and name != "dropout":
-            defs[f"defaults.{name}"] = defaults
-            keys[name] = {"$ref": f"#/$defs/defaults.{name}"}
+        block = defs[f"block.{name}"]
+        settings = {
+            key: value
+            for key, value in block["properties"].items()
+            if key != "as" and key not in block["required"] and BLOCK["$ref"] not in strings_in(value)
+        }
+        if name == "dropout" or not settings:
+            continue
+        keys[name] = {"$ref": f"#/$defs/defaults.{name}"}
+        defs[f"defaults.{name}"] = {
+            **(block if block.get("x-first") in settings else {"type": "object"}),
+            "description": f"The defaults of every `{name}`. {block['description']}",
+            "properties": settings,
+            "required": [],
+            "additionalProperties": False,
+            "minProperties": 1,
+            **_renamed(f"block.{name}"),
+        }
     defs["model"] |= _renamed("model", "block")
-
-
-def _defaults(block: Schema, name: str) -> Schema:
-    """Return the schema of `model.NAME`: the settings that a block need not give, without stacks and its name."""
-    excluded = {"as", *block["required"]}
-    keys = {key: value for key, value in block["properties"].items() if key not in excluded and not _has_stack(value)}
-    rest = {"properties": keys, "required": [], "additionalProperties": False, "minProperties": 1}
-    rest |= _renamed(f"block.{name}")
-    description = f"The defaults of every `{name}`. {block['description']}"
-    if block.get("x-first") in keys:
-        return {**block, **rest, "description": description}
-    return {"description": description, "type": "object", **rest}
-
-
-def _has_stack(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        return schema == BLOCK or any(_has_stack(value) for value in schema.values())
-    return isinstance(schema, list) and any(_has_stack(value) for value in schema)
 
 
 # ------------------------------------------------------------------------------------------- choices and sections
@@ -209,9 +206,14 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         name = parameter.name.rstrip("_")
-        properties[name] = _setting(hints[parameter.name], parameter.default, meanings.get(name, ""), defs)
-        if parameter.default is inspect.Parameter.empty:
+        schema, default = _hint_schema(hints[parameter.name], defs), parameter.default
+        properties[name] = {"description": meanings[name], **schema} if name in meanings else schema
+        if default is inspect.Parameter.empty:
             required.append(name)
+        elif default is not None:
+            is_empty = dataclasses.is_dataclass(default) or (default == () and schema.get("type") == "object")
+            value = list(default) if isinstance(default, (list, tuple)) else default
+            properties[name]["default"] = {} if is_empty else value
     return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -228,17 +230,6 @@ def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, st
             name = name.strip()
         meanings[name] = f"{meanings.get(name, '')} {line.strip()}".strip()
     return " ".join(doc.split("\n\n")[0].split()), meanings
-
-
-def _setting(hint: Any, default: Any, meaning: str, defs: dict[str, Schema]) -> Schema:
-    schema = _hint_schema(hint, defs)
-    if meaning:
-        schema = {"description": meaning, **schema}
-    if default in (inspect.Parameter.empty, None):
-        return schema
-    if dataclasses.is_dataclass(default) or (default == () and schema.get("type") == "object"):
-        default = {}
-    return {**schema, "default": list(default) if isinstance(default, (list, tuple)) else default}
 
 
 # ------------------------------------------------------------------------------------------- annotations

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 
 from composer.errors import Fault, RecipeError
-from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at
+from composer.recipe.node import COMMAND_LINE, Mark, Node, error_at, fault_at
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
@@ -82,7 +82,7 @@ def read_bytes(data: bytes, shown: str) -> Node:
         before = error.object[: error.start].decode("utf-8")
         message = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
         mark = _end_mark(before, shown)
-        raise RecipeError([fault_at(mark, "encoding", "", message, "save the file as UTF-8")]) from None
+        raise error_at(mark, "encoding", "", message, "save the file as UTF-8") from None
     bad = _REFUSED.search(text)
     if bad is not None:
         mark = _end_mark(text[: bad.start()], shown)
@@ -101,7 +101,7 @@ def _end_mark(text: str, shown: str) -> Mark:
 
 def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
     message = f"the character U+{ord(character):04X} cannot stand in a recipe"
-    return RecipeError([fault_at(mark, "encoding", "", message, hint)])
+    return error_at(mark, "encoding", "", message, hint)
 
 
 # ------------------------------------------------------------------------------------------- syntax errors
@@ -185,11 +185,11 @@ def parse(text: str, file: str) -> Node:
     root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
         top = Mark(file, 1, 1, 1, "")
-        raise RecipeError([fault_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")])
+        raise error_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")
     if not isinstance(root.value, dict):
         kind = "a list" if isinstance(root.value, list) else "a single value"
         message = f"a recipe is a mapping of keys, and this is {kind}"
-        raise RecipeError([fault_at(root.mark, "type", "", message, "begin with `recipe: 1`")])
+        raise error_at(root.mark, "type", "", message, "begin with `recipe: 1`")
     return root
 
 
@@ -202,7 +202,7 @@ def parse_value(text: str, start: int) -> Node:
     root = _parse(text[start:], SourceLines(COMMAND_LINE, [text], start))
     if root is None:
         mark = Mark(COMMAND_LINE, 1, start + 1, 1, text)
-        raise RecipeError([fault_at(mark, "override", "", "there is no value here", "write `null` to remove the key")])
+        raise error_at(mark, "override", "", "there is no value here", "write `null` to remove the key")
     return root
 
 
