@@ -117,8 +117,6 @@ def _read_regular(path: Path) -> bytes | None:
         return file.read(MAX_BYTES + 1)
 
 
-# ------------------------------------------------------------------------------------------- pins
-
 PIN_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {

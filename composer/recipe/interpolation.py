@@ -82,7 +82,10 @@ class _Variables:
         value = self._interpolate(node, path)
         if not isinstance(value, list):
             return replace(node, value=value, text=scalar_text(value), quoted=isinstance(value, str))
-        self._count(len(value), node)
+        self.num_values += len(value)
+        if self.num_values > MAX_VALUES:  # a short recipe must not grow without bound: 1000 uses of a list of 1000
+            message = f"variables make more than {MAX_VALUES} values"
+            raise RecipeError([*self.faults, fault_at(node.mark, "size", "", message, "use shorter lists")])
         items = [Node(item, node.mark, text=scalar_text(item)) for item in value]
         return replace(node, value=items, text="", quoted=False)
 
@@ -93,13 +96,6 @@ class _Variables:
             self.values[name] = self._evaluate(self.nodes[name], ("vars", name))
             self.evaluating.pop()
         return self.values[name]
-
-    def _count(self, number: int, node: Node) -> None:
-        # a short recipe must not grow without bound: 1000 uses of a list of 1000
-        self.num_values += number
-        if self.num_values > MAX_VALUES:
-            message = f"variables make more than {MAX_VALUES} values"
-            raise RecipeError([*self.faults, fault_at(node.mark, "size", "", message, "use shorter lists")])
 
     def _interpolate(self, node: Node, path: Steps) -> Any:
         """Return what a text with variables stands for: the value itself if the text is one variable alone."""

@@ -22,6 +22,7 @@ BLOCK = {"$ref": "#/$defs/block"}
 
 MAX_WORDS = 40  # names that a message lists
 MAX_INLINE_WORDS = 3  # words that are listed one by one among other kinds of values
+NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
 
 
@@ -87,9 +88,6 @@ def mapping_branch(schema: Schema) -> Schema:
     return branches[0] if len(branches) == 1 and branches[0].get("type") == "object" else {}
 
 
-# ------------------------------------------------------------------------------------------- in words
-
-
 def describe(schema: Schema, keyword: str = "") -> str:
     """Say what a setting takes. `keyword` is what a value violates: an upper bound is named only where it matters."""
     branches = [branch for branch in alternatives(schema) if branch.get("type") != "null"]
@@ -112,7 +110,7 @@ def _describe_alone(schema: Schema, keyword: str) -> str:
     kind = schema.get("type")
     if kind in ("integer", "number"):
         bounds = describe_bounds(schema, keyword)
-        return _number_noun(schema) + (f", {bounds}" if bounds else "")
+        return NUMBERS[schema["type"]] + (f", {bounds}" if bounds else "")
     if kind == "array":
         return _describe_list(schema)
     if kind in ("boolean", "string"):
@@ -128,7 +126,7 @@ def _describe_among(schema: Schema) -> list[str]:
         return ["`true`", "`false`"]
     if schema.get("type") in ("integer", "number"):
         bounds = describe_bounds(schema)
-        return [_number_noun(schema) + (f" ({bounds})" if bounds else "")]
+        return [NUMBERS[schema["type"]] + (f" ({bounds})" if bounds else "")]
     if schema.get("type") == "object" and schema.get("properties"):
         example = usage_example("", schema).removeprefix(": ")
         return [f"`{example}`" if schema.get("required") else f"a mapping such as `{example}`"]
@@ -150,10 +148,6 @@ def _describe_list(schema: Schema) -> str:
 
 def _quoted_words(schema: Schema) -> list[str]:
     return [f"`{scalar_text(word)}`" for word in schema["enum"]]
-
-
-def _number_noun(schema: Schema) -> str:
-    return "a whole number" if schema["type"] == "integer" else "a number"
 
 
 def describe_bounds(schema: Schema, keyword: str = "") -> str:

@@ -242,28 +242,23 @@ def _a(noun: str) -> str:
 
 
 def _wrong_value(error: SchemaError) -> Fault:
-    branches = alternatives(error.schema)
     if "x-choice" in error.schema:
         return _wrong_choice(error)
-    if error.path in (("recipe",), ("sweep",)):
-        return _wrong_version(error, str(error.path[0]))
     if error.keyword == "minItems" and not error.value:
         return _empty(error)
-    if error.keyword == "type" and error.value is None and any(b.get("type") == "object" for b in branches):
+    takes_mapping = any(branch.get("type") == "object" for branch in alternatives(error.schema))
+    if error.keyword == "type" and error.value is None and takes_mapping:
         return _nothing_after_colon(error)
-    message = f"{error.subject} takes {describe(error.schema, error.keyword)}; {_actual(error)}"
-    return error.fault(error.node.value_mark, _code(error), message, _value_hint(error))
-
-
-def _wrong_version(error: SchemaError, subject: str) -> Fault:
-    if type(error.value) is int and error.value > VERSION:
-        return unsupported_version(error.node.value_mark, subject, error.value)
-    message = f"`{subject}` is the version of the language, and the only one is {VERSION}; {_actual(error)}"
-    return error.fault(error.node.value_mark, _code(error), message, f"write `{subject}: {VERSION}`")
-
-
-def _code(error: SchemaError) -> str:
-    return "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
+    if error.path in (("recipe",), ("sweep",)):
+        subject = str(error.path[0])
+        if type(error.value) is int and error.value > VERSION:
+            return unsupported_version(error.node.value_mark, subject, error.value)
+        message = f"`{subject}` is the version of the language, and the only one is {VERSION}"
+        hint = f"write `{subject}: {VERSION}`"
+    else:
+        message, hint = f"{error.subject} takes {describe(error.schema, error.keyword)}", _value_hint(error)
+    code = "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
+    return error.fault(error.node.value_mark, code, f"{message}; {_actual(error)}", hint)
 
 
 def _nothing_after_colon(error: SchemaError) -> Fault:

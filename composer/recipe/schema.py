@@ -41,9 +41,6 @@ from composer.recipe.node import strings_in
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
 
 
-# ------------------------------------------------------------------------------------------- the file
-
-
 @cache
 def load() -> Schema:
     """Return the schema of what is installed here: the file's, or a new one if there are plug-ins. Raise RunError."""
@@ -65,9 +62,6 @@ def schema_path() -> Path:
 def to_json(schema: Schema) -> str:
     """Return a schema as it is written to its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-
-
-# ------------------------------------------------------------------------------------------- the whole
 
 
 def generate() -> Schema:

@@ -340,10 +340,10 @@ def _stories(root: Node) -> Iterator[Fault]:
         yield fault_at(tasks.place, "empty", "data.babi.tasks", "no task is named", "write `tasks: [1]`")
 
 
-def _devices(root: Node) -> Iterator[Fault]:
-    """Check that a list of devices names each once, and only what has numbers; Apple's accelerator is one device."""
+def _machine(root: Node) -> Iterator[Fault]:
+    """Check that the devices exist, each named once, and that accelerator and strategy train in the precision."""
     accelerator, strategy = _chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
-    devices = _get(root, "trainer", "devices")
+    devices, precision = _get(root, "trainer", "devices"), _get(root, "training", "precision")
     if devices is not None and isinstance(devices.value, list):
         numbers = [node.value for node in devices.value]
         repeated = [number for number in numbers if numbers.count(number) > 1]
@@ -355,17 +355,11 @@ def _devices(root: Node) -> Iterator[Fault]:
     if accelerator == "mps" and strategy is not None and strategy.value in ("ddp", "fsdp"):
         message = f"mps has one device, and `{strategy.value}` is for several"
         yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "remove `strategy`")
-
-
-def _precision(root: Node) -> Iterator[Fault]:
-    """Check that the accelerator and the strategy train in the precision."""
-    precision, strategy = _get(root, "training", "precision"), _get(root, "trainer", "strategy")
-    if precision is None:
-        return
-    if precision.value == "16-mixed" and _chosen_word(_get(root, "trainer", "accelerator")) == "cpu":
+    if precision is not None and precision.value == "16-mixed" and accelerator == "cpu":
         message, hint = "a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`"
         yield fault_at(precision.mark, "conflict", "training.precision", message, hint)
-    if strategy is not None and strategy.value == "fsdp" and precision.value in (64, "16-mixed"):
+    cannot_shard = precision is not None and precision.value in (64, "16-mixed")
+    if strategy is not None and strategy.value == "fsdp" and precision is not None and cannot_shard:
         message = f"`fsdp` does not train in `precision: {precision.value}`"
         yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "write `ddp`, or `precision: 32`")
 
@@ -379,7 +373,6 @@ _CROSS_CHECKS = (
     _bit_vectors,
     _answers,
     _stories,
-    _devices,
-    _precision,
+    _machine,
 )
 """Checks between sections that no schema can express; they hold for recipes whose schema has no fault."""

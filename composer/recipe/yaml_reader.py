@@ -48,9 +48,6 @@ _WORDS: dict[str, bool | None] = {
 }
 
 
-# ------------------------------------------------------------------------------------------- files
-
-
 def read(path: Path, shown: str) -> Node:
     """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
     fix = "name a recipe: a text file in YAML"
@@ -233,40 +230,37 @@ class _Open:
     seen: dict[str, Mark] = field(default_factory=dict)
 
 
+@dataclass
 class _Builder:
     """Builds nodes from the parser's events, on a stack of its own."""
 
-    def __init__(self, lines: SourceLines) -> None:
-        self.lines = lines
-        self.faults: list[Fault] = []
-        self.open: list[_Open] = []
-        self.root: Node | None = None
-        self.num_documents = 0
-        self.num_values = 0
+    lines: SourceLines
+    faults: list[Fault] = field(default_factory=list)
+    open: list[_Open] = field(default_factory=list)
+    root: Node | None = None
+    num_documents: int = 0
+    num_values: int = 0
 
     def take(self, event: Any) -> None:
         """Add one event of the parser."""
+        mark = self.lines.mark(event.start_mark, event.end_mark)
         if isinstance(event, yaml.DocumentStartEvent):
             self.num_documents += 1
             if self.num_documents > 1:
-                self._stop(self._mark(event), "syntax", "a second document begins here", "one file holds one recipe")
+                self._stop(mark, "syntax", "a second document begins here", "one file holds one recipe")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             closed = self.open.pop()
             self._add(Node(closed.value, self.lines.mark(closed.begin, event.end_mark)))
         elif isinstance(event, yaml.AliasEvent):
-            mark = self._mark(event)
             self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", ONCE)
             self._add(Node(None, mark))
         elif isinstance(event, (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._refuse_anchor_and_tag(event)
+            self._refuse_anchor_and_tag(event, mark)
             self.num_values += 1
             if self.num_values > MAX_VALUES:
-                hint = "say a stack once, in a `repeat` or under `model.stacks`"
-                self._stop(self._mark(event), "size", f"there are more than {MAX_VALUES} values here", hint)
-            self._scalar(event) if isinstance(event, yaml.ScalarEvent) else self._begin(event)
-
-    def _mark(self, event: Any) -> Mark:
-        return self.lines.mark(event.start_mark, event.end_mark)
+                hint = "write a stack once, in a `repeat` or under `model.stacks`"
+                self._stop(mark, "size", f"there are more than {MAX_VALUES} values here", hint)
+            self._scalar(event, mark) if isinstance(event, yaml.ScalarEvent) else self._begin(event)
 
     def _fault(self, mark: Mark, code: str, message: str, hint: str) -> None:
         self.faults.append(fault_at(mark, code, "", message, hint))
@@ -278,8 +272,7 @@ class _Builder:
         """Raise RecipeError with the faults so far and one after which reading on makes no sense."""
         raise RecipeError([*self.faults, fault_at(mark, code, "", message, hint)])
 
-    def _refuse_anchor_and_tag(self, event: Any) -> None:
-        mark = self._mark(event)
+    def _refuse_anchor_and_tag(self, event: Any, mark: Mark) -> None:
         if event.anchor is not None:
             message = f"`&{event.anchor}` is an anchor; a recipe has none"
             self._fault(mark._replace(length=len(event.anchor) + 1), "alias", message, ONCE)
@@ -296,9 +289,8 @@ class _Builder:
             self._stop(mark, "depth", message, "give stacks names under `model.stacks`, and `use` them")
         self.open.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.start_mark))
 
-    def _scalar(self, event: Any) -> None:
-        mark, value = self._mark(event), event.value
-        is_plain = event.implicit[0]
+    def _scalar(self, event: Any, mark: Mark) -> None:
+        value, is_plain = event.value, event.implicit[0]
         if is_plain:
             try:
                 value = parse_scalar(event.value)
@@ -346,9 +338,6 @@ class _Builder:
         return None, mark
 
 
-# ------------------------------------------------------------------------------------------- scalars
-
-
 def parse_scalar(text: str) -> Any:
     """Return the value of an unquoted scalar in YAML 1.2's core schema. Raise ValueError for an endless number."""
     if text in _WORDS:
@@ -361,9 +350,6 @@ def parse_scalar(text: str) -> Any:
                 raise ValueError(text)
             return convert(text)
     return text
-
-
-# ------------------------------------------------------------------------------------------- writing
 
 
 class _Dumper(yaml.SafeDumper):
