@@ -12,14 +12,16 @@ from composer.errors import RunError
 from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
 from composer.model.encoder_decoder import EOS, PAD
 
-Size = Annotated[int, Bounds(minimum=1, maximum=1000)]
-"""A number of hypotheses, 1 to 1000."""
-Penalty = Annotated[float, Bounds(minimum=0.0)]
-"""A number of 0 or more."""
+MAX_BEAM = 1000
 
 
 def beam(
-    search: Search, *, size: Size = 5, length_penalty: Penalty = 0.6, max_length: Count = 512, max_ratio: Positive = 3.0
+    search: Search,
+    *,
+    size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
+    length_penalty: Annotated[float, Bounds(minimum=0.0)] = 0.6,
+    max_length: Count = 512,
+    max_ratio: Positive = 3.0,
 ) -> list[list[Hypothesis]]:
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 
@@ -38,14 +40,16 @@ def beam(
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
     log_p, position, known = prefill(search)
     beams = initial_beams(search, known, search.limits(max_length, max_ratio), size)
-    layout = Layout.first(beams)
+    layout = Layout.of(torch.ones_like(beams.room), size)
     stops = set(beams.limit.tolist())
     results: dict[int, list[Hypothesis]] = {}
     for step in range(1, max(stops) + 1):
         beams, parents, tokens = expand(beams, layout, log_p, step, length_penalty)
         lay_out = step == 1
         if lay_out or step in stops or search.is_check_due(step):
-            done = is_done(beams, step, length_penalty)
+            # log p only falls, and no answer is longer than the limit, so its penalty bounds every rank to come
+            bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)
+            done = (beams.rank[:, -1:] >= bound)[:, 0] | (beams.limit <= step)
             results |= finished_hypotheses(search, beams, done, step, length_penalty, results)
             needed = int(beams.room[~done].sum())
             if needed == 0:
@@ -87,13 +91,6 @@ class Layout(NamedTuple):
     rows: Tensor  # (B, K) which row each hypothesis is; of those without one, a row of the same sequence
 
     @classmethod
-    def first(cls, beams: Beams) -> Layout:
-        """Give each sequence one row, as it has before the first step."""
-        batch, size = beams.score.shape
-        rows = torch.arange(batch, device=beams.score.device)
-        return cls(rows * size, rows[:, None].expand(-1, size))
-
-    @classmethod
     def of(cls, room: Tensor, size: int) -> Layout:
         """Give each sequence as many rows as it has room for, at least 1."""
         column = torch.arange(size, device=room.device)
@@ -121,14 +118,19 @@ def expand(
     score, came_from, tokens = top_candidates(beams, layout, log_p)  # (B, K)
     ids = torch.cat((gather_ids(beams.ids, came_from), tokens[..., None]), 2)  # (B, K, t)
     ends = tokens == EOS
-    rank, ended_score, ended_ids = merge_finished(
-        beams, score.masked_fill(~ends, -torch.inf), ids, step, length_penalty
-    )
-    room = beams.room - (ends & (score > -torch.inf)).sum(1)
-    score, order = score.masked_fill(ends, -torch.inf).topk(score.shape[1])
+    # what ends here is merged with the best N that have ended before
+    ended_score = score.masked_fill(~ends, -torch.inf)
+    rank = torch.cat((beams.rank, ended_score / beams.penalty(step, length_penalty)), 1)  # (B, N + K)
+    rank, order = rank.topk(beams.rank.shape[1])
+    ended_ids = torch.cat((torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD), ids), 1)
     beams = beams._replace(
-        room=room, score=score, ids=gather_ids(ids, order), rank=rank, ended_score=ended_score, ended_ids=ended_ids
+        room=beams.room - (ends & (score > -torch.inf)).sum(1),
+        rank=rank,
+        ended_score=torch.cat((beams.ended_score, ended_score), 1).gather(1, order),
+        ended_ids=gather_ids(ended_ids, order),
     )
+    score, order = score.masked_fill(ends, -torch.inf).topk(score.shape[1])
+    beams = beams._replace(score=score, ids=gather_ids(ids, order))
     return beams, layout.rows.gather(1, came_from.gather(1, order)), tokens.gather(1, order)
 
 
@@ -149,33 +151,9 @@ def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor,
     return score.masked_fill(full, -torch.inf), index.div(count, rounding_mode="floor"), tokens
 
 
-def merge_finished(
-    beams: Beams, score: Tensor, ids: Tensor, step: int, length_penalty: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Merge the best finished hypotheses with those of `score` (B, K) that are not -inf, and keep the best N."""
-    rank = torch.cat((beams.rank, score / beams.penalty(step, length_penalty)), 1)  # (B, N + K)
-    before = torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD)
-    rank, order = rank.topk(beams.rank.shape[1])
-    return (
-        rank,
-        torch.cat((beams.ended_score, score), 1).gather(1, order),
-        gather_ids(torch.cat((before, ids), 1), order),
-    )
-
-
 def gather_ids(ids: Tensor, order: Tensor) -> Tensor:
     """Reorder rows of ids. ids: (B, M, t), order: (B, n) -> (B, n, t)"""
     return ids.gather(1, order[..., None].expand(-1, -1, ids.shape[2]))
-
-
-def is_done(beams: Beams, step: int, length_penalty: float) -> Tensor:
-    """Return which sequences are done: at their limit, or no growing hypothesis can still rank among the best. (B,)
-
-    log p only falls from here, and no answer is longer than the limit: so its penalty bounds every rank to come. (B,)
-    """
-    bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)
-    beaten = beams.rank[:, -1:] >= bound
-    return (beaten | (beams.limit <= step)[:, None])[:, 0]
 
 
 def finished_hypotheses(
@@ -192,11 +170,11 @@ def finished_hypotheses(
         prefix = list(search.prefixes[row])
         ended = zip(of.ended_ids[at].tolist(), of.ended_score[at].tolist(), of.rank[at].tolist(), strict=True)
         cut = zip(of.ids[at].tolist(), of.score[at].tolist(), cut_rank[at], strict=True)
-        complete = [
+        best = [
             Hypothesis(prefix + ids[: ids.index(EOS)], score, rank, True)
             for ids, score, rank in ended
             if rank > -torch.inf
         ]
-        truncated = [Hypothesis(prefix + ids, score, rank, False) for ids, score, rank in cut if rank > -torch.inf]
-        answers[row] = [*complete, *truncated][: search.n_best]
+        best += [Hypothesis(prefix + ids, score, rank, False) for ids, score, rank in cut if rank > -torch.inf]
+        answers[row] = best[: search.n_best]
     return answers

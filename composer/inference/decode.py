@@ -29,19 +29,6 @@ from composer.inference.search import (
 from composer.inference.viterbi import viterbi
 from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
 
-__all__ = [
-    "DECODERS",
-    "Hypothesis",
-    "Search",
-    "decode",
-    "decode_all",
-    "evaluation_mode",
-    "length_queries",
-    "num_positions",
-    "pad",
-    "source_tensor",
-]
-
 if TYPE_CHECKING:  # an exported model decodes without numpy
     import numpy as np
 
@@ -118,18 +105,11 @@ def decode_queries(
 ) -> list[list[Hypothesis]]:
     """Return the n best hypotheses of each query. batch: their sources; prefixes, numbers: those of all rows."""
     ((name, settings),) = decoding.items()
-    query_prefixes = [prefixes[query.row] for query in queries]
-    query_numbers = [numbers[query.row] for query in queries]
-    search = Search(
-        models,
-        batch,
-        query_prefixes,
-        n_best,
-        query_numbers,
-        length_constraint(queries, query_prefixes, models[0].device),
-    )
+    prefixes = [prefixes[query.row] for query in queries]
+    numbers = [numbers[query.row] for query in queries]
+    sizes = length_constraint(queries, prefixes, models[0].device)
     with evaluation_mode(models):
-        return DECODERS[name](search, **settings)
+        return DECODERS[name](Search(models, batch, prefixes, n_best, numbers, sizes), **settings)
 
 
 def best_over_lengths(
@@ -181,24 +161,18 @@ def decode_all(
     lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
     queries = length_queries(models, lengths, decoding, prefixes)
     long = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
+    ((name, settings),) = decoding.items()
+    reads_tokens = any(model.embedding is not None for model in models)
+    hypotheses = models[0].vocabulary if name == "viterbi" and reads_tokens else settings.get("size", 1)
     device = models[0].device
     results: list[list[Hypothesis]] = [[]] * len(queries)
-    for places in batches(long, max(n_best, hypotheses_per_row(models, decoding))):
+    for places in batches(long, max(n_best, hypotheses)):
         part = [queries[at] for at in places]
         batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
         answers = decode_queries(models, batch, decoding, prefixes, n_best, numbers, part)
         for at, answer in zip(places, answers, strict=True):
             results[at] = answer
     return best_over_lengths(queries, results, n_best)
-
-
-def hypotheses_per_row(models: Sequence[EncoderDecoder], decoding: Decoding) -> int:
-    """Return how many hypotheses a decoder keeps for each row."""
-    ((name, settings),) = decoding.items()
-    if name == "viterbi" and any(model.embedding is not None for model in models):
-        return models[0].vocabulary
-    size: int = settings.get("size", 1)
-    return size
 
 
 def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:

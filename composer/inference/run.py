@@ -16,7 +16,8 @@ from composer.data.sources import TARGET, source_names
 from composer.data.stories import story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
-from composer.inference.decode import DECODERS, Hypothesis, SourceIds, decode_all
+from composer.inference.beam_search import MAX_BEAM
+from composer.inference.decode import DECODERS, Decoding, SourceIds, decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights
@@ -26,11 +27,8 @@ from composer.run_dir import RunDir
 if TYPE_CHECKING:
     from composer.viz.alignments import Alignment
 
-Decoding = Mapping[str, Mapping[str, Any]]
-"""A decoder's name with its settings, as a frozen recipe has it."""
 OVERRIDABLE = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
 """What can be set for a run that has been trained: how it is asked, and about which data of its task."""
-MAX_BEAM = 1000
 
 
 class Translation(NamedTuple):
@@ -121,19 +119,14 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     for setting in overrides:
         if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
-            raise RunError.of(
-                f"`{setting}` cannot be set for a run: only what starts with {names} can",
-                "write, for example, `decoding.beam.size=8`",
-            )
+            message = f"`{setting}` cannot be set for a run: only what starts with {names} can"
+            raise RunError.of(message, "write, for example, `decoding.beam.size=8`")
     recipe = load(folder.recipe, overrides)
     tokenizers = Tokenizers.load(folder.tokenizer)
     missing = {*source_names(recipe), TARGET} - set(tokenizers.sides)
     if missing:
-        raise RunError.of(
-            f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes",
-            "take recipe.yaml and tokenizer.json from the same run",
-            str(folder.path),
-        )
+        message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
+        raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(folder.path))
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
     return Run(folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
@@ -179,18 +172,17 @@ def translate_lines(
     check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
     ids = {side: encode_side(runs[0].recipe, tokenizers, side, lines) for side, lines in texts.items()}
+    models, forced, numbers = [run.model for run in runs], tokenizers.encode(TARGET, begun), [first + at for at in full]
     with oom_as_run_failed(ids):
-        results = decode_all(
-            [run.model for run in runs],
-            ids,
-            decoding,
-            tokenizers.encode(TARGET, begun),
-            n_best,
-            [first + at for at in full],
-        )
-    answers = [[Translation("", 0.0)] * n_best for _ in lines]
+        results = decode_all(models, ids, decoding, forced, n_best, numbers)
+    # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
+    answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):
-        answers[at] = to_translations(tokenizers, hypotheses, n_best)
+        decoded = tokenizers.decode(TARGET, [hypothesis.ids for hypothesis in hypotheses])
+        for rank, (text, hypothesis) in enumerate(zip(decoded, hypotheses, strict=True)):
+            # a model that knows bytes can write a line break
+            line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+            answers[at][rank] = Translation(line, hypothesis.score, hypothesis.ended)
     return answers
 
 
@@ -203,10 +195,8 @@ def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
             raise
         longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
-        raise RunFailed.of(
-            f"out of memory; the longest of these lines has {longest:,} tokens",
-            "split long lines, or use a smaller beam",
-        ) from error
+        message = f"out of memory; the longest of these lines has {longest:,} tokens"
+        raise RunFailed.of(message, "split long lines, or use a smaller beam") from error
 
 
 def check_compatible(runs: Sequence[Run]) -> None:
@@ -214,11 +204,9 @@ def check_compatible(runs: Sequence[Run]) -> None:
     one = runs[0]
     for other in runs[1:]:
         if one.tokenizers.sha256 != other.tokenizers.sha256:
-            raise RunError.of(
-                f"the tokenizer is not that of {one.folder.path}, and the runs of an ensemble share one",
-                f"train this run with `--from {one.folder.path}`, or with the same tokenizer.json",
-                str(other.folder.path),
-            )
+            message = f"the tokenizer is not that of {one.folder.path}, and the runs of an ensemble share one"
+            fix = f"train this run with `--from {one.folder.path}`, or with the same tokenizer.json"
+            raise RunError.of(message, fix, str(other.folder.path))
 
 
 def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
@@ -246,14 +234,3 @@ def check_stories(recipe: Recipe, texts: Mapping[str, Sequence[str]], numbers: S
     ]
     if results:
         raise DataError(results)
-
-
-def to_translations(tokenizers: Tokenizers, row: Sequence[Hypothesis], n_best: int) -> list[Translation]:
-    """Decode hypotheses to texts, one line each. A tiny vocabulary may have fewer answers than n."""
-    texts = tokenizers.decode(TARGET, [hypothesis.ids for hypothesis in row])
-    # a model that knows bytes can write a line break
-    results = []
-    for text, hypothesis in zip(texts, row, strict=True):
-        line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
-        results.append(Translation(line, hypothesis.score, hypothesis.ended))
-    return results + [Translation("", float("-inf"))] * (n_best - len(results))

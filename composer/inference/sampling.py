@@ -10,14 +10,9 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, Positive
-from composer.errors import RunError
 from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
 from composer.model.encoder_decoder import EOS
 
-Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
-"""A share, above 0 and at most 1."""
-Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)]
-"""Where random numbers start, a whole number of 0 or more."""
 Choose = Callable[[Tensor, int, Tensor], Tensor]
 """log p of the tokens (R, V), how many have been chosen, each row's place among all (R,) -> columns of log p (R,)."""
 
@@ -29,11 +24,7 @@ def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    if search.n_best > 1:
-        raise RunError.of(
-            f"greedy search finds one answer, and {search.n_best} are asked for",
-            f"use a beam: `--beam {search.n_best}`",
-        )
+    search.require_one_answer("greedy search")
     limits = search.limits(max_length, max_ratio)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
@@ -43,8 +34,8 @@ def sample(
     *,
     temperature: Positive = 1.0,
     top_k: Count | None = None,
-    top_p: Share | None = None,
-    seed: Seed = 1,
+    top_p: Annotated[float, Bounds(above=0.0, maximum=1.0)] | None = None,
+    seed: Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)] = 1,
     max_length: Count = 512,
     max_ratio: Positive = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -62,10 +53,8 @@ def sample(
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
-        return sample_from_cdf(
-            filter_top_k_top_p((log_p - log_p.amax(-1, keepdim=True)) / temperature, top_k, top_p),
-            uniforms[places, step],
-        )
+        values = (log_p - log_p.amax(-1, keepdim=True)) / temperature
+        return sample_from_cdf(filter_top_k_top_p(values, top_k, top_p), uniforms[places, step])
 
     finished = decode_single(search, choose, limits, search.n_best)
     return [
@@ -99,7 +88,10 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
     if copies > 1:
         rows = position.sequences.repeat_interleave(copies)
         position, log_p = position.select(rows), log_p[rows]
-    state = initial_state(position.sequences, limits, known)
+    none = torch.zeros_like(position.sequences)
+    places = torch.arange(len(none), device=none.device)
+    empty, score = none[:, None][:, :0], known[position.sequences]
+    state = Hypotheses(places, limits[position.sequences], empty, none, score, none.bool())
     finished: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):
         chosen = choose(log_p, step, state.place)
@@ -116,19 +108,6 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
     return [finished[place] for place in range(len(finished))]
 
 
-def initial_state(sequences: Tensor, limits: Tensor, known: Tensor) -> Hypotheses:
-    """Return hypotheses without tokens. sequences: (R,) the row of the search that each belongs to."""
-    none = torch.zeros_like(sequences)
-    return Hypotheses(
-        torch.arange(len(sequences), device=none.device),
-        limits[sequences],
-        none[:, None][:, :0],
-        none,
-        known[sequences],
-        none.bool(),
-    )
-
-
 def collect_finished(search: Search, state: Hypotheses, copies: int) -> dict[int, Hypothesis]:
     """Return the finished hypotheses by their index."""
     finished = {}
@@ -139,9 +118,6 @@ def collect_finished(search: Search, state: Hypotheses, copies: int) -> dict[int
             answer = ids[: length - 1] if ended else ids[:length]
             finished[place] = Hypothesis([*search.prefixes[place // copies], *answer], score, score, ended)
     return finished
-
-
-# ------------------------------------------------------------------------------------------- random numbers
 
 
 def uniform_draws(search: Search, seed: int, length: int) -> Tensor:

@@ -58,6 +58,12 @@ class Search(NamedTuple):
         limits = torch.tensor([token_limit(length, max_length, max_ratio) for length in source], device=self.device)
         return limits if self.sizes is None else torch.minimum(limits, self.sizes.left)
 
+    def require_one_answer(self, decoder: str) -> None:
+        """Raise RunError if a decoder that finds one answer is to return several."""
+        if self.n_best > 1:
+            message = f"{decoder} finds one answer, and {self.n_best} are asked for"
+            raise RunError.of(message, f"use a beam: `--beam {self.n_best}`")
+
     def is_check_due(self, step: int) -> bool:
         """Return whether to check after a step which rows are done."""
         return self.device.type == "cpu" or step % SYNC_STEPS == 0
@@ -86,7 +92,8 @@ class DecoderState(NamedTuple):
         states = reorder_state(self.states, rows)
         sequences = self.sequences[rows]
         memories = [LazyRows(origin, sequences) for origin in self.origins]
-        unchanged = carry_unchanged(self.states, states, self.unchanged)
+        pairs = zip(state_leaves(self.states), state_leaves(states), strict=True)
+        unchanged = {id(new): new for old, new in pairs if id(old) in self.unchanged}
         return self._replace(states=states, sequences=sequences, memories=memories, unchanged=unchanged)
 
 
@@ -103,7 +110,8 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     logits, position = run_step(search.models, ids, position)  # (B, P + 1, V)
     known = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.known()]  # (B, V)
-    return token_log_probs(search, last, position), position._replace(unchanged=all_leaves(position.states)), known
+    position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
+    return token_log_probs(search, last, position), position, known
 
 
 def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -114,10 +122,8 @@ def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Ten
 
 def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
     """Run all models over the same positions. ids: (R, T) -> logits, or the ensemble's log p, (R, T, V)"""
-    steps = [
-        model.step(ids, state, memories)
-        for model, state, memories in zip(models, position.states, position.memories, strict=True)
-    ]
+    inputs = zip(models, position.states, position.memories, strict=True)
+    steps = [model.step(ids, state, memories) for model, state, memories in inputs]
     position = position._replace(states=tuple(state for _, state in steps))
     if len(steps) == 1:
         return steps[0][0].float(), position
@@ -136,17 +142,13 @@ def check_same_kind(models: Sequence[EncoderDecoder]) -> None:
     sizes = sorted({model.vocabulary for model in models})
     if len(sizes) > 1:
         text = " and ".join(map(str, sizes))
-        raise RunError.of(
-            f"models of an ensemble must have one target vocabulary, and these have {text} tokens",
-            "train them with the same tokenizer",
-        )
+        message = f"models of an ensemble must have one target vocabulary, and these have {text} tokens"
+        raise RunError.of(message, "train them with the same tokenizer")
     keys = {tuple(sorted(model.encoders)) for model in models}
     if len(keys) > 1:
         text = " and ".join(", ".join(key) or "nothing" for key in sorted(keys))
-        raise RunError.of(
-            f"models of an ensemble must read the same sources, and these read {text}",
-            "give their encoders the same names",
-        )
+        message = f"models of an ensemble must read the same sources, and these read {text}"
+        raise RunError.of(message, "give their encoders the same names")
 
 
 Unchanged = Mapping[int, Tensor]
@@ -166,17 +168,6 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
     return tuple(reorder_state(part, rows, unchanged) for part in state)
 
 
-def all_leaves(state: State) -> Unchanged:
-    """Every leaf of a state, as `reorder_state` expects them."""
-    return {id(leaf): leaf for leaf in state_leaves(state)}
-
-
-def carry_unchanged(before: State, after: State, unchanged: Unchanged) -> Unchanged:
-    """Return the leaves of `after = reorder_state(before, ...)` that come from unchanged ones."""
-    pairs = zip(state_leaves(before), state_leaves(after), strict=True)
-    return {id(new): new for old, new in pairs if id(old) in unchanged}
-
-
 class LazyRows(Mapping[str, Output]):
     """Memories, with row `rows[i]` for their row i; a memory is copied when a block reads it, once, if at all."""
 
@@ -186,10 +177,7 @@ class LazyRows(Mapping[str, Output]):
 
     def __getitem__(self, name: str) -> Output:
         if name not in self.read:
-            states, mask, last = self.memories[name]
-            self.read[name] = Output(
-                reorder_state(states, self.rows), reorder_state(mask, self.rows), reorder_state(last, self.rows)
-            )
+            self.read[name] = Output(*reorder_state(self.memories[name], self.rows))
         return self.read[name]
 
     def __contains__(self, name: Any) -> bool:
@@ -259,9 +247,8 @@ def candidate_lengths(
         own = min(length[row] for _, length in rooms)
         first = max(own, len(prefix) + 1)
         most = max(math.ceil(room * length[row] - ROUNDING) for room, length in rooms)
-        queries += [
-            LengthQuery(row, size, own) for size in range(first, max(first, min(most, len(prefix) + limit)) + 1)
-        ]
+        last = max(first, min(most, len(prefix) + limit))
+        queries += [LengthQuery(row, size, own) for size in range(first, last + 1)]
     return queries
 
 

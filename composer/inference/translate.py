@@ -11,24 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.inference.run import Decoding, Run, Translation, decoding_settings, open_run, translate_lines
+from composer.inference.run import decoding_settings, open_run, translate_lines
 
-BLOCK_BYTES = 1 << 16
-"""Bytes that are read at once."""
 BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
-
-
-class Job(NamedTuple):
-    """What is done with every line."""
-
-    runs: Sequence[Run]
-    decoding: Decoding
-    n_best: int
-    scores: bool
 
 
 def translate(
@@ -49,61 +38,44 @@ def translate(
     lines say how the translations of the same line begin. Raises RunError, RecipeError and DataError; what is before a
     line at fault has been translated.
     """
-    opened = [open_run(path, overrides if at == 0 else ()) for at, path in enumerate(runs)]
-    work = Job(opened, decoding_settings(opened[0].recipe, beam), n_best, scores)
+    models = [open_run(path, overrides if at == 0 else ()) for at, path in enumerate(runs)]
+    decoding = decoding_settings(models[0].recipe, beam)
+    name, count = str(source or "<stdin>"), 0
     with ExitStack() as files:
-        begun = files.enter_context(open_input(prefix)) if prefix else None
-        read = files.enter_context(open_input(source)) if source else sys.stdin.buffer
+        prefixes = files.enter_context(open_input(prefix)) if prefix else None
+        lines = files.enter_context(open_input(source)) if source else sys.stdin.buffer
         write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
+        shows_progress = not write.isatty() and sys.stderr.isatty()
         if not source and sys.stdin.isatty():
             print_status("type a line and Enter to translate it; Ctrl-D ends\n")
-        translate_stream(
-            work, Stream(read, str(source or "<stdin>")), Stream(begun, str(prefix)) if begun else None, write
-        )
-        if not write.isatty() and sys.stderr.isatty():
+        for chunk in read_chunks(lines):
+            texts, fault = decode_utf8(chunk, name, count)
+            forced = read_prefixes(prefixes, str(prefix), len(texts), count) if prefixes else None
+            results = translate_lines(models, texts, decoding, forced, n_best, count, name)
+            best = [hypothesis for row in results for hypothesis in row]
+            write_all(write, "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best))
+            count += len(chunk)
+            if shows_progress:
+                print_status(f"\r{count:,} lines translated")
+            if fault:
+                raise DataError([fault])
+        if prefixes and prefixes.readline():
+            raise line_count_error(str(prefix), f"this file has more lines than the {count:,} of {name}", count + 1)
+        if shows_progress:
             print_status(f"\r\x1b[Kwrote {output}\n" if output else "\r\x1b[K")
-
-
-class Stream(NamedTuple):
-    """A stream of lines, and what it is called in a fault."""
-
-    stream: BinaryIO
-    name: str
-
-
-def translate_stream(work: Job, lines: Stream, prefixes: Stream | None, output: BinaryIO) -> None:
-    """Translate all lines, as many at a time as are available."""
-    count = 0
-    for chunk in read_chunks(lines.stream):
-        good, fault = decode_utf8(chunk, lines.name, count)
-        begun = read_prefixes(prefixes, len(good), count) if prefixes else None
-        results = translate_lines(work.runs, good, work.decoding, begun, work.n_best, count, lines.name)
-        write_all(output, b"".join(format_line(best, work.scores) for row in results for best in row))
-        count += len(chunk)
-        if not output.isatty() and sys.stderr.isatty():
-            print_status(f"\r{count:,} lines translated")
-        if fault:
-            raise DataError([fault])
-    if prefixes and prefixes.stream.readline():
-        raise line_count_error(prefixes, f"this file has more lines than the {count:,} of {lines.name}", count + 1)
 
 
 def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Yield the lines of a stream without line breaks, as many at a time as are available."""
+    # `read1` waits only if there is nothing to read; a stream that is not buffered has `read` for that
+    read = getattr(stream, "read1", stream.read)
     rest = b""
-    while block := read_available(stream):
+    while block := read(1 << 16):
         *complete, rest = (rest + block).split(b"\n")
         for at in range(0, len(complete), BATCH_LINES):
             yield complete[at : at + BATCH_LINES]
     if rest:
         yield [rest]
-
-
-def read_available(stream: BinaryIO) -> bytes:
-    """Return what can be read without waiting, waiting only if there is nothing; b"" at the end."""
-    read1 = getattr(stream, "read1", stream.read)  # a stream that is not buffered has no `read1`
-    block: bytes = read1(BLOCK_BYTES)
-    return block
 
 
 def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[str], Fault | None]:
@@ -114,16 +86,11 @@ def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[st
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
-            return texts, utf8_fault(name, number, error)
+            at, column = error.start, len(error.object[: error.start].decode("utf-8", "replace")) + 1
+            place = f"line {number}, byte {at + 1} of the line: 0x{error.object[at]:02x}"
+            hint = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
+            return texts, Fault(name, number, column, "encoding", "", f"this is not UTF-8 at {place}", hint)
     return texts, None
-
-
-def utf8_fault(name: str, line: int, error: UnicodeDecodeError) -> Fault:
-    """Return the fault for a line that is not UTF-8, with the byte where it stops."""
-    byte, column = error.object[error.start], len(error.object[: error.start].decode("utf-8", "replace")) + 1
-    message = f"this is not UTF-8 at line {line}, byte {error.start + 1} of the line: 0x{byte:02x}"
-    hint = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
-    return Fault(name, line, column, "encoding", "", message, hint)
 
 
 def print_status(text: str) -> None:
@@ -133,31 +100,26 @@ def print_status(text: str) -> None:
         sys.stderr.flush()
 
 
-def read_prefixes(prefixes: Stream, count: int, before: int) -> list[str]:
+def read_prefixes(stream: BinaryIO, name: str, count: int, before: int) -> list[str]:
     """Return the next lines of the file of prefixes. Raises DataError."""
-    raw = [line.removesuffix(b"\n") for line in islice(prefixes.stream, count)]
-    texts, fault = decode_utf8(raw, prefixes.name, before)
+    raw = [line.removesuffix(b"\n") for line in islice(stream, count)]
+    texts, fault = decode_utf8(raw, name, before)
     if fault:
         raise DataError([fault])
     if len(texts) < count:
-        raise line_count_error(prefixes, "this file ends before the text does", before + len(texts))
+        raise line_count_error(name, "this file ends before the text does", before + len(texts))
     return texts
 
 
-def line_count_error(prefixes: Stream, message: str, line: int) -> DataError:
+def line_count_error(name: str, message: str, line: int) -> DataError:
     """Return the error for prefixes that are not as many as the lines."""
     hint = "give every line of the input one line here, empty where nothing is forced"
-    return DataError([Fault(prefixes.name, max(1, line), 1, "lines", "", message, hint)])
+    return DataError([Fault(name, max(1, line), 1, "lines", "", message, hint)])
 
 
-def format_line(translation: Translation, scores: bool) -> bytes:
-    """Return one line of the output."""
-    score = f"{translation.score:.4f}\t" if scores else ""
-    return f"{score}{translation.text}\n".encode()
-
-
-def write_all(output: BinaryIO, content: bytes) -> None:
+def write_all(output: BinaryIO, text: str) -> None:
     """Write all of it now. Raises RunFailed if the disk is full."""
+    content = text.encode()
     try:
         while content:
             content = content[output.write(content) :]
@@ -165,13 +127,8 @@ def write_all(output: BinaryIO, content: bytes) -> None:
     except BrokenPipeError:  # whoever reads has left
         raise
     except OSError as error:
-        raise RunFailed.of(
-            f"the translations cannot be written: {os_error_reason(error)}",
-            "make room, or name another file with `--output F`",
-        ) from None
-
-
-# ------------------------------------------------------------------------------------------- files
+        message = f"the translations cannot be written: {os_error_reason(error)}"
+        raise RunFailed.of(message, "make room, or name another file with `--output F`") from None
 
 
 def unbuffered_stdout() -> BinaryIO:

@@ -28,7 +28,12 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         max_length: tokens of an answer at most, eos included
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    check_first_order(search)
+    search.require_one_answer("`viterbi`")
+    if any(has_state(model) for model in search.models):
+        message = (
+            "`viterbi` needs a decoder whose next token depends on the last one alone, and this one remembers more"
+        )
+        raise RunError.of(message, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
     log_p, position, known = prefill(search)
     limits = search.limits(max_length, max_ratio)
     reached = known[:, None] + log_p  # (B, V), of which eos is the first
@@ -43,22 +48,10 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         lasts = words if reads_tokens(search) else reached[:, 1:].argmax(1)[None, :, None]
         reached, came, position = extend(search, reached[:, 1:], lasts, position)
         came_from.append(came.int())
-        best = best.or_later(reached[:, 0].masked_fill(limits <= step, -torch.inf), step + 1)
+        score = reached[:, 0].masked_fill(limits <= step, -torch.inf)
+        better = score > best.score
+        best = BestEnd(torch.where(better, score, best.score), best.tokens.masked_fill(better, step + 1))
     return backtrace(search, best, came_from)
-
-
-def check_first_order(search: Search) -> None:
-    """Raise RunError if a model's next token depends on more than the last, or n-best is asked for."""
-    if search.n_best > 1:
-        raise RunError.of(
-            f"`viterbi` finds the one best answer, and {search.n_best} are asked for",
-            f"use a beam: `--beam {search.n_best}`",
-        )
-    if any(has_state(model) for model in search.models):
-        raise RunError.of(
-            "`viterbi` needs a decoder whose next token depends on the last one alone, and this one remembers more",
-            "use a beam: `decoding.beam.size=5`, or `--beam 5`",
-        )
 
 
 class BestEnd(NamedTuple):
@@ -66,11 +59,6 @@ class BestEnd(NamedTuple):
 
     score: Tensor  # (B,)
     tokens: Tensor  # (B,)
-
-    def or_later(self, score: Tensor, tokens: int) -> BestEnd:
-        """Take the elementwise maximum with finished hypotheses of `tokens` tokens."""
-        better = score > self.score
-        return BestEnd(torch.where(better, score, self.score), self.tokens.masked_fill(better, tokens))
 
 
 def reads_tokens(search: Search) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,9 +21,9 @@ from composer.testing.harness import (
     expect_same_state,
     gather,
     leaves,
-    map_leaves,
     map_outputs,
     max_difference,
+    mix,
     next_positions,
     positions,
     random_batch,
@@ -41,13 +40,8 @@ RAGGED = ((3, 0, 1, 1, 0), (0, 2, 1, 0, 0), (1, 1, 3, 0, 0), (3, 0, 0, 0, 0))
 """How many real positions each row has in each chunk; they add up to LENGTHS."""
 
 
-# ------------------------------------------------------------------------------------------- chunks
-
-
 def chunks(case: Case) -> None:
-    """Check that on a causal site, cutting the positions into any chunks gives the same outputs and the same last
-    state.
-    """
+    """Check that on a causal site any chunks give the outputs and the last state of all positions at once."""
     block, batch = case.exact(), random_batch(case, (7,) * 5)
     all_at_once = run(block, batch)
     for cut in CUTS:
@@ -56,10 +50,8 @@ def chunks(case: Case) -> None:
             made = run(block, positions(batch, at, at + size), state)
             outputs.append(made.real)
             state, at = made.state, at + size
-        detail = "chunks of " + " + ".join(map(str, cut))
-        expect_equal(
-            case, "chunks", torch.cat(outputs, 1), all_at_once.real, f"{detail}, against all positions at once"
-        )
+        detail, y = "chunks of " + " + ".join(map(str, cut)), torch.cat(outputs, 1)
+        expect_equal(case, "chunks", y, all_at_once.real, f"{detail}, against all positions at once")
         expect_same_state(case, "chunks", block, batch, state, all_at_once.state, detail)
 
 
@@ -98,16 +90,10 @@ def last_state(case: Case) -> None:
                 expect_equal(case, "last_state", mine[row : row + 1], cut, detail)
 
 
-# ------------------------------------------------------------------------------------------- the future, and padding
-
-
 def causality(case: Case) -> None:
-    """Check that on a causal site no output depends on a later position: the gradient is zero, and a change changes
-    nothing.
-    """
+    """Check that on a causal site no output depends on a later position: by gradients, and by a change."""
     block, batch = case.exact(), random_batch(case, (7,) * 5)
     followed = map_outputs(batch, lambda output: output._replace(states=output.states.detach().requires_grad_()))
-    followed = followed._replace(board={**followed.board, "input": Output(followed.x, followed.mask)})
     read = [followed.x, *(output.states for name, output in followed.board.items() if name != "input")]
     y = run(block, followed).y
     for t in range(y.shape[1] if y.requires_grad else 0):  # what reads memories only has no gradient here
@@ -115,42 +101,29 @@ def causality(case: Case) -> None:
         for gradient in gradients:
             if gradient is not None and gradient[:, t + 1 :].any():
                 later = t + 1 + int(gradient[:, t + 1 :].abs().flatten(2).amax((0, 2)).argmax())
-                case.broken(
-                    "causality",
-                    f"output {t} depends on position {later}: the gradient is "
-                    f"{gradient[:, later].abs().max().item():.3g}",
-                )
+                size = gradient[:, later].abs().max().item()
+                case.broken("causality", f"output {t} depends on position {later}: the gradient is {size:.3g}")
     other = random_batch(case, (7,) * 5, seed=5)
-    changed = replace_tail(batch, other, 4)
+    changed = mix(batch, other, lambda mine, theirs: torch.cat((mine[:, :4], theirs[:, 4:]), 1))
     expect_equal(case, "causality", run(block, changed).y[:, :4], y[:, :4], "after a change of the positions from 4 on")
 
 
 def padding(case: Case) -> None:
-    """Check that padding never affects an output: neither its values nor its length change a real one, and all stays
-    finite.
-    """
+    """Check that padding, its values and its length, never affects a real output, and that all stays finite."""
+
+    def fill(output: Output) -> Output:
+        return output._replace(states=torch.where(output.mask[..., None], output.states, 100.0 - output.states))
+
     block, batch = case.exact(), random_batch(case, longest=9)
     made = run(block, batch)
-    filled = map_outputs(batch, fill_padding, memories=True)
-    filled = filled._replace(board={**filled.board, "input": Output(filled.x, filled.mask)})
-    other = run(block, filled)
-    expect_equal(case, "padding", other.y[made.mask], made.y[made.mask], "after a change of what stands in the padding")
+    y = run(block, map_outputs(batch, fill, memories=True)).y
+    expect_equal(case, "padding", y[made.mask], made.y[made.mask], "after a change of what stands in the padding")
     for row, length in enumerate(LENGTHS):
         if length:
             single = run(block, cut_memories(single_row(batch, row)))
-            expect_equal(
-                case,
-                "padding",
-                made.y[row][made.mask[row]],
-                single.y[0][single.mask[0]],
-                f"row {row} padded, against the row alone",
-            )
+            mine, theirs = made.y[row][made.mask[row]], single.y[0][single.mask[0]]
+            expect_equal(case, "padding", mine, theirs, f"row {row} padded, against the row alone")
     expect_finite(case, block, batch)
-
-
-def fill_padding(output: Output) -> Output:
-    """Return the output with other, large values in its padding."""
-    return output._replace(states=torch.where(output.mask[..., None], output.states, 100.0 - output.states))
 
 
 def expect_finite(case: Case, block: Block, batch: Batch) -> None:
@@ -165,44 +138,27 @@ def expect_finite(case: Case, block: Block, batch: Batch) -> None:
     y = run(block, batch._replace(x=x, board=board, memories=empty)).y
     if not y.isfinite().all():
         case.broken("padding", "an output is not finite where a row, or a memory's row, is empty")
-    if not y.requires_grad:
-        return
-    y.sum().backward()
+    if y.requires_grad:
+        y.sum().backward()
     gradients = [x.grad, *(parameter.grad for parameter in block.parameters())]
     if any(gradient is not None and not gradient.isfinite().all() for gradient in gradients):
         case.broken("padding", "a gradient is not finite where a row, or a memory's row, is empty")
-
-
-# ------------------------------------------------------------------------------------------- rows and states
 
 
 def independent_rows(case: Case) -> None:
     """Check that no row depends on another, in training neither."""
     block, batch, other = case.exact(), random_batch(case), random_batch(case, seed=6)
     row = torch.arange(len(LENGTHS)) == 0
-
-    def mixed(mine: Output, theirs: Output) -> Output:
-        return mine._replace(states=torch.where(expand_as(row, mine.states), theirs.states, mine.states))
-
-    board = {name: mixed(batch.board[name], other.board[name]) for name in batch.board}
-    memories = {name: mixed(batch.memories[name], other.memories[name]) for name in batch.memories}
-    changed = Batch(board["input"].states, batch.mask, board, memories)
+    changed = mix(batch, other, lambda mine, theirs: torch.where(expand_as(row, mine), theirs, mine), memories=True)
     for mode in (False, True):
         block.train(mode)
         before, after = (with_fixed_seed(lambda: run(block, candidate)).y for candidate in (batch, changed))  # noqa: B023
-        expect_equal(
-            case,
-            "independent_rows",
-            after[1:],
-            before[1:],
-            f"the other rows after a change of row 0, {'training' if mode else 'evaluating'}",
-        )
+        detail = f"the other rows after a change of row 0, {'training' if mode else 'evaluating'}"
+        expect_equal(case, "independent_rows", after[1:], before[1:], detail)
 
 
 def reordering(case: Case) -> None:
-    """Check that every leaf of a state is a tensor with the batch first, and the state survives any reordering of the
-    rows.
-    """
+    """Check that the leaves of a state are tensors with the batch first, and that it survives a reordering of rows."""
     block, batch = case.exact(), random_batch(case)
     made, index = run(block, batch), torch.tensor([3, 0, 0, 4, 1])
     for candidate in (start(block, batch), made.state):
@@ -219,9 +175,7 @@ def reordering(case: Case) -> None:
 
 
 def unchanged_leaves(case: Case) -> None:
-    """Check that a leaf that a step does not change is handed on as the same tensor, so that a search need not reorder
-    it.
-    """
+    """Check that a leaf that a step does not change stays the same tensor, so that a search need not reorder it."""
     block, batch = case.exact(), random_batch(case, (7,) * 5)
     state = run(block, positions(batch, 0, 6)).state
     after = run(block, positions(batch, 6, 7), state).state
@@ -233,9 +187,7 @@ def unchanged_leaves(case: Case) -> None:
 
 
 def start_ignores_values(case: Case) -> None:
-    """Check that `start` looks at nothing of x but its batch, type and device: it is called before there is any
-    position.
-    """
+    """Check that `start` reads only batch, type and device of x: it is called before there is any position."""
     block, batch = case.exact(), random_batch(case)
     context = context_of(batch)._replace(mask=batch.mask.new_ones(len(LENGTHS), 1), named_outputs={})
     first = batch.x.flatten(1, -2)[:, :1]  # (B, 1, D)
@@ -265,16 +217,16 @@ def no_side_effects(case: Case) -> None:
         state = start(block, batch) if not case.causal else run(block, batch).state
         read = [batch.x, *(output.states for output in (*batch.board.values(), *batch.memories.values()))]
         watched = [*leaves(state), *read, batch.mask]
-        versions, values, before = (
-            [candidate._version for candidate in watched],
-            detached_copy(tuple(watched)),
-            snapshot(block),
-        )
+        versions, values = [leaf._version for leaf in watched], [leaf.detach().clone() for leaf in watched]
+        before = snapshot(block)
         run(block, batch, state)
         for leaf, version, value in zip(watched, versions, values, strict=True):
             if leaf._version != version or not torch.equal(leaf, value):
                 case.broken("no_side_effects", f"forward changed a tensor of shape {tuple(leaf.shape)} in place")
-        expect_unchanged(case, before, snapshot(block))
+        after = snapshot(block)
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                case.broken("no_side_effects", f"forward changed `self.{name}`")
 
 
 def snapshot(block: Block) -> dict[str, object]:
@@ -290,33 +242,8 @@ def snapshot(block: Block) -> dict[str, object]:
     return contents
 
 
-def expect_unchanged(case: Case, before: dict[str, object], after: dict[str, object]) -> None:
-    """Raise LawError where something was added, removed or changed."""
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            case.broken("no_side_effects", f"forward changed `self.{name}`")
-
-
-# ------------------------------------------------------------------------------------------- changed batches
-
-
-def replace_tail(batch: Batch, other: Batch, where: int) -> Batch:
-    """Return a batch with the positions from `where` on taken from `other`."""
-    x = torch.cat((batch.x[:, :where], other.x[:, where:]), 1)
-    board = {
-        name: output._replace(states=torch.cat((output.states[:, :where], other.board[name].states[:, where:]), 1))
-        for name, output in batch.board.items()
-    }
-    return batch._replace(x=x, board={**board, "input": Output(x, batch.mask)})
-
-
 def with_fixed_seed(call: Callable[[], Result]) -> Result:
     """Call a function with dropout's random numbers always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)
         return call()
-
-
-def detached_copy(thing: Any) -> Any:
-    """Return a deep copy that is not part of any graph."""
-    return copy.deepcopy(map_leaves(thing, lambda leaf: leaf.detach().clone()) if isinstance(thing, tuple) else thing)

@@ -85,17 +85,8 @@ class Case:
     columns: int = 0
 
     @property
-    def stream(self) -> Stream:
-        """What arrives."""
-        return Stream(self.arriving, grid=self.columns > 0, columns=self.columns)
-
-    @property
     def causal(self) -> bool:
         return self.place == "decoder"
-
-    def changed(self, **settings: Any) -> Case:
-        """Return the same case with other settings."""
-        return replace(self, settings={**self.settings, **settings})
 
     def broken(self, law: str, detail: str) -> NoReturn:
         """Raise LawError."""
@@ -107,10 +98,10 @@ class Case:
 
         Raises BlockError where it cannot stand here.
         """
-        chosen = {python_name(key): value for key, value in self.settings.items()}
+        settings = {python_name(key): value for key, value in self.settings.items()}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            block = self.kind(site(self), **chosen)
+            block = self.kind(site(self), **settings)
             for parameter in block.parameters() if noise else ():
                 if parameter.dtype.is_floating_point and not parameter.is_meta:
                     parameter.data += noise * torch.randn_like(parameter)
@@ -152,7 +143,7 @@ class HarnessBuilder(Builder):
 
 def site(case: Case) -> Site:
     """Return the site of a case: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
-    stream, same = case.stream, copied_block(case)
+    stream, same = Stream(case.arriving, grid=case.columns > 0, columns=case.columns), copied_block(case)
     names = Scope.root(stream, declared=set(output_names(list(case.settings.values()))))
     names.define("earlier", Named(stream))
     names.define("narrow", Named(stream._replace(width=NARROW)))
@@ -163,19 +154,8 @@ def site(case: Case) -> Site:
         memories["encoder.same"] = Named(same.out, same.state_kind)
     recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, joint=False)
     builder = HarnessBuilder(cast(Recipe, recipe))
-    causal = "a decoder" if case.causal else ""
-    return Site(
-        stream,
-        WIDTH,
-        names,
-        memories,
-        ["encoder"],
-        causal,
-        ("block",),
-        builder.stack,
-        builder.dry_build,
-        builder.shared_stack,
-    )
+    stacks = (builder.stack, builder.dry_build, builder.shared_stack)
+    return Site(stream, WIDTH, names, memories, ["encoder"], "a decoder" if case.causal else "", ("block",), *stacks)
 
 
 def copied_block(case: Case) -> Block | None:
@@ -187,9 +167,6 @@ def copied_block(case: Case) -> Block | None:
     return replace(case, settings=others, place="encoder").build()
 
 
-# ------------------------------------------------------------------------------------------- what it reads
-
-
 def random_batch(
     case: Case,
     lengths: Sequence[int] = LENGTHS,
@@ -199,26 +176,32 @@ def random_batch(
     dtype: torch.dtype = torch.float64,
 ) -> Batch:
     """Draw a random batch with the given number of real positions in each row, padded to `longest`."""
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     total = max(lengths) if longest is None else longest
 
     def random(*size: int) -> Tensor:
-        return torch.randn(len(lengths), *size, generator=made, dtype=torch.float64).to(dtype)
+        return torch.randn(len(lengths), *size, generator=generator, dtype=torch.float64).to(dtype)
 
     mask, cells = length_mask(lengths, total), (total, case.columns) if case.columns else (total,)
     if case.columns:
         mask = cell_mask(mask, case.columns)
     x = random(*cells, case.arriving)
-    board = {
-        name: Output(random(*cells, width), mask) for name, width in (("earlier", case.arriving), ("narrow", NARROW))
-    }
+    board = {"input": Output(x, mask)}
+    board["earlier"] = Output(random(*cells, case.arriving), mask)
+    board["narrow"] = Output(random(*cells, NARROW), mask)
     there = length_mask([SOURCES[row % len(SOURCES)] for row in range(len(lengths))], max(SOURCES))
     memories = {name: Output(random(max(SOURCES), READ), there) for name in MEMORIES}
     memories["encoder.summary"] = Output(random(1, case.arriving), there[:, :1])
     cells_there = cell_mask(there, COLUMNS)
     memories |= {name: Output(random(max(SOURCES), COLUMNS, READ), cells_there) for name in GRIDS}
-    batch = Batch(x, mask, {"input": Output(x, mask), **board}, memories)
-    return batch if (same := copied_block(case)) is None else _add_copied_memory(batch, case, same.to(dtype))
+    batch, same = Batch(x, mask, board, memories), copied_block(case)
+    if same is None:
+        return batch
+    # what the same block leaves in the encoder, with its last state
+    x = torch.cat([memories["encoder"].states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
+    with torch.no_grad():
+        made = run(same.to(dtype), batch._replace(x=x, mask=there))
+    return batch._replace(memories={**memories, "encoder.same": Output(made.y, made.mask, made.state)})
 
 
 def length_mask(lengths: Sequence[int], total: int) -> Tensor:
@@ -244,15 +227,6 @@ def expand_as(which: Tensor, states: Tensor) -> Tensor:
     return which.view(*which.shape, *[1] * (states.ndim - which.ndim))
 
 
-def _add_copied_memory(batch: Batch, case: Case, same: Block) -> Batch:
-    """Add what the same block has left in the encoder, with its last state."""
-    there = batch.memories["encoder"]
-    x = torch.cat([there.states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
-    with torch.no_grad():
-        made = run(same, batch._replace(x=x, mask=there.mask))
-    return batch._replace(memories={**batch.memories, "encoder.same": Output(made.y, made.mask, made.state)})
-
-
 def map_outputs(batch: Batch, change: Callable[[Output], Output], memories: bool = False) -> Batch:
     """Return the batch with every named output (and every memory) changed, `input` like the stream."""
     x, mask, _ = change(Output(batch.x, batch.mask))
@@ -262,6 +236,26 @@ def map_outputs(batch: Batch, change: Callable[[Output], Output], memories: bool
     return Batch(x, mask, board, read)
 
 
+def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """Return the batch with every tensor changed: states, masks and last states, of the memories too."""
+
+    def changed(output: Output) -> Output:
+        return Output(change(output.states), change(output.mask), map_leaves(output.last, change))
+
+    return map_outputs(batch, changed, memories=True)
+
+
+def mix(batch: Batch, other: Batch, choose: Callable[[Tensor, Tensor], Tensor], memories: bool = False) -> Batch:
+    """Return the batch with states (B, T, ...) chosen from its own and those of another."""
+
+    def mixed(mine: dict[str, Output], theirs: dict[str, Output]) -> dict[str, Output]:
+        return {name: mine[name]._replace(states=choose(mine[name].states, theirs[name].states)) for name in mine}
+
+    board = mixed(batch.board, other.board)
+    read = mixed(batch.memories, other.memories) if memories else batch.memories
+    return Batch(board["input"].states, batch.mask, board, read)
+
+
 def positions(batch: Batch, start: int, stop: int | None = None) -> Batch:
     """Return the positions from `start` to before `stop`, of the stream and of all that runs beside it."""
     return map_outputs(batch, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
@@ -269,19 +263,18 @@ def positions(batch: Batch, start: int, stop: int | None = None) -> Batch:
 
 def rows(batch: Batch, index: Sequence[int] | Tensor) -> Batch:
     """Return the rows of `index`, in its order, of everything."""
-    where = torch.as_tensor(index)
-    return map_outputs(batch, lambda o: Output(o.states[where], o.mask[where], reorder(o.last, where)), memories=True)
+    return map_tensors(batch, lambda leaf: leaf.index_select(0, torch.as_tensor(index)))
 
 
 def gather(batch: Batch, where: Tensor, mask: Tensor) -> Batch:
-    """In each row the positions of `where` (B, T), of which those of `mask` are real."""
-    name = torch.arange(len(where))[:, None]
+    """Return in each row the positions of `where` (B, T), of which those of `mask` are real."""
+    row = torch.arange(len(where))[:, None]
 
-    def taken(output: Output) -> Output:
-        there = output.mask[name, where]  # (B, T), of a grid (B, T, W)
-        return Output(output.states[name, where], there & expand_as(mask, there))
+    def take(output: Output) -> Output:
+        there = output.mask[row, where]  # (B, T), of a grid (B, T, W)
+        return Output(output.states[row, where], there & expand_as(mask, there))
 
-    return map_outputs(batch, taken)
+    return map_outputs(batch, take)
 
 
 def single_row(batch: Batch, row: int) -> Batch:
@@ -301,11 +294,7 @@ def cut_memories(batch: Batch) -> Batch:
 
 def cast_batch(batch: Batch, dtype: torch.dtype) -> Batch:
     """Return the batch in another precision."""
-
-    def cast(leaf: Tensor) -> Tensor:
-        return leaf.to(dtype) if leaf.is_floating_point() else leaf
-
-    return map_outputs(batch, lambda o: Output(cast(o.states), o.mask, map_leaves(o.last, cast)), memories=True)
+    return map_tensors(batch, lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
 
 
 def context_of(batch: Batch) -> Context:
@@ -326,11 +315,8 @@ def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
     return BlockOutput(y, block.mask(batch.mask), after)
 
 
-# ------------------------------------------------------------------------------------------- states
-
-
 def leaves(state: State) -> Iterator[Any]:
-    """Return the leaves of a state, in order."""
+    """Yield the leaves of a state, in order."""
     if isinstance(state, tuple):
         for part in state:
             yield from leaves(part)
@@ -371,7 +357,7 @@ def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, detail: str
 
 
 def next_positions(case: Case, batch: Batch) -> Batch:
-    """Three more positions after a batch, over the same memories."""
+    """Return three more positions after a batch, over the same memories."""
     return random_batch(case, (3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
 
 

@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from blocks.core.contract import Output, State
-from composer.inference.decode import Hypothesis, decode
+from blocks.core.contract import Output
+from composer.errors import one_line_error
+from composer.inference.decode import decode
+from composer.inference.search import Hypothesis
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
-from composer.testing.harness import LawError, map_leaves, max_difference, reorder
+from composer.testing.harness import LawError, max_difference, reorder
 
 MODEL_TOLERANCE = 1e-7
 FACTS = 4
@@ -41,28 +43,25 @@ def random_pairs(
 
     A story has as many sentences as a source has tokens, each of one word or more.
     """
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def random(lengths: Sequence[int], vocabulary: int) -> Tensor:
-        ids = torch.randint(UNK, vocabulary, (len(lengths), max(lengths)), generator=made)
+        ids = torch.randint(UNK, vocabulary, (len(lengths), max(lengths)), generator=generator)
         return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD)
 
     def source(encoder: Encoder) -> Tensor:
         vocabulary, columns = encoder.embedding.num_embeddings, encoder.columns
         if not columns:
             return random(sources, vocabulary).scatter(1, torch.tensor(sources)[:, None] - 1, EOS)
-        words = torch.randint(1, columns + 1, (len(sources) * max(sources),), generator=made).tolist()
+        words = torch.randint(1, columns + 1, (len(sources) * max(sources),), generator=generator).tolist()
         story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(0, (len(sources), -1))
         absent = torch.arange(max(sources)) >= torch.tensor(sources)[:, None]  # (B, N)
         return story.masked_fill(absent[..., None], PAD)
 
-    made_of = {key: source(encoder) for key, encoder in model.readers().items()}
+    ids = {key: source(encoder) for key, encoder in model.readers().items()}
     target = random(targets, model.vocabulary)
     target[:, 0] = BOS
-    return RandomPairs(made_of, target)
-
-
-# ------------------------------------------------------------------------------------------- the laws
+    return RandomPairs(ids, target)
 
 
 def chunks(model: EncoderDecoder) -> None:
@@ -115,10 +114,8 @@ def padding(model: EncoderDecoder) -> None:
     wider = RandomPairs({key: pad_right(ids, 2) for key, ids in pairs.sources.items()}, pad_right(pairs.target, 3))
     logits = model(wider.sources, wider.target)
     for row, length in enumerate(TARGETS):
-        single = model(*rows(pairs, row))
-        expect_equal_logits(
-            "padding", logits[row, :length], single[0], f"row {row} of {length} positions, against it alone"
-        )
+        single, detail = model(*rows(pairs, row)), f"row {row} of {length} positions, against it alone"
+        expect_equal_logits("padding", logits[row, :length], single[0], detail)
 
 
 def reordering(model: EncoderDecoder) -> None:
@@ -128,7 +125,8 @@ def reordering(model: EncoderDecoder) -> None:
     _, state = model.step(pairs.target, model.start(memories, len(TARGETS)), memories)
     after = random_pairs(model, seed=3).target.clamp(min=UNK)
     straight, _ = model.step(after, state, memories)
-    mine, _ = model.step(after[index], reorder(state, index), reorder_memories(memories, index))
+    reordered = {name: Output(*reorder(output, index)) for name, output in memories.items()}
+    mine, _ = model.step(after[index], reorder(state, index), reordered)
     expect_equal_logits("reordering", mine, straight[index], "after a reordering of the rows")
 
 
@@ -178,11 +176,8 @@ def saving(model: EncoderDecoder) -> None:
         try:
             model.load_state_dict(safetensors.torch.load(saved))
         except RuntimeError as error:
-            fail("saving", " ".join(str(error).split())[:300])
+            fail("saving", one_line_error(error))
         expect_equal_logits("saving", model(pairs.sources, pairs.target), logits, "after saving and loading")
-
-
-# ------------------------------------------------------------------------------------------- parts
 
 
 def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Output]:
@@ -220,17 +215,6 @@ def pad_right(ids: Tensor, count: int) -> Tensor:
     return torch.cat((ids, ids.new_full((ids.shape[0], count, *ids.shape[2:]), PAD)), 1)
 
 
-def reorder_memories(memories: Mapping[str, Output], index: Tensor) -> dict[str, Output]:
-    """Return the rows of `index` of all that the encoders left."""
-
-    def take(part: State) -> State:
-        return map_leaves(part, lambda leaf: leaf.index_select(0, index))
-
-    return {
-        name: Output(take(output.states), take(output.mask), take(output.last)) for name, output in memories.items()
-    }
-
-
 def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:
     """Raise LawError where two tensors differ."""
     gap = max_difference(mine, theirs)
@@ -255,12 +239,12 @@ DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
 
 
 def searching(model: EncoderDecoder) -> None:
-    """Check that greedy search writes the most probable tokens of `forward`, a beam of 1 the same, and scores are
-    `forward`'s.
-    """
+    """Check that greedy search and a beam of 1 write the most probable tokens of `forward`, with `forward`'s scores."""
     model.eval()
+    sources = random_pairs(model).sources
     for prefixes in (((),) * len(PREFIXES), PREFIXES):
-        greedy, narrow, wide = (best_hypotheses(model, decoding, prefixes) for decoding in DECODERS)
+        answers = (decode([model], sources, decoding, prefixes) for decoding in DECODERS)
+        greedy, narrow, wide = ([best for best, *_ in rows] for rows in answers)
         for row, prefix in enumerate(prefixes):
             expect_argmax(model, row, greedy[row], len(prefix))
             if narrow[row].ids != greedy[row].ids:
@@ -269,27 +253,16 @@ def searching(model: EncoderDecoder) -> None:
                 expect_prefix_and_score(model, row, hypothesis, prefix)
 
 
-def best_hypotheses(
-    model: EncoderDecoder, decoding: Mapping[str, Mapping[str, Any]], prefixes: Sequence[Sequence[int]]
-) -> list[Hypothesis]:
-    """Return the best hypothesis of each row."""
-    return [best[0] for best in decode([model], random_pairs(model).sources, decoding, prefixes)]
-
-
 def expect_argmax(model: EncoderDecoder, row: int, hypothesis: Hypothesis, known: int) -> None:
     """Raise LawError where a token after the `known` ones is not the most probable one of those that it can be."""
-    tokens = [*hypothesis.ids, *([EOS] if hypothesis.ended else [])]
-    logits = forward_logits(model, row, hypothesis)[: len(tokens)]
+    tokens, logits = forward_logits(model, row, hypothesis)
     logits[:, [PAD, BOS]] = float("-inf")
     if model.room:
         logits = constrain_length(logits, SOURCES[row])
-    for at, token in enumerate(tokens[known:], known):
+    for at, token in enumerate(tokens.tolist()[known:], known):
         if logits[at, token] < logits[at].max() - SEARCH_TOLERANCE:
-            fail(
-                "searching",
-                f"greedy search writes {token} at position {at} of row {row}, and `forward` thinks "
-                f"{int(logits[at].argmax())} more probable",
-            )
+            message = f"greedy search writes {token} at position {at} of row {row}, and `forward` thinks "
+            fail("searching", f"{message}{int(logits[at].argmax())} more probable")
 
 
 def constrain_length(logits: Tensor, own: int) -> Tensor:
@@ -307,17 +280,16 @@ def expect_prefix_and_score(model: EncoderDecoder, row: int, hypothesis: Hypothe
     """Raise LawError where the forced prefix is missing, or where the score is not what `forward` says."""
     if hypothesis.ids[: len(prefix)] != list(prefix):
         fail("searching", f"row {row} must begin with {list(prefix)}, and is {hypothesis.ids}")
-    tokens = torch.tensor([*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long)
-    scores = forward_logits(model, row, hypothesis)[: len(tokens)].log_softmax(-1)
-    score = scores.gather(1, tokens[:, None]).sum().item()
+    tokens, logits = forward_logits(model, row, hypothesis)
+    score = logits.log_softmax(-1).gather(1, tokens[:, None]).sum().item()
     if abs(score - hypothesis.score) > SEARCH_TOLERANCE * max(1.0, abs(score)):
-        fail(
-            "searching",
-            f"the score of {hypothesis.ids} in row {row} is {hypothesis.score:.5g}, and by `forward` {score:.5g}",
-        )
+        scores_of = f"the score of {hypothesis.ids} in row {row}"
+        fail("searching", f"{scores_of} is {hypothesis.score:.5g}, and by `forward` {score:.5g}")
 
 
-def forward_logits(model: EncoderDecoder, row: int, hypothesis: Hypothesis) -> Tensor:
-    """Return the logits of a training pass over an answer: (T + 1, V)"""
+def forward_logits(model: EncoderDecoder, row: int, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
+    """Return the tokens of an answer, eos counted, and their logits in a training pass: (T,), (T, V)"""
+    tokens = torch.tensor([*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long)
     with torch.no_grad():
-        return model(rows(random_pairs(model), row).sources, torch.tensor([[BOS, *hypothesis.ids]]))[0].float()
+        logits = model(rows(random_pairs(model), row).sources, torch.tensor([[BOS, *hypothesis.ids]]))[0].float()
+    return tokens, logits[: len(tokens)]

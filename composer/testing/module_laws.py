@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError
 
-from blocks.core.contract import Block, BlockError, Context, Output
+from blocks.core.contract import Block, BlockError, Context
 from blocks.recurrent import Recurrent
+from composer.errors import one_line_error
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing.harness import (
     LENGTHS,
@@ -24,8 +25,7 @@ from composer.testing.harness import (
     context_of,
     expect_equal,
     leaves,
-    map_leaves,
-    map_outputs,
+    map_tensors,
     max_difference,
     positions,
     random_batch,
@@ -43,8 +43,8 @@ def grid_or_refusal(case: Case) -> None:
     try:
         run(case.exact(), random_batch(case))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        detail = " ".join(str(error).split())[:200]
-        case.broken("grid_or_refusal", f"it stops with `{detail}`: refuse grids with `site.sequence`, or take them")
+        detail = f"it stops with `{one_line_error(error)}`: refuse grids with `site.sequence`, or take them"
+        case.broken("grid_or_refusal", detail)
 
 
 def shapes(case: Case) -> None:
@@ -55,45 +55,35 @@ def shapes(case: Case) -> None:
             block, batch = wide.exact(), random_batch(wide)
         except BlockError:
             continue
-        made, rows, arrived = run(block, batch), len(LENGTHS), batch.x.shape[1]
-        width, length, ratio = block.out.width, made.y.shape[1], block.out.length_ratio
-        detail = f"the stream that leaves (arriving width {arriving})"
-        _require(case, made.y.shape[-1] == width, f"{detail} is {made.y.shape[-1]} wide, and `out` says {width}")
-        _require(
-            case,
-            made.mask.dtype is torch.bool and made.mask.shape == made.y.shape[:-1],
-            f"{detail} has the shape {tuple(made.y.shape)}, and its mask {tuple(made.mask.shape)}",
-        )
-        _require(
-            case,
-            _length_matches(ratio, length, arrived),
-            f"{detail} has {length} positions of {arrived}, and the length ratio is {ratio}",
-        )
-        _require(case, made.y.dtype is batch.x.dtype, f"{detail} is {made.y.dtype}, and {batch.x.dtype} arrived")
-        there = real_rows(made.mask)
-        _require(case, bool((there[:, 1:] <= there[:, :-1]).all()), f"{detail} has padding before what is real")
-        _require(
-            case,
-            (made.y.ndim, made.y.shape[2:-1]) == ((4, (block.out.columns,)) if block.out.grid else (3, ())),
-            f"{detail} has the shape {tuple(made.y.shape)}, and `out` says {block.out.described}",
-        )
-        _require(
-            case,
-            ratio != 1 or torch.equal(there, real_rows(batch.mask)),
-            f"{detail} has other real positions than the one that arrives, and the length ratio is 1",
-        )
+        for fault in _shape_faults(block, batch):
+            case.broken("shapes", f"the stream that leaves (arriving width {arriving}) {fault}")
         if case.causal and not block.out.grid:  # only `recurrent` asks for it
             first = block.initial_output(batch.x[:, :1], start(block, batch)).shape
-            _require(case, first == (rows, 1, width), f"`initial_output` has the shape {tuple(first)}")
+            if first != (len(LENGTHS), 1, block.out.width):
+                case.broken("shapes", f"`initial_output` has the shape {tuple(first)}")
 
 
-def _length_matches(ratio: Fraction, after: int, before: int) -> bool:
-    return after == before if ratio == 1 else after == 1 if ratio == 0 else abs(after - before * ratio) <= 1
-
-
-def _require(case: Case, true: bool, detail: str) -> None:
-    if not true:
-        case.broken("shapes", detail)
+def _shape_faults(block: Block, batch: Batch) -> Iterator[str]:
+    """Yield what differs between the output of a block and its `out`; each fault may be the cause of those after it."""
+    (y, mask, _), out = run(block, batch), block.out
+    shape = f"has the shape {tuple(y.shape)}"
+    if y.shape[-1] != out.width:
+        yield f"is {y.shape[-1]} wide, and `out` says {out.width}"
+    if mask.dtype is not torch.bool or mask.shape != y.shape[:-1]:
+        yield f"{shape}, and its mask {tuple(mask.shape)}"
+    length, arrived, ratio = y.shape[1], batch.x.shape[1], out.length_ratio
+    expected = Fraction(arrived * ratio or 1)  # a summary of all positions has a ratio of 0, and one position
+    if abs(length - expected) > (0 if ratio in (0, 1) else 1):
+        yield f"has {length} positions of {arrived}, and the length ratio is {ratio}"
+    if y.dtype is not batch.x.dtype:
+        yield f"is {y.dtype}, and {batch.x.dtype} arrived"
+    there = real_rows(mask)
+    if (there[:, 1:] > there[:, :-1]).any():
+        yield "has padding before what is real"
+    if (y.ndim, y.shape[2:-1]) != ((4, (out.columns,)) if out.grid else (3, ())):
+        yield f"{shape}, and `out` says {out.described}"
+    if ratio == 1 and not torch.equal(there, real_rows(batch.mask)):
+        yield "has other real positions than the one that arrives, and the length ratio is 1"
 
 
 def recording(case: Case) -> None:
@@ -138,7 +128,7 @@ def gradcheck(case: Case) -> None:
     try:
         torch.autograd.gradcheck(call, inputs, fast_mode=True, eps=1e-7, atol=1e-4, rtol=1e-3)
     except GradcheckError as error:
-        case.broken("gradcheck", " ".join(str(error).split())[:300])
+        case.broken("gradcheck", one_line_error(error))
 
 
 class FunctionalBlock(nn.Module):
@@ -146,10 +136,10 @@ class FunctionalBlock(nn.Module):
 
     def __init__(self, block: Block, batch: Batch) -> None:
         super().__init__()
-        self.block, self.given = block, batch
+        self.block, self.batch = block, batch
 
     def forward(self, *states: Tensor) -> tuple[Tensor, ...]:
-        batch, unread = self.given, iter(states)
+        batch, unread = self.batch, iter(states)
         board = {name: output._replace(states=next(unread)) for name, output in batch.board.items()}
         memories = {name: output._replace(states=next(unread)) for name, output in batch.memories.items()}
         made = run(self.block, Batch(board["input"].states, batch.mask, board, memories))
@@ -188,7 +178,7 @@ def saving(case: Case) -> None:
     try:
         other.load_state_dict(safetensors.torch.load(safetensors.torch.save(tensors)))
     except RuntimeError as error:
-        case.broken("saving", " ".join(str(error).split())[:300])
+        case.broken("saving", one_line_error(error))
     expect_equal(case, "saving", run(other, batch).y, run(block, batch).y, "after saving and loading")
 
 
@@ -196,7 +186,7 @@ def meta(case: Case) -> None:
     """Check that it builds and runs on the meta device, forwards and backwards, with the same shapes."""
     batch = random_batch(case)
     made = run(case.exact(), batch)
-    nowhere = map_outputs(batch, _on_meta, memories=True)
+    nowhere = map_tensors(batch, lambda leaf: leaf.to("meta"))
     try:
         with torch.device("meta"):
             block = case.build(noise=0.0).double()
@@ -204,14 +194,9 @@ def meta(case: Case) -> None:
         if there.y.requires_grad:
             there.y.sum().backward()
     except (RuntimeError, NotImplementedError) as error:
-        case.broken("meta", " ".join(str(error).split())[:300])
+        case.broken("meta", one_line_error(error))
     if (there.y.shape, there.mask.shape) != (made.y.shape, made.mask.shape):
         case.broken("meta", f"the shape is {tuple(there.y.shape)} on meta, and {tuple(made.y.shape)} else")
-
-
-def _on_meta(output: Output) -> Output:
-    last = map_leaves(output.last, lambda leaf: leaf.to("meta"))
-    return Output(output.states.to("meta"), output.mask.to("meta"), last)
 
 
 def compiling(case: Case) -> None:
@@ -225,7 +210,7 @@ def compiling(case: Case) -> None:
         )
         y, *_ = compiled(batch.x, state, context_of(batch))
     except RuntimeError as error:
-        case.broken("compiling", " ".join(str(error).split())[:300])
+        case.broken("compiling", one_line_error(error))
     expect_equal(case, "compiling", y, expected, "compiled, against as it is")
 
 
@@ -233,26 +218,20 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 
 def lifting(case: Case) -> None:
-    """Check that a block that holds a `recurrent` gives the same, gradients too, when nothing is lifted out of the
-    loop.
-    """
+    """Check that a block with a `recurrent` gives the same, gradients too, when nothing is lifted out of the loop."""
     block, batch = case.exact(), random_batch(case)
     slow = unlifted_copy(block)
     if slow is None:
         return
     lifted, looped = run(block, batch).y, run(slow, batch).y
     expect_equal(case, "lifting", lifted[batch.mask], looped[batch.mask], "lifted, against looped")
-    for (name, _), mine, theirs in zip(
-        block.named_parameters(),
-        weighted_gradients(block, lifted[batch.mask]),
-        weighted_gradients(slow, looped[batch.mask]),
-        strict=True,
-    ):
-        expect_equal(case, "lifting", mine, theirs, f"the gradient of `{name}`, lifted against looped")
+    mine, theirs = weighted_gradients(block, lifted[batch.mask]), weighted_gradients(slow, looped[batch.mask])
+    for name, gradient in mine.items():
+        expect_equal(case, "lifting", gradient, theirs[name], f"the gradient of `{name}`, lifted against looped")
 
 
 def model_lifting(model: EncoderDecoder) -> None:
-    """Return a model gives the same logits and gradients when nothing is lifted out of its loops."""
+    """Check that a model gives the same logits and gradients when nothing is lifted out of its loops."""
     slow = unlifted_copy(model)
     if slow is None:
         return
@@ -260,11 +239,10 @@ def model_lifting(model: EncoderDecoder) -> None:
     with torch.enable_grad():
         lifted, looped = model(*pairs)[pairs.target != 0], slow(*pairs)[pairs.target != 0]
         expect_equal_logits("lifting", lifted, looped, "lifted, against looped")
-        for (name, _), mine, theirs in zip(
-            model.named_parameters(), weighted_gradients(model, lifted), weighted_gradients(slow, looped), strict=True
-        ):
-            if max_difference(mine, theirs) > MODEL_TOLERANCE:
-                fail("lifting", f"the gradient of `{name}` differs by {max_difference(mine, theirs):.3g}")
+        mine, theirs = weighted_gradients(model, lifted), weighted_gradients(slow, looped)
+        for name, gradient in mine.items():
+            if (gap := max_difference(gradient, theirs[name])) > MODEL_TOLERANCE:
+                fail("lifting", f"the gradient of `{name}` differs by {gap:.3g}")
 
 
 def unlifted_copy(module: ModuleType) -> ModuleType | None:
@@ -276,8 +254,11 @@ def unlifted_copy(module: ModuleType) -> ModuleType | None:
     return slow if recurrents else None
 
 
-def weighted_gradients(module: nn.Module, made: Tensor) -> Sequence[Tensor]:
-    """Return the gradient of a sum of everything with different weights, for every parameter."""
-    weight = torch.randn(made.shape, generator=torch.Generator().manual_seed(4), dtype=made.dtype)
-    parameters = list(module.parameters())
-    return torch.autograd.grad((made * weight).sum(), parameters, materialize_grads=True) if parameters else ()
+def weighted_gradients(module: nn.Module, y: Tensor) -> dict[str, Tensor]:
+    """Return the gradient of a randomly weighted sum of all outputs, for every parameter."""
+    weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        return {}
+    gradients = torch.autograd.grad((y * weight).sum(), list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, gradients, strict=True))

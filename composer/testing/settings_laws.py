@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -29,17 +29,17 @@ KINDS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Mapping[str, str]) -> None:
+def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[str]) -> None:
     """Check that every setting, and every word that a setting may be, changes something in one of the cases.
 
     What counts: the shape, the parameters, an output, what happens in training, penalties included, and the room that
     is made for an answer. A refusal does not. Raises LawError.
     """
-    for setting, hint in settings_of(block):
-        if setting not in exceptions:
-            group = setting.partition(".")[0] if "." in setting else ""
-            # a setting inside another one matters only where that one is given
-            check_setting(setting, hint, [case for case in cases if not group or case.settings.get(group)])
+    settings = {setting: hint for setting, hint in settings_of(block) if setting not in exceptions}
+    for setting, hint in settings.items():
+        group = setting.partition(".")[0] if "." in setting else ""
+        # a setting inside another one matters only where that one is given
+        check_setting(setting, hint, [case for case in cases if not group or case.settings.get(group)])
 
 
 def check_setting(setting: str, hint: Any, cases: Sequence[Case]) -> None:
@@ -52,7 +52,13 @@ def check_setting(setting: str, hint: Any, cases: Sequence[Case]) -> None:
             cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
     from_variants = [value for case in cases if (value := setting_value(case, setting)) is not None]
     values = [*candidates, *from_variants]
-    others = ((case, other) for case in cases for other in accepted_changes(case, setting, values))
+    changes = (
+        (case, changed(case, setting, value))
+        for case in cases
+        for value in values
+        if value != setting_value(case, setting)
+    )
+    others = ((case, other) for case, other in changes if other.refusal() is None)
     if (first := next(others, None)) is None:
         cases[0].broken("settings", f"no other value of `{setting}` could be tried: give a variant with one")
     if not any(differs(case, other) for case, other in itertools.chain([first], others)):
@@ -67,7 +73,7 @@ def settings_of(constructor: type[Any], prefix: str = "") -> Iterator[tuple[str,
             name, hint = prefix + parameter.name.rstrip("_"), hints[parameter.name]
             yield name, hint
             for part in (hint, *typing.get_args(hint)):
-                if dataclasses.is_dataclass(part) and isinstance(part, type):
+                if is_dataclass(part) and isinstance(part, type):
                     yield from settings_of(part, f"{name}.")
 
 
@@ -83,18 +89,7 @@ def setting_value(case: Case, setting: str) -> Any:
 def changed(case: Case, setting: str, value: Any) -> Case:
     """Return the case with another value of a setting."""
     group, _, inner = setting.partition(".")
-    return case.changed(**{group: {**case.settings[group], inner: value} if inner else value})
-
-
-def accepted_changes(case: Case, setting: str, values: Sequence[Any]) -> Iterator[Case]:
-    """Yield the case with each value that differs from its own and that the block accepts."""
-    for value in values:
-        other = changed(case, setting, value)
-        if value != setting_value(case, setting) and other.refusal() is None:
-            yield other
-
-
-# ------------------------------------------------------------------------------------------- other values
+    return replace(case, settings={**case.settings, group: {**case.settings[group], inner: value} if inner else value})
 
 
 def literal_values(hint: Any) -> list[Any]:
@@ -128,9 +123,6 @@ def numbers(hint: Any, bounds: Bounds) -> list[Any]:
     return [number for number in tried if number in bounds]
 
 
-# ------------------------------------------------------------------------------------------- what counts as a change
-
-
 def differs(case: Case, other: Case) -> bool:
     """Tell whether two settings of one block can be told apart."""
     try:
@@ -139,30 +131,22 @@ def differs(case: Case, other: Case) -> bool:
         return False
     if (one.out, one.max_target_ratio) != (two.out, two.max_target_ratio):
         return True
-    pairs = list(itertools.zip_longest(one.parameters(), two.parameters()))
-    if any(mine is None or theirs is None or mine.shape != theirs.shape for mine, theirs in pairs):
+    pairs = itertools.zip_longest(one.parameters(), two.parameters())
+    if any(mine is None or theirs is None or max_difference(mine, theirs) > MIN_DIFFERENCE for mine, theirs in pairs):
         return True
-    if any(max_difference(mine, theirs) > MIN_DIFFERENCE for mine, theirs in pairs):
-        return True
-    batch, other_batch = random_batch(case), random_batch(other)
-    calls: tuple[Callable[[Block, Batch], torch.Tensor], ...] = (_output, _next_output, _training_output)
-    return any(max_difference(call(one, batch), call(two, other_batch)) > MIN_DIFFERENCE for call in calls)
+    mine, theirs = outputs(one, random_batch(case)), outputs(two, random_batch(other))
+    return any(max_difference(a, b) > MIN_DIFFERENCE for a, b in zip(mine, theirs, strict=True))
 
 
-def _output(block: Block, batch: Batch) -> torch.Tensor:
+def outputs(block: Block, batch: Batch) -> Iterator[torch.Tensor]:
+    """Yield the output of a block, that of a position after it, and that in training with its penalties."""
     result = run(block, batch)
-    return result.y[result.mask]
-
-
-def _next_output(block: Block, batch: Batch) -> torch.Tensor:
-    return run(block, positions(batch, 0, 1), run(block, batch).state).y
-
-
-def _training_output(block: Block, batch: Batch) -> torch.Tensor:
+    yield result.y[result.mask]
+    yield run(block, positions(batch, 0, 1), result.state).y
     penalties: dict[str, list[torch.Tensor]] = {}
     context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25))
     block.train()
     y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
     block.eval()
     added = torch.tensor([sum(value.item() for value in values) for values in penalties.values()], dtype=y.dtype)
-    return torch.cat((y[block.mask(batch.mask)].flatten(), added))
+    yield torch.cat((y[block.mask(batch.mask)].flatten(), added))

@@ -12,7 +12,8 @@ from torch import Tensor
 
 import composer.inference.decode as decoding
 from composer.errors import RunError
-from composer.inference.decode import Hypothesis, Search, decode, decode_all
+from composer.inference.decode import decode, decode_all
+from composer.inference.search import Hypothesis, Search
 from tests.inference.small_models import DECODERS, TARGET, Written, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 import composer.inference.decode as decoding
-from composer.inference.decode import Hypothesis, Search, decode, decode_all, length_queries
-from composer.inference.search import LengthConstraint, LengthQuery, candidate_lengths, length_constraint, token_limit
+from composer.inference.decode import decode, decode_all, length_queries
+from composer.inference.search import (
+    Hypothesis,
+    LengthConstraint,
+    LengthQuery,
+    Search,
+    candidate_lengths,
+    length_constraint,
+    token_limit,
+)
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
