@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -65,10 +64,8 @@ ONLY_ENCODER = (None, "encoder", ["encoder"])
 """Values of `from` that mean the only encoder."""
 NORM_EPSILON = 1e-5
 """PyTorch's default epsilon of LayerNorm."""
-ENCODER = (SelfAttention, FeedForward)
-DECODER = (SelfAttention, CrossAttention, FeedForward)
-
-Kinds = tuple[type[Block], ...]
+LAYER_PARTS: dict[type[Block], str] = {SelfAttention: "self_attention", CrossAttention: "attention", FeedForward: "ffn"}
+"""Names of the parts of a layer in CTranslate2's specification."""
 
 
 class UnsupportedModel(Exception):
@@ -77,10 +74,10 @@ class UnsupportedModel(Exception):
 
 @dataclass(frozen=True)
 class TransformerStack:
-    """Encoder or decoder of Vaswani et al. 2017: position encodings, layers of residual blocks, a final norm."""
+    """Encoder or decoder of Vaswani et al. 2017; a layer is its residuals, with the block in each."""
 
     positions: Positions
-    layers: list[list[Residual]]
+    layers: list[list[tuple[Residual, Block]]]
     final_norm: Norm | None
     heads: int
     norm: str
@@ -98,30 +95,20 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
     require_absent(target, OPTION)
-    specs = _library()
-    try:
-        spec = build_spec(opened, specs)
-    except UnsupportedModel as reason:
-        raise RunError.of(
-            f"CTranslate2 has no such model: {reason}",
-            "every model can be exported as a script: `seqcomposer export RUN --script DIR`",
-            str(opened.folder.path),
-        ) from None
-    with atomic_directory(target, OPTION) as draft:
-        spec.save(str(draft))
-        shutil.copy(opened.folder.tokenizer, draft / opened.folder.tokenizer.name)
-    return target
-
-
-def _library() -> ModuleType:
     try:
         import ctranslate2
     except ModuleNotFoundError:
         raise RunError.of("the package `ctranslate2` is not installed", "pip install ctranslate2") from None
-    return ctranslate2.specs
-
-
-# ------------------------------------------------------------------------------------------- our model
+    try:
+        spec = build_spec(opened, ctranslate2.specs)
+    except UnsupportedModel as reason:
+        message = f"CTranslate2 has no such model: {reason}"
+        fix = "every model can be exported as a script: `seqcomposer export RUN --script DIR`"
+        raise RunError.of(message, fix, str(opened.folder.path)) from None
+    with atomic_directory(target, OPTION) as draft:
+        spec.save(str(draft))
+        shutil.copy(opened.folder.tokenizer, draft / opened.folder.tokenizer.name)
+    return target
 
 
 def transformer_stacks(run: Run) -> tuple[TransformerStack, TransformerStack]:
@@ -134,25 +121,25 @@ def transformer_stacks(run: Run) -> tuple[TransformerStack, TransformerStack]:
         raise UnsupportedModel("its embeddings are not learned vectors")
     if not isinstance(model.output, LinearOutput) or model.length is not None:
         raise UnsupportedModel("its output is not a linear map to the vocabulary, ended by the model")
-    encoder = to_transformer_stack(run.recipe, encoders[0].stack, ENCODER)
-    return encoder, to_transformer_stack(run.recipe, model.decoder, DECODER)
+    encoder = to_transformer_stack(run.recipe, encoders[0].stack, (SelfAttention, FeedForward))
+    return encoder, to_transformer_stack(run.recipe, model.decoder, (SelfAttention, CrossAttention, FeedForward))
 
 
-def to_transformer_stack(recipe: Recipe, stack: Stack, kinds: Kinds) -> TransformerStack:
+def to_transformer_stack(recipe: Recipe, stack: Stack, kinds: Sequence[type[Block]]) -> TransformerStack:
     """Return a stack as layers of `kinds`, with the settings that all of them share. Raises UnsupportedModel."""
     first, *rest = list(unrolled_blocks(recipe, stack)) or [stack]
     if not isinstance(first, Positions):
-        raise UnsupportedModel(f"{_path(stack, first)} comes first, and `positions` should")
+        raise UnsupportedModel(f"expected `positions` first, and found {_path(stack, first)}")
     final_norm = cast(Norm, rest.pop()) if rest and isinstance(rest[-1], Norm) else None
     if not rest or len(rest) % len(kinds):
         raise UnsupportedModel(f"{len(rest)} residuals are no layers of {len(kinds)}")
     pairs = [residual_and_inner(recipe, block, kinds[index % len(kinds)]) for index, block in enumerate(rest)]
-    residuals, inner = [residual for residual, _ in pairs], [block for _, block in pairs]
-    layers = [residuals[index : index + len(kinds)] for index in range(0, len(rest), len(kinds))]
+    layers = [pairs[index : index + len(kinds)] for index in range(0, len(pairs), len(kinds))]
+    inner = [block for _, block in pairs]
     for block in inner:
         if isinstance(block, CrossAttention) and recipe.settings_at(block.path)["from"] not in ONLY_ENCODER:
             raise UnsupportedModel(f"{_path(stack, block)} reads something else than the encoder's end")
-    norm = _shared_value("norm", (residual.placed for residual in residuals))
+    norm = _shared_value("norm", (residual.placed for residual, _ in pairs))
     if norm == "none":
         raise UnsupportedModel("its residuals have no norm")
     if norm == "post" and final_norm is not None:
@@ -188,7 +175,7 @@ def residual_and_inner(recipe: Recipe, block: Block, kind: type[Block]) -> tuple
         if isinstance(inner, kind) and more == [None]:
             return block, inner
     name = kind.__module__.rpartition(".")[2]
-    raise UnsupportedModel(f"{_path(block, block)} stands where a residual around one `{name}` should")
+    raise UnsupportedModel(f"expected a residual around one `{name}` at {_path(block, block)}")
 
 
 def _shared_value(setting: str, values: Iterator[Any]) -> Any:
@@ -203,9 +190,6 @@ def _path(stack: Block, block: Block) -> str:
     return f"`{'.'.join(map(str, block.path or stack.path))}`"
 
 
-# ------------------------------------------------------------------------------------------- CTranslate2's model
-
-
 def build_spec(run: Run, specs: Any) -> Any:
     """Return CTranslate2's specification of the model, with weights and vocabularies. Raises UnsupportedModel."""
     encoder, decoder = transformer_stacks(run)
@@ -215,13 +199,14 @@ def build_spec(run: Run, specs: Any) -> Any:
         kinds.TransformerDecoderSpec(len(decoder.layers), decoder.heads, **_options(decoder, specs)),
     )
     model: Any = run.model
-    ((side, reader),) = run.model.readers().items()
-    _copy_embedding(spec.encoder.embeddings[0], reader.embedding)
-    _copy_embedding(spec.decoder.embeddings, model.embedding)
+    ((side, reader),) = model.readers().items()
+    # CTranslate2 multiplies embeddings by the square root of the width, too
+    spec.encoder.embeddings[0].weight = _to_numpy(reader.embedding.weight)
+    spec.decoder.embeddings.weight = _to_numpy(model.embedding.weight)
     _copy_linear(spec.decoder.projection, model.output.weight, model.output.bias)
     spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # our decoding never outputs them
-    _copy_stack(spec.encoder, encoder, _copy_encoder_layer)
-    _copy_stack(spec.decoder, decoder, _copy_decoder_layer)
+    _copy_stack(spec.encoder, encoder)
+    _copy_stack(spec.decoder, decoder)
     tokens = run.tokenizers.vocabulary(TARGET)
     spec.register_source_vocabulary(run.tokenizers.vocabulary(side))
     spec.register_target_vocabulary(tokens)
@@ -245,12 +230,21 @@ def _options(stack: TransformerStack, specs: Any) -> dict[str, Any]:
     }
 
 
-def _copy_stack(spec: Any, stack: TransformerStack, copy_layer: Callable[[Any, Sequence[Residual], str], None]) -> None:
+def _copy_stack(spec: Any, stack: TransformerStack) -> None:
     spec.position_encodings.encodings = position_encodings(stack.positions)
     if stack.final_norm is not None:
         _copy_norm(spec.layer_norm, stack.final_norm.normalise)
     for layer, residuals in zip(spec.layer, stack.layers, strict=True):
-        copy_layer(layer, residuals, stack.activation)
+        for residual, block in residuals:
+            part = getattr(layer, LAYER_PARTS[type(block)])
+            _copy_norm(part.layer_norm, residual.norm)
+            if isinstance(block, FeedForward):
+                _copy_feed_forward(part, block, stack.activation)
+                continue
+            attention: Any = block
+            query = [attention.query] if isinstance(block, CrossAttention) else []
+            for linear, module in zip(part.linear, (*query, attention.project, attention.merge), strict=True):
+                _copy_linear(linear, module.weight, module.bias)
 
 
 def position_encodings(positions: Positions) -> np.ndarray:
@@ -261,36 +255,7 @@ def position_encodings(positions: Positions) -> np.ndarray:
     return _to_numpy(positions.table.weight[rows])
 
 
-def _copy_encoder_layer(spec: Any, residuals: Sequence[Residual], activation: str) -> None:
-    attention, feed_forward = residuals
-    _copy_self_attention(spec.self_attention, attention)
-    _copy_feed_forward(spec.ffn, feed_forward, activation)
-
-
-def _copy_decoder_layer(spec: Any, residuals: Sequence[Residual], activation: str) -> None:
-    attention, cross, feed_forward = residuals
-    _copy_self_attention(spec.self_attention, attention)
-    _copy_cross_attention(spec.attention, cross)
-    _copy_feed_forward(spec.ffn, feed_forward, activation)
-
-
-def _copy_self_attention(spec: Any, residual: Residual) -> None:
-    block = _inner_block(residual)
-    _copy_norm(spec.layer_norm, residual.norm)
-    _copy_linear(spec.linear[0], block.project.weight, block.project.bias)
-    _copy_linear(spec.linear[1], block.merge.weight, block.merge.bias)
-
-
-def _copy_cross_attention(spec: Any, residual: Residual) -> None:
-    block = _inner_block(residual)
-    _copy_norm(spec.layer_norm, residual.norm)
-    for linear, module in zip(spec.linear, (block.query, block.project, block.merge), strict=True):
-        _copy_linear(linear, module.weight, module.bias)
-
-
-def _copy_feed_forward(spec: Any, residual: Residual, activation: str) -> None:
-    block = _inner_block(residual)
-    _copy_norm(spec.layer_norm, residual.norm)
+def _copy_feed_forward(spec: Any, block: Any, activation: str) -> None:
     _copy_linear(spec.linear_1, block.contract.weight, block.contract.bias)
     if activation not in GATE_FIRST:
         _copy_linear(spec.linear_0, block.expand.weight, block.expand.bias)
@@ -300,14 +265,6 @@ def _copy_feed_forward(spec: Any, residual: Residual, activation: str) -> None:
     gate, gated = halves if GATE_FIRST[activation] else halves[::-1]
     _copy_linear(spec.linear_0, *gate)
     _copy_linear(spec.linear_0_noact, *gated)
-
-
-def _inner_block(residual: Residual) -> Any:
-    return next(block for block in residual.stack.inner() if not isinstance(block, Dropout))
-
-
-def _copy_embedding(spec: Any, embedding: Any) -> None:
-    spec.weight = _to_numpy(embedding.weight)  # CTranslate2 multiplies by the square root of the width, too
 
 
 def _copy_norm(spec: Any, norm: nn.Module) -> None:

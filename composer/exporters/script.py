@@ -1,8 +1,7 @@
 """`export --script`: a model as a folder of this project's own modules, unchanged, which needs PyTorch alone.
 
-What runs there is the code that runs here, byte for byte: the blocks of the model, the builder, the decoding, and what
-these import. So its outputs are the same. Nothing is rewritten; a module that is needed there imports torch and the
-standard library alone.
+The blocks of the model, the builder, the decoding and what these import are copied byte for byte, so the outputs are the
+same. What is copied imports torch and the standard library alone.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -108,13 +109,11 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     source = open_source(run_or_recipe, overrides)
     model = build(source.recipe, source.vocabularies)
     if "viterbi" in source.recipe.decoding and has_state(model):
-        message = (
-            "`viterbi` needs a decoder whose next token depends on the last one alone, and this one remembers more"
-        )
+        message = "`viterbi` needs a decoder whose next token depends on the last one alone; this one depends on more"
         raise RunError.of(message, "write `decoding.beam.size=5`")
     with atomic_directory(target, OPTION) as draft:
         write_modules(draft, model)
-        write_recipe(draft / RECIPE, source)
+        (draft / RECIPE).write_text(json.dumps(freeze(source), indent=1) + "\n", encoding="utf-8")
         if source.run is not None:
             load_weights(model, source.run.weights)
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too
@@ -132,10 +131,8 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
         return Source(recipe, vocabulary_bounds(recipe), recipe.fingerprints)
     for setting in overrides:
         if not setting.strip().startswith(("decoding.", "decoding=")):
-            raise RunError.of(
-                f"`{setting}` cannot be set for a run: only what starts with `decoding` can",
-                "name a recipe instead of a run to export another model",
-            )
+            message = f"`{setting}` cannot be set for a run: only what starts with `decoding` can"
+            raise RunError.of(message, "name a recipe instead of a run to export another model")
     run = RunDir(Path(run_or_recipe))
     record = run.read()
     recipe, tokenizers = load(run.recipe, overrides), Tokenizers.load(run.tokenizer)
@@ -143,13 +140,11 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
     return Source(recipe, sizes, record.get("fingerprints") or recipe.fingerprints, run)
 
 
-def write_recipe(path: Path, source: Source) -> None:
-    """Write the sections of a frozen recipe that building and decoding read, as JSON."""
-    recipe = source.recipe
+def freeze(source: Source) -> dict[str, Any]:
+    """Return the sections of a recipe that building and decoding read, as plain data."""
+    recipe, sizes = source.recipe, dict(source.vocabularies)
     training = {"initialization": recipe.training["initialization"]}
-    sizes = dict(source.vocabularies)
-    frozen = FrozenRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
-    path.write_text(json.dumps(vars(frozen), indent=1) + "\n", encoding="utf-8")
+    return vars(FrozenRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes))
 
 
 def readme(source: Source, folder: str) -> str:
@@ -164,9 +159,6 @@ def readme(source: Source, folder: str) -> str:
         weights=WEIGHTS,
         fingerprints="\n".join(prints),
     )
-
-
-# ------------------------------------------------------------------------------------------- the modules
 
 
 def write_modules(folder: Path, model: EncoderDecoder) -> None:
@@ -200,7 +192,11 @@ def needed_modules(roots: Sequence[str], packages: frozenset[str]) -> dict[str, 
         name = todo.pop()
         if name in files:
             continue
-        files[name] = source_file(name)
+        spec = _find_spec(name)
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            message = f"`{name}` cannot be exported: it has no Python source"
+            raise RunError.of(message, "use blocks that are written in Python")
+        files[name] = Path(spec.origin)
         todo += [parent for parent in [name.rpartition(".")[0]] if parent]
         for imported in imported_modules(files[name]):
             package = imported.partition(".")[0]
@@ -212,15 +208,6 @@ def needed_modules(roots: Sequence[str], packages: frozenset[str]) -> dict[str, 
     return files
 
 
-def source_file(module: str) -> Path:
-    """Return a module's Python file. Raises RunError where it has none."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        message = f"`{module}` cannot be exported: it has no Python source"
-        raise RunError.of(message, "use blocks that are written in Python")
-    return Path(spec.origin)
-
-
 def imported_modules(file: Path) -> Iterator[str]:
     """Yield the modules that a file imports at once: not inside functions, and not for its types alone."""
     todo: list[ast.stmt] = list(ast.parse(file.read_bytes()).body)
@@ -229,15 +216,15 @@ def imported_modules(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
-            if node.module.partition(".")[0] not in ALLOWED and importlib.util.find_spec(node.module) is not None:
-                yield from (name for alias in node.names if _is_module(name := f"{node.module}.{alias.name}"))
+            if node.module.partition(".")[0] not in ALLOWED:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                yield from (name for name in names if _find_spec(name) is not None)
         elif isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(getattr(node, "test", node)):
             todo += node.body
 
 
-def _is_module(name: str) -> bool:
-    """Return whether `from PACKAGE import NAME` gives a module."""
+def _find_spec(module: str) -> ModuleSpec | None:
     try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # the parent is a module, not a package
-        return False
+        return importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # its parent is a module, not a package
+        return None

@@ -132,17 +132,13 @@ def main(folder: Path) -> None:
             sys.stdout.write(f"{model}\n{parameters:,} parameters, {weights}\n")
             return
         model = model.cuda() if torch.cuda.is_available() else model
-        _translate_all(model, load_recipe(folder), load_tokenizers(folder), arguments.text)
+        recipe, tokenizers = load_recipe(folder), load_tokenizers(folder)
+        lines = (line.decode().removesuffix("\n").removesuffix("\r") for line in sys.stdin.buffer)
+        remaining, first = iter(arguments.text or lines), 0
+        while batch := list(islice(remaining, BATCH_LINES)):
+            outputs = translate(model, recipe, tokenizers, batch, first)
+            sys.stdout.buffer.write("".join(f"{output}\n" for output in outputs).encode())
+            sys.stdout.buffer.flush()
+            first += len(batch)
     except ComposerError as error:
         raise SystemExit(str(error)) from None
-
-
-def _translate_all(model: EncoderDecoder, recipe: FrozenRecipe, tokenizers: Tokenizers, texts: Sequence[str]) -> None:
-    """Write one line to stdout for each text, or else for each line of stdin."""
-    lines = (line.decode().removesuffix("\n").removesuffix("\r") for line in sys.stdin.buffer)
-    remaining, first = iter(texts or lines), 0
-    while batch := list(islice(remaining, BATCH_LINES)):
-        outputs = translate(model, recipe, tokenizers, batch, first)
-        sys.stdout.buffer.write("".join(f"{output}\n" for output in outputs).encode())
-        sys.stdout.buffer.flush()
-        first += len(batch)

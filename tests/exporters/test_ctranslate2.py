@@ -116,7 +116,7 @@ FORWARD = ", {residual: [feed_forward]}"
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        (GRU, "`positions` should"),
+        (GRU, "expected `positions` first"),
         (transformer(norm="none"), "residuals have no norm"),
         (transformer(norm="post"), "a norm comes after"),
         (transformer(more=", window: 4"), "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0."),
@@ -126,7 +126,7 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),
         (NAMED.replace(CROSS, f"{CROSS}, from: encoder.x"), "reads something else"),
         (transformer().replace(CROSS, CROSS.replace("2", "4")), "differ in `heads`: 2, 4"),
-        (transformer().replace(FORWARD, ""), "`feed_forward` should"),
+        (transformer().replace(FORWARD, ""), "expected a residual around one `feed_forward`"),
         (transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1), "no layers of 2"),
     ],
 )
