@@ -1,6 +1,6 @@
 """`export --script`: a model as a folder of this project's own modules, unchanged, which needs PyTorch alone.
 
-The blocks of the model, the builder, the decoding and what these import are copied byte for byte, so the outputs are the
+The blocks of the model, the builder, the decoding and what these import are copied byte for byte, so outputs are the
 same. What is copied imports torch and the standard library alone.
 """
 
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -107,13 +106,16 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     target = Path(path)
     require_absent(target, OPTION)
     source = open_source(run_or_recipe, overrides)
-    model = build(source.recipe, source.vocabularies)
-    if "viterbi" in source.recipe.decoding and has_state(model):
+    recipe, sizes = source.recipe, dict(source.vocabularies)
+    model = build(recipe, sizes)
+    if "viterbi" in recipe.decoding and has_state(model):
         message = "`viterbi` needs a decoder whose next token depends on the last one alone; this one depends on more"
         raise RunError.of(message, "write `decoding.beam.size=5`")
+    training = {"initialization": recipe.training["initialization"]}
+    frozen = FrozenRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
     with atomic_directory(target, OPTION) as draft:
         write_modules(draft, model)
-        (draft / RECIPE).write_text(json.dumps(freeze(source), indent=1) + "\n", encoding="utf-8")
+        (draft / RECIPE).write_text(json.dumps(vars(frozen), indent=1) + "\n", encoding="utf-8")
         if source.run is not None:
             load_weights(model, source.run.weights)
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too
@@ -138,13 +140,6 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
     recipe, tokenizers = load(run.recipe, overrides), Tokenizers.load(run.tokenizer)
     sizes = {side: tokenizers.size(side) for side in tokenizers.sides}
     return Source(recipe, sizes, record.get("fingerprints") or recipe.fingerprints, run)
-
-
-def freeze(source: Source) -> dict[str, Any]:
-    """Return the sections of a recipe that building and decoding read, as plain data."""
-    recipe, sizes = source.recipe, dict(source.vocabularies)
-    training = {"initialization": recipe.training["initialization"]}
-    return vars(FrozenRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes))
 
 
 def readme(source: Source, folder: str) -> str:
