@@ -2,10 +2,10 @@
 
     python benchmarks/accuracy.py RUN [RUN ...] [--lengths 200 400] [--lines 100] [--chart F.html]
 
-A cell is the share of lines without any error, and behind it, where that is not all, the share of words in place; of
-vectors of bits also what an answer costs in bits, the true answer so far being given. A length is what the task's
-`test_lengths` count (symbols, digits). The lengths of a run's own test are in its run.json; others are asked now, each
-of LINES lines, and kept in accuracy.json beside it. Runs of one recipe stand together.
+A cell is the exact match and, in brackets where that is below 100 %, the token accuracy by position; for outputs made
+of bits also the bits per answer with teacher forcing. Lengths are counted as in the task's `test_lengths` (symbols,
+digits). Those of a run's own test are read from its run.json; others are measured on LINES lines each and cached in
+accuracy.json beside it. Runs of one recipe are listed together.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from composer.errors import ComposerError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 
-KEPT = "accuracy.json"
+CACHE_FILE = "accuracy.json"
 COLORS = ("#1c5fcf", "#c2410c", "#15803d", "#7c3aed", "#b45309", "#0e7490", "#be185d", "#4d5562")
 
 
-class Share(NamedTuple):
-    """What is right at a length: of so many lines, the share without any error, and the share of words in place.
+class Accuracy(NamedTuple):
+    """Accuracy at one length: number of lines, exact match, and token accuracy by position.
 
-    cut: a sentence where answers were cut at their maximum length. What a run keeps of its own test has none.
-    bits: what an answer costs where it is of vectors of bits.
+    truncated: A sentence if answers were truncated; "" for a run's own test, which does not record it.
+    bits: Bits per answer, for outputs made of bits.
     """
 
     lines: int
     exact: float
-    placed: float
-    cut: str = ""
+    positional: float
+    truncated: str = ""
     bits: float | None = None
 
 
 class Row(NamedTuple):
-    """A run: which task it was trained for, up to which length, and what is right at each; None where half-run."""
+    """A run: its task, the longest training length, and the accuracy at each length; None if it has not finished."""
 
     name: str
     recipe: str
@@ -51,34 +51,35 @@ class Row(NamedTuple):
     task: str
     longest: int
     lengths: tuple[int, ...]
-    shares: Mapping[int, Share] | None
+    accuracies: Mapping[int, Accuracy] | None
 
 
-def row(run: Path, further: Sequence[int] = (), lines: int = 100) -> Row:
-    """What a run came to. Ends the program where there is no length to tell of."""
+def read_run(run: Path, more_lengths: Sequence[int] = (), lines: int = 100) -> Row:
+    """Return a run's accuracies. Exit if there is no length to test."""
     folder = RunDir(run)
     record, recipe = folder.read(), load(folder.recipe)
     task, settings = task_of(recipe)
-    lengths = (*(settings["test_lengths"] or ()), *further)
+    lengths = (*(settings["test_lengths"] or ()), *more_lengths)
     if not lengths:
-        raise SystemExit(f"the test of {run} has no `test_lengths`: ask for some with --lengths")
-    shares = None
+        raise SystemExit(f"the test of {run} has no `test_lengths`: name some with --lengths")
+    accuracies = None
     if record["status"] == "finished":
-        own = own_shares(record, task, settings)
-        shares = own | asked(folder, task, [length for length in further if length not in own], lines)
-    return Row(named(run), record["name"], record["seed"], task, settings["max_length"], lengths, shares)
+        recorded = recorded_accuracies(record, task, settings)
+        missing = [length for length in more_lengths if length not in recorded]
+        accuracies = recorded | measure_lengths(folder, task, missing, lines)
+    return Row(run_label(run), record["name"], record["seed"], task, settings["max_length"], lengths, accuracies)
 
 
 def task_of(recipe: Recipe) -> tuple[str, Mapping[str, Any]]:
-    """The word and the settings of a task that can be tested at lengths. Ends the program where there is none."""
+    """Return the name and the settings of a task with `test_lengths`. Exit if the recipe generates none."""
     for task, settings in (recipe.dataset.get("generate") or {}).items():
         if "test_lengths" in settings:
             return task, settings
     raise SystemExit(f"{recipe.file} generates no task that has `test_lengths`")
 
 
-def named(run: Path) -> str:
-    """The folder's name; of one seed of several, also the name of the folder of all."""
+def run_label(run: Path) -> str:
+    """Return the folder's name; for one seed of several, with the name of the parent folder."""
     name = run.resolve().name
     return f"{run.resolve().parent.name}/{name}" if name.startswith("seed-") else name
 
@@ -86,94 +87,100 @@ def named(run: Path) -> str:
 # ------------------------------------------------------------------------------------------- what is right
 
 
-def own_shares(record: Mapping[str, Any], task: str, settings: Mapping[str, Any]) -> dict[int, Share]:
-    """What a finished run has kept of its own test."""
-    kept = {each["tokens"]: share_of(each) for each in record["by_length"].get("test", ()) if "exact_match" in each}
-    words = {length: words_of(task, settings, length) for length in settings["test_lengths"] or ()}
-    return {length: kept[count] for length, count in words.items() if count in kept}
+def recorded_accuracies(record: Mapping[str, Any], task: str, settings: Mapping[str, Any]) -> dict[int, Accuracy]:
+    """Return the accuracies that a finished run recorded in its own test."""
+    entries = [entry for entry in record["by_length"].get("test", ()) if "exact_match" in entry]
+    accuracies = {entry["tokens"]: to_accuracy(entry) for entry in entries}
+    word_counts = {length: source_words(task, settings, length) for length in settings["test_lengths"] or ()}
+    return {length: accuracies[count] for length, count in word_counts.items() if count in accuracies}
 
 
-def words_of(task: str, settings: Mapping[str, Any], length: int) -> int:
-    """How many words a source of this length has: two numbers of k digits and their sign are 2 k + 1."""
+def source_words(task: str, settings: Mapping[str, Any], length: int) -> int:
+    """Return the words of a source of this length: two numbers of k digits and their sign are 2 k + 1."""
     return len(TASKS[task]("test", **{**settings, "test_lengths": [length], "test": 1}).source[0].split())
 
 
-def share_of(told: Mapping[str, Any], cut: str = "") -> Share:
-    return Share(told["lines"], told["exact_match"], told["positional_accuracy"], cut, told.get("bits"))
+def to_accuracy(scores: Mapping[str, Any], truncated: str = "") -> Accuracy:
+    exact, positional = scores["exact_match"], scores["positional_accuracy"]
+    return Accuracy(scores["lines"], exact, positional, truncated, scores.get("bits"))
 
 
-def asked(folder: RunDir, task: str, lengths: Iterable[int], lines: int) -> dict[int, Share]:
-    """What is right at further lengths: kept from an earlier call of the same training, else measured and kept."""
-    found = {}
+def measure_lengths(folder: RunDir, task: str, lengths: Iterable[int], lines: int) -> dict[int, Accuracy]:
+    """Return the accuracies at more lengths, from the cache or measured and cached."""
+    accuracies = {}
     for length in lengths:
-        kept, key = known(folder), f"{length}/{lines}"
-        if key not in kept["asked"]:
-            kept["asked"][key] = measured(folder.path, task, length, lines)._asdict()
-            atomic_write(folder.path / KEPT, (json.dumps(kept, indent=2) + "\n").encode())
-        found[length] = Share(**kept["asked"][key])
-    return found
+        cache, key = read_cache(folder), f"{length}/{lines}"
+        if key not in cache["measured"]:
+            cache["measured"][key] = measure(folder.path, task, length, lines)._asdict()
+            atomic_write(folder.path / CACHE_FILE, (json.dumps(cache, indent=2) + "\n").encode())
+        accuracies[length] = Accuracy(**cache["measured"][key])
+    return accuracies
 
 
-def known(folder: RunDir) -> dict[str, Any]:
-    """What was asked of the run since it ended: with other weights all is asked anew."""
-    ended, file = folder.read().get("ended_at"), folder.path / KEPT
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return kept if kept.get("ended") == ended else {"ended": ended, "asked": {}}
+def read_cache(folder: RunDir) -> dict[str, Any]:
+    """Return the measurements cached since the run ended; none if it has been trained further."""
+    ended, path = folder.read().get("ended_at"), folder.path / CACHE_FILE
+    cache = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return cache if cache.get("ended") == ended else {"ended": ended, "measured": {}}
 
 
-def measured(run: Path, task: str, length: int, lines: int) -> Share:
+def measure(run: Path, task: str, length: int, lines: int) -> Accuracy:
     from composer.evaluation.evaluate import evaluate
 
-    print(f"{named(run)}: {lines} lines of length {length}", file=sys.stderr)
-    place = f"data.generate.{task}"
-    scores = evaluate(run, overrides=[f"{place}.test_lengths=[{length}]", f"{place}.test={lines}"])
-    return share_of(scores["test/accuracy_by_length"][0], scores.get("test/truncated", ""))
+    print(f"{run_label(run)}: {lines} lines of length {length}", file=sys.stderr)
+    prefix = f"data.generate.{task}"
+    scores = evaluate(run, overrides=[f"{prefix}.test_lengths=[{length}]", f"{prefix}.test={lines}"])
+    return to_accuracy(scores["test/accuracy_by_length"][0], scores.get("test/truncated", ""))
 
 
 # ------------------------------------------------------------------------------------------- tables
 
 
-def together(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each task: recipes as they first come, each with its seeds in order."""
-    recipes = list(dict.fromkeys(each.recipe for each in rows))
-    ordered = sorted(rows, key=lambda each: (recipes.index(each.recipe), each.seed))
-    return {task: [each for each in ordered if each.task == task] for task in dict.fromkeys(each.task for each in rows)}
+def group_by_task(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Group the rows by task: recipes in order of appearance, each with its seeds in order."""
+    recipes = list(dict.fromkeys(row.recipe for row in rows))
+    ordered = sorted(rows, key=lambda row: (recipes.index(row.recipe), row.seed))
+    return {task: [row for row in ordered if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
 
 
 def table(task: str, rows: Sequence[Row]) -> str:
-    """One line for each run, one column for each length."""
-    lengths = sorted({length for each in rows for length in each.lengths})
-    lines = [f"| {task} at length | " + " | ".join(title(length, rows) for length in lengths) + " |"]
+    """Return a table with a line per run and a column per length."""
+    lengths = sorted({length for row in rows for length in row.lengths})
+    lines = [f"| {task} at length | " + " | ".join(column_title(length, rows) for length in lengths) + " |"]
     lines.append("|---" * (len(lengths) + 1) + "|")
-    lines += [f"| {each.name} | " + " | ".join(cell(each, length) for length in lengths) + " |" for each in rows]
-    return "\n".join([*lines, *cuts(rows)])
+    lines += [f"| {row.name} | " + " | ".join(format_cell(row, length) for length in lengths) + " |" for row in rows]
+    return "\n".join([*lines, *truncation_notes(rows)])
 
 
-def title(length: int, rows: Sequence[Row]) -> str:
-    """A length, and how many lines its shares are of, where that is known."""
-    counts = sorted({each.shares[length].lines for each in rows if each.shares and length in each.shares})
+def column_title(length: int, rows: Sequence[Row]) -> str:
+    """Return a length, with the number of lines measured where that is known."""
+    counts = sorted({row.accuracies[length].lines for row in rows if row.accuracies and length in row.accuracies})
     return f"{length} ({' or '.join(f'{count:,}' for count in counts)} lines)" if counts else str(length)
 
 
-def cell(found: Row, length: int) -> str:
-    if found.shares is None:
-        return "half-run"
-    if length not in found.shares:
-        return "not asked"
-    share = found.shares[length]
-    bits = "" if share.bits is None else f", {share.bits:.2g} bits" if share.bits < 100 else f", {share.bits:.0f} bits"
-    return percent(share.exact) + ("" if share.exact == 1 else f" ({percent(share.placed)})") + bits
+def format_cell(row: Row, length: int) -> str:
+    if row.accuracies is None:
+        return "unfinished"
+    if length not in row.accuracies:
+        return "not measured"
+    accuracy = row.accuracies[length]
+    text = format_percent(accuracy.exact)
+    if accuracy.exact < 1:
+        text += f" ({format_percent(accuracy.positional)})"
+    if accuracy.bits is not None:
+        text += f", {accuracy.bits:.2g} bits" if accuracy.bits < 100 else f", {accuracy.bits:.0f} bits"
+    return text
 
 
-def percent(share: float) -> str:
-    """Rounded down, so that 100 % and 0 % are told only of all and of nothing."""
+def format_percent(share: float) -> str:
+    """Round down, so that only exactly all is 100 % and only exactly none is 0 %."""
     return f"{share:.0%}".replace("%", " %") if share in (0, 1) else f"{math.floor(1000 * share + 1e-9) / 10:.1f} %"
 
 
-def cuts(rows: Sequence[Row]) -> list[str]:
-    """A paragraph for each cell whose answers were cut."""
-    told = [(each.name, length, share.cut) for each in rows for length, share in (each.shares or {}).items()]
-    return [f"\n{name} at {length}: {cut}." for name, length, cut in told if cut]
+def truncation_notes(rows: Sequence[Row]) -> list[str]:
+    """Return a paragraph for each cell with truncated answers."""
+    cells = [(row.name, length, accuracy) for row in rows for length, accuracy in (row.accuracies or {}).items()]
+    return [f"\n{name} at {length}: {accuracy.truncated}." for name, length, accuracy in cells if accuracy.truncated]
 
 
 # ------------------------------------------------------------------------------------------- chart
@@ -192,22 +199,22 @@ def draw(tasks: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 
 def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
-    """Add the lines of one task, and how long the training pairs were."""
+    """Add the lines of one task, and the longest training length."""
     lengths = sorted({length for row in rows for length in row.lengths})
     figure.update_xaxes(tickvals=lengths, ticktext=[str(length) for length in lengths], col=column)
     recipes = list(dict.fromkeys(row.recipe for row in rows))
     step = min(0.04, 0.4 / len(rows))
     for number, row in enumerate(rows):
-        points = sorted((row.shares or {}).items())
+        points = sorted((row.accuracies or {}).items())
         kind = recipes.index(row.recipe)
         # lines of the same values are a little apart, so that each can be seen
         shift = 2 ** (step * (number - (len(rows) - 1) / 2))
         figure.add_scatter(
             x=[length * shift for length, _ in points],
-            y=[100 * share.exact for _, share in points],
+            y=[100 * accuracy.exact for _, accuracy in points],
             line={"color": COLORS[kind % len(COLORS)]},
             marker={"symbol": kind % 10},
-            name=label(row.recipe, rows),
+            name=legend_label(row.recipe, rows),
             legendgroup=f"{column} {row.recipe}",
             showlegend=row is next(other for other in rows if other.recipe == row.recipe),
             row=1,
@@ -221,29 +228,31 @@ def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
         figure.add_annotation(x=math.log10(longest), y=-1, text=text, showarrow=False, row=1, col=column)
 
 
-def label(recipe: str, rows: Sequence[Row]) -> str:
-    """A recipe, and how many runs its lines are of; the half-run ones have none."""
-    runs = [each.shares for each in rows if each.recipe == recipe]
-    half = runs.count(None)
+def legend_label(recipe: str, rows: Sequence[Row]) -> str:
+    """Return a recipe with its number of runs, and how many of them have not finished."""
+    runs = [row.accuracies for row in rows if row.recipe == recipe]
+    unfinished = runs.count(None)
     if len(runs) == 1:
-        return f"{recipe} (half-run)" if half else recipe
-    return f"{recipe} ({len(runs)} seeds" + (f", {half} of them half-run)" if half else ")")
+        return f"{recipe} (unfinished)" if unfinished else recipe
+    return f"{recipe} ({len(runs)} seeds" + (f", {unfinished} of them unfinished)" if unfinished else ")")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    parser.add_argument("--lengths", type=int, nargs="+", default=(), help="lengths beside those of the runs' tests")
-    parser.add_argument("--lines", type=int, default=100, help="test lines of each of these lengths")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=(), help="lengths to measure besides those of the tests"
+    )
+    parser.add_argument("--lines", type=int, default=100, help="test lines per length")
     parser.add_argument("--chart", type=Path, help="write the chart to this HTML file")
-    told = parser.parse_args()
+    options = parser.parse_args()
     try:
-        tasks = together([row(run, told.lengths, told.lines) for run in told.runs])
+        tasks = group_by_task([read_run(run, options.lengths, options.lines) for run in options.runs])
     except ComposerError as error:
         raise SystemExit(str(error)) from error
     print("\n\n".join(table(task, rows) for task, rows in tasks.items()))
-    if told.chart:
-        draw(tasks, told.chart)
+    if options.chart:
+        draw(tasks, options.chart)
 
 
 if __name__ == "__main__":

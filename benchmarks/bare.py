@@ -1,6 +1,6 @@
-"""What a person would write without us: a Transformer and a GRU model in plain PyTorch, with a key-value cache by hand.
+"""Reference implementations in plain PyTorch: a Transformer with a key-value cache, and a GRU with attention.
 
-The yardstick of the other benchmarks. Sizes, dropout sites and the order of the norms are those of
+Baselines of the other benchmarks. Sizes, dropout sites and the order of the norms are those of
 `recipes/multi30k/transformer.yaml` and `gru_attention.yaml`, so that both sides do the same arithmetic.
 """
 
@@ -17,14 +17,14 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(T, D)"""
+    """Return the position embeddings: (T, D)"""
     rates = torch.exp(torch.arange(width // 2) * (-math.log(10_000.0) / (width // 2)))
     angles = torch.arange(length)[:, None] * rates
     return torch.cat((angles.sin(), angles.cos()), -1)
 
 
 class Attention(nn.Module):
-    """Multi-head attention with separate entry points for what is read and who reads."""
+    """Multi-head attention with separate entry points for keys and values and for queries."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention, attention to the source in a decoder, feed-forward; the norm first."""
+    """Pre-norm Transformer layer: self-attention, cross-attention in a decoder, feed-forward."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float, decoder: bool) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Layer(nn.Module):
     def step(
         self, x: Tensor, cache: tuple[Tensor, Tensor] | None, memory: tuple[Tensor, Tensor], memory_mask: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One position: x (B, 1, D), the keys and values before it."""
+        """Run one position: x (B, 1, D), with the keys and values of the positions before it."""
         y = self.norm(x)
         keys, values = self.attention.read(y)
         if cache is not None:
@@ -88,7 +88,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Vaswani et al. 2017, norm first, one matrix for both embeddings and the output."""
+    """Vaswani et al. 2017, pre-norm, with one matrix for both embeddings and the output."""
 
     def __init__(
         self,
@@ -133,16 +133,16 @@ class Transformer(nn.Module):
     def step(
         self, ids: Tensor, position: int, cache: Cache, memory: list[tuple[Tensor, Tensor]], mask: Tensor
     ) -> tuple[Tensor, Cache]:
-        """One position for all rows: ids (B, 1) -> logits (B, V)."""
+        """Run one position for all rows: ids (B, 1) -> logits (B, V)."""
         x, after = self.embed(ids, position), []
         for index, layer in enumerate(self.decoder):
-            x, kept = layer.step(x, cache[index] if cache else None, memory[index], mask)
-            after.append(kept)
+            x, after_layer = layer.step(x, cache[index] if cache else None, memory[index], mask)
+            after.append(after_layer)
         return self.logits(x[:, -1]), after
 
 
 class GRU(nn.Module):
-    """The plain-PyTorch twin of `recipes/multi30k/gru_attention.yaml`."""
+    """The plain PyTorch equivalent of `recipes/multi30k/gru_attention.yaml`."""
 
     def __init__(
         self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, dropout: float = 0.2

@@ -1,9 +1,10 @@
-"""Our decoders against bare loops: a key-value cache by hand, and the prefix run again at every step.
+"""Decoding speed against plain PyTorch loops: with a key-value cache, and recomputing the prefix at every step.
 
     python benchmarks/decoding.py RUN [--lines 256] [--rounds 5]
 
-RUN is a trained `recipes/multi30k/transformer.yaml`. Its weights are copied into the bare model, so both sides write
-the same words; how many lines are the same is printed. Interleaved rounds in one process, batches of 64 by length.
+RUN is a trained `recipes/multi30k/transformer.yaml`. Its weights are copied into the plain model, so both sides produce
+the same translations; the number of identical lines is printed. Rounds alternate in one process; batches of 64 lines
+of similar length.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from composer.inference.decode import decode_all
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import EncoderDecoder
 
-TOGETHER = 64
+BATCH_SIZE = 64
 Lines = list[list[int]]
 
 
-def twin(run: Run) -> Transformer:
-    """The bare model with the run's weights."""
+def copy_to_bare(run: Run) -> Transformer:
+    """Return the plain model with the run's weights."""
     ours, vocabulary = run.model, run.tokenizers.size("target")
     repeats = {
         side: block.stacks for side, stack in sides(ours).items() for block in stack.blocks if hasattr(block, "stacks")
@@ -43,7 +44,7 @@ def twin(run: Run) -> Transformer:
             copy_attention(layer.attention, inner[0].project.weight, inner[0].project.bias, inner[0].merge)
             if layer.cross is not None:
                 layer.cross_norm.load_state_dict(residuals[1].norm.state_dict())
-                copy_attention(layer.cross, *joined(inner[1].query, inner[1].project), inner[1].merge)
+                copy_attention(layer.cross, *concat_projections(inner[1].query, inner[1].project), inner[1].merge)
             norm, expand, _, contract = layer.feed_forward
             norm.load_state_dict(residuals[-1].norm.state_dict())
             expand.load_state_dict(inner[-1].expand.state_dict())
@@ -57,12 +58,12 @@ def sides(model: EncoderDecoder) -> dict[str, torch.nn.Module]:
     return {"encoder": model.encoders["source"].stack, "decoder": model.decoder}
 
 
-def joined(query: torch.nn.Linear, pair: torch.nn.Linear) -> tuple[Tensor, Tensor]:
+def concat_projections(query: torch.nn.Linear, pair: torch.nn.Linear) -> tuple[Tensor, Tensor]:
     return torch.cat((query.weight, pair.weight)), torch.cat((query.bias, pair.bias))
 
 
 def copy_attention(into: Attention, weight: Tensor, bias: Tensor, merge: torch.nn.Linear) -> None:
-    """The rows of `weight` and `bias` are query, keys and values."""
+    """Copy weights whose rows are those of query, keys and values."""
     width = merge.out_features
     into.query.load_state_dict({"weight": weight[:width], "bias": bias[:width]})
     into.pair.load_state_dict({"weight": weight[width:], "bias": bias[width:]})
@@ -73,23 +74,23 @@ def copy_attention(into: Attention, weight: Tensor, bias: Tensor, merge: torch.n
 
 
 def greedy(model: Transformer, source: Tensor, limit: int) -> Lines:
-    """One step a token, from a cache."""
+    """Decode one step per token, with a cache."""
     memory, mask = model.encode(source)
     read = [layer.cross.read(memory) for layer in model.decoder]
     ids = torch.full((len(source), 1), BOS)
-    done, cache, written = torch.zeros(len(source), dtype=torch.bool), [], []
+    done, cache, tokens = torch.zeros(len(source), dtype=torch.bool), [], []
     for position in range(limit):
         logits, cache = model.step(ids, position, cache, read, mask)
-        ids = forbid(logits).argmax(-1, keepdim=True)
-        written.append(ids)
+        ids = mask_special_tokens(logits).argmax(-1, keepdim=True)
+        tokens.append(ids)
         done |= ids[:, 0] == EOS
         if done.all():
             break
-    return cut(torch.cat(written, 1))
+    return cut_at_eos(torch.cat(tokens, 1))
 
 
-def greedy_again(model: Transformer, source: Tensor, limit: int) -> Lines:
-    """The whole prefix at every step."""
+def greedy_without_cache(model: Transformer, source: Tensor, limit: int) -> Lines:
+    """Decode by recomputing the whole prefix at every step."""
     memory, mask = model.encode(source)
     read = [layer.cross.read(memory) for layer in model.decoder]
     ids = torch.full((len(source), 1), BOS)
@@ -98,15 +99,15 @@ def greedy_again(model: Transformer, source: Tensor, limit: int) -> Lines:
         x = model.embed(ids)
         for layer, pair in zip(model.decoder, read, strict=True):
             x = layer(x, memory=pair, memory_mask=mask)
-        ids = torch.cat((ids, forbid(model.logits(x[:, -1:])[:, 0]).argmax(-1, keepdim=True)), 1)
+        ids = torch.cat((ids, mask_special_tokens(model.logits(x[:, -1:])[:, 0]).argmax(-1, keepdim=True)), 1)
         done |= ids[:, -1] == EOS
         if done.all():
             break
-    return cut(ids[:, 1:])
+    return cut_at_eos(ids[:, 1:])
 
 
 def beam(model: Transformer, source: Tensor, limit: int, size: int, length_penalty: float) -> Lines:
-    """A beam in which what has ended keeps its place; ranked by log p / ((5 + n) / 6) ^ length_penalty."""
+    """Search with a beam in which finished hypotheses stay; ranked by log p / ((5 + n) / 6) ^ length_penalty."""
     memory, mask = model.encode(source.repeat_interleave(size, 0))
     read = [layer.cross.read(memory) for layer in model.decoder]
     batch, cache = len(source), Cache()
@@ -116,7 +117,7 @@ def beam(model: Transformer, source: Tensor, limit: int, size: int, length_penal
     done = torch.zeros(batch * size, dtype=torch.bool)
     for position in range(limit):
         logits, cache = model.step(last, position, cache, read, mask)
-        gain = forbid(logits).log_softmax(-1)
+        gain = mask_special_tokens(logits).log_softmax(-1)
         gain[done] = -torch.inf
         gain[done, EOS] = 0.0
         score, best = (score[..., None] + gain.view(batch, size, -1)).flatten(1).topk(size)
@@ -128,28 +129,28 @@ def beam(model: Transformer, source: Tensor, limit: int, size: int, length_penal
         cache = [(keys[rows], values[rows]) for keys, values in cache]
     lengths = (ids != EOS).sum(1).view(batch, size) + 1
     best = (score / ((5 + lengths) / 6) ** length_penalty).argmax(1)
-    return cut(ids.view(batch, size, -1)[torch.arange(batch), best])
+    return cut_at_eos(ids.view(batch, size, -1)[torch.arange(batch), best])
 
 
-def forbid(logits: Tensor) -> Tensor:
+def mask_special_tokens(logits: Tensor) -> Tensor:
     logits[:, [PAD, BOS]] = -torch.inf
     return logits
 
 
-def cut(ids: Tensor) -> Lines:
+def cut_at_eos(ids: Tensor) -> Lines:
     return [[*row, EOS][: [*row, EOS].index(EOS)] for row in ids.tolist()]
 
 
 def in_batches(lines: Lines, decode: Callable[[Tensor], Lines]) -> Lines:
-    """All lines by length, 64 at a time, in their own order."""
+    """Decode all lines in batches of 64 of similar length; return them in their own order."""
     order = sorted(range(len(lines)), key=lambda row: -len(lines[row]))
-    found: Lines = [[]] * len(lines)
-    for first in range(0, len(order), TOGETHER):
-        rows = order[first : first + TOGETHER]
+    outputs: Lines = [[]] * len(lines)
+    for first in range(0, len(order), BATCH_SIZE):
+        rows = order[first : first + BATCH_SIZE]
         padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*lines[row], EOS]) for row in rows], batch_first=True)
-        for row, answer in zip(rows, decode(padded), strict=True):
-            found[row] = answer
-    return found
+        for row, output in zip(rows, decode(padded), strict=True):
+            outputs[row] = output
+    return outputs
 
 
 # ------------------------------------------------------------------------------------------- the comparison
@@ -160,11 +161,11 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("--lines", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    run = open_run(given.run)
+    options = parser.parse_args()
+    run = open_run(options.run)
     encoded = load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).test
-    lines = [encoded.sources["source"][row] for row in range(min(given.lines, len(encoded)))]
-    model, limit = twin(run), 3 * max(map(len, lines)) + 50
+    lines = [encoded.sources["source"][row] for row in range(min(options.lines, len(encoded)))]
+    model, limit = copy_to_bare(run), 3 * max(map(len, lines)) + 50
     penalty = 1.0
     settings = {"size": 5, "length_penalty": penalty, "max_length": limit}
 
@@ -176,9 +177,9 @@ def main() -> None:
             ours({"greedy": {"max_length": limit}}),
             lambda: in_batches(lines, lambda ids: greedy(model, ids, limit)),
         ),
-        "greedy, prefix again": (
+        "greedy, no cache": (
             ours({"greedy": {"max_length": limit}}),
-            lambda: in_batches(lines, lambda ids: greedy_again(model, ids, limit)),
+            lambda: in_batches(lines, lambda ids: greedy_without_cache(model, ids, limit)),
         ),
         "beam 5, cache": (
             ours({"beam": settings}),
@@ -187,26 +188,27 @@ def main() -> None:
     }
     with torch.inference_mode():
         for name, (mine, bare) in pairs.items():
-            compare(name, mine, bare, len(lines), given.rounds)
+            compare(name, mine, bare, len(lines), options.rounds)
 
 
 def compare(name: str, mine: Callable[[], Lines], bare: Callable[[], Lines], count: int, rounds: int) -> None:
-    """Prints every round, and the median of the ratios."""
-    same = sum(one == other for one, other in zip(mine(), bare(), strict=True))
+    """Print every round, and the median of the ratios."""
+    identical = sum(one == other for one, other in zip(mine(), bare(), strict=True))
     ratios = []
     for number in range(rounds):
         speed = {}
         for side, decode in (("ours", mine), ("bare", bare))[:: 1 if number % 2 else -1]:
-            began = time.perf_counter()
+            start = time.perf_counter()
             decode()
-            speed[side] = count / (time.perf_counter() - began)
+            speed[side] = count / (time.perf_counter() - start)
         ratios.append(speed["ours"] / speed["bare"])
         print(
-            f"{name} round {number + 1}: ours {speed['ours']:.0f} lines/s, bare {speed['bare']:.0f}, "
+            f"{name} round {number + 1}: ours {speed['ours']:.0f} lines/s, plain {speed['bare']:.0f}, "
             f"ratio {ratios[-1]:.2f}",
             flush=True,
         )
-    print(f"{name}: median ratio {statistics.median(ratios):.2f} of {rounds} rounds; {same} of {count} lines the same")
+    median = statistics.median(ratios)
+    print(f"{name}: median ratio {median:.2f} of {rounds} rounds; {identical} of {count} lines identical")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How a training scales: the same recipe on 1, 2, 4 ... devices, with the same global batch and with one that grows.
+"""Training throughput on 1, 2, 4 ... devices, with the same global batch and with one that grows with the devices.
 
     python benchmarks/devices.py RECIPE [key=value ...] --devices 1 2 4 8 [--strategy ddp fsdp] [--accelerator gpu]
                                  [--data DIR] [--steps 200] [--rounds 3]
 
-Each figure is a `seqcomposer train` of its own, the sides in turn. Prints real target tokens per second (the median of
-the rows after the first quarter), what one device's share of that is of a single device's, and the last training loss:
-with the same global batch it is the same on any number of devices. On several machines start
-`recipes/launch/slurm.sh` or `recipes/launch/torchrun.sh` instead and read `train/tokens_per_second` of metrics.jsonl.
+Each figure is a `seqcomposer train` of its own; the cases alternate. Prints target tokens per second without padding
+(the median after the first quarter of the steps), the throughput per device relative to a single device, and the last
+training loss, which with the same global batch does not depend on the number of devices. On several machines use
+`recipes/launch/slurm.sh` or `recipes/launch/torchrun.sh` and read `train/tokens_per_second` in metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from composer.run_dir import read_metrics
 
 
 class Case(NamedTuple):
-    """Some devices; `grows`: each keeps the share that one had alone, so that the global batch grows with them."""
+    """Some devices; with `grows` the batch per device is constant, so the global batch grows."""
 
     devices: int
     strategy: str
@@ -46,34 +46,35 @@ class Case(NamedTuple):
             f"trainer={{accelerator: {accelerator}, devices: {self.devices}, strategy: {strategy}}}",
         ]
 
-    def told(self) -> str:
+    def label(self) -> str:
         batch = "batch grows" if self.grows else "same batch "
         return f"{self.devices} x {self.strategy if self.devices > 1 else 'alone':5} {batch}"
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     speed: float
     loss: float
 
 
-def measure(case: Case, given: argparse.Namespace, recipe: Recipe) -> Measured:
-    """Trains in a folder that is thrown away."""
+def measure(case: Case, options: argparse.Namespace, recipe: Recipe) -> Measurement:
+    """Train in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        settings = [*given.overrides, *case.settings(recipe, given.steps, given.accelerator)]
-        command = [sys.executable, "-m", "composer.cli.main", "train", str(given.recipe), *settings, "--run", str(run)]
-        command += ["--data", str(given.data)] if given.data else []
+        settings = [*options.overrides, *case.settings(recipe, options.steps, options.accelerator)]
+        arguments = ["train", str(options.recipe), *settings, "--run", str(run)]
+        arguments += ["--data", str(options.data)] if options.data else []
+        command = [sys.executable, "-m", "composer.cli.main", *arguments]
         root = str(Path(__file__).resolve().parent.parent)
-        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+        process = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{process.stderr}")
         rows = [row for row in read_metrics(run / "metrics.jsonl") if "train/loss" in row]
-    steady = [row["train/tokens_per_second"] for row in rows if row["step"] > given.steps / 4]
-    return Measured(statistics.median(steady), rows[-1]["train/loss"])
+    steady = [row["train/tokens_per_second"] for row in rows if row["step"] > options.steps / 4]
+    return Measurement(statistics.median(steady), rows[-1]["train/loss"])
 
 
 def cases(devices: Sequence[int], strategies: Sequence[str]) -> list[Case]:
-    """Alone once; several devices in every way."""
+    """Return one device once, and several with every strategy and batch."""
     several = itertools.product((count for count in devices if count > 1), strategies, (False, True))
     return [*(Case(1, "auto", False) for count in devices if count == 1), *itertools.starmap(Case, several)]
 
@@ -88,18 +89,25 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_intermixed_args()
-    recipe = load(given.recipe, given.overrides, given.data)
-    found: dict[Case, list[Measured]] = {case: [] for case in cases(given.devices, given.strategy)}
-    for number, case in itertools.product(range(given.rounds), found):
-        found[case].append(measure(case, given, recipe))
-        speed, loss = found[case][-1]
-        print(f"round {number + 1}: {case.told()}  {speed:10,.0f} tokens/s  loss {loss:.5f}", flush=True)
-    alone = next((statistics.median(each.speed for each in found[case]) for case in found if case.devices == 1), None)
-    for case, measured in found.items():
-        speed = statistics.median(each.speed for each in measured)
-        share = f"  {speed / case.devices / alone:.2f} of one device's speed each" if alone else ""
-        print(f"median of {given.rounds}: {case.told()}  {speed:10,.0f} tokens/s{share}", flush=True)
+    options = parser.parse_intermixed_args()
+    recipe = load(options.recipe, options.overrides, options.data)
+    measurements: dict[Case, list[Measurement]] = {case: [] for case in cases(options.devices, options.strategy)}
+    for number, case in itertools.product(range(options.rounds), measurements):
+        measurements[case].append(measure(case, options, recipe))
+        speed, loss = measurements[case][-1]
+        print(f"round {number + 1}: {case.label()}  {speed:10,.0f} tokens/s  loss {loss:.5f}", flush=True)
+    alone = next(
+        (
+            statistics.median(measurement.speed for measurement in measurements[case])
+            for case in measurements
+            if case.devices == 1
+        ),
+        None,
+    )
+    for case, results in measurements.items():
+        speed = statistics.median(measurement.speed for measurement in results)
+        share = f"  {speed / case.devices / alone:.2f} of a single device's speed per device" if alone else ""
+        print(f"median of {options.rounds}: {case.label()}  {speed:10,.0f} tokens/s{share}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Reads recipes that nobody would write, for as long as it is told to.
+"""Fuzz the recipe reader with mutated recipes.
 
     python -m benchmarks.fuzz --minutes 60 [--seed 1] [--plans 0.02] [--failures FOLDER]
 
-Every case is one of the recipes in `recipes/`, or one of them resolved, whose bytes, words or tree have been changed.
-It is read, resolved, validated and frozen, and a share of those that are accepted is planned. A case fails if anything
-but a `ComposerError` comes of it, if a fault points outside of its file, if what is accepted does not read back as the
-same recipe, or if it takes longer than `SECONDS`. Cases run in a process of their own, so that neither a crash nor a
-hang ends the fuzzing; the first case of each failure is made smaller, printed, and written into `--failures`.
+Every case is one of the recipes in `recipes/`, as it is or resolved, with mutated bytes, words or tree. It is read,
+resolved, validated and frozen, and a share of the accepted ones is planned. A case fails if it raises anything but a
+`ComposerError`, if a fault points outside of its file, if an accepted recipe does not round-trip through its dump, or
+if it takes longer than `SECONDS`. Cases run in a child process, so that a crash or a hang does not end the fuzzing; the
+first case of each failure is minimised, printed, and written into `--failures`.
 """
 
 from __future__ import annotations
@@ -21,175 +21,179 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from benchmarks.mutations import mutated
+from benchmarks.mutations import mutate
 from composer.errors import ComposerError, Fault
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import MAX_BYTES
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-SECONDS = 10.0  # of processor time that reading a recipe may take; hundreds of times what it takes
+SECONDS = 10.0  # CPU time limit for reading a recipe; hundreds of times the usual
 PLAN_SECONDS = 60.0
-PATIENCE = 180.0  # seconds of wall time after which a case hangs; the machine may be busy
+HANG_SECONDS = 180.0  # wall time after which a case counts as hanging; generous, for a busy machine
 MEMORY = 6 << 30
-PULSE = 60.0  # seconds after which it is told what has been seen so far
-TRIES = 300  # of making a failure smaller
+REPORT_SECONDS = 60.0  # interval of progress reports
+MINIMISE_TRIES = 300  # attempts to minimise a failure
 NAME = "fuzzed.yaml"
 
 
 class Case(NamedTuple):
-    """The bytes of a recipe, the folder that it lies in, and whether it is planned too."""
+    """The bytes of a recipe, the folder it is in, and whether to plan it."""
 
     data: bytes
     home: str
-    planned: bool = False
+    plan: bool = False
 
 
-class Verdict(NamedTuple):
-    """What came of a case: the codes of its faults, `read` or `planned`; or what is wrong with that."""
+class Result(NamedTuple):
+    """Result of a case: fault codes, `read` or `planned`, or a failure."""
 
     outcomes: tuple[str, ...]
-    failure: str = ""  # the same for the same mistake, whatever the case
-    told: str = ""
+    failure: str = ""  # equal for equal bugs, whatever the case
+    details: str = ""
     seconds: float = 0.0
 
 
-class Wrong(Exception):
-    """What a case has shown."""
+class PropertyViolation(Exception):
+    """A case violated a property."""
 
 
-# ------------------------------------------------------------------------------------------- the property
+# ------------------------------------------------------------------------------------------- properties
 
 
-def judge(case: Case, root: Path) -> Verdict:
-    """What comes of a case whose folder lies in `root`. Raises nothing."""
+def run_case(case: Case, root: Path) -> Result:
+    """Run a case whose folder is in `root`. Raise nothing."""
     file = root / case.home / NAME
-    began = time.process_time()
+    start = time.process_time()
     try:
         file.write_bytes(case.data)
-        outcomes = outcome(file, case.planned)
-    except Wrong as wrong:
-        return Verdict((), str(wrong), str(wrong))
+        outcomes = read_recipe(file, case.plan)
+    except PropertyViolation as violation:
+        return Result((), str(violation), str(violation))
     except BaseException as error:
-        return Verdict((), signature(error), traceback.format_exc(limit=-20))
-    seconds = time.process_time() - began
-    slow = f"takes more than {SECONDS:g} s" if seconds > (PLAN_SECONDS if case.planned else SECONDS) else ""
-    return Verdict(outcomes, slow, slow, seconds)
+        return Result((), error_signature(error), traceback.format_exc(limit=-20))
+    seconds = time.process_time() - start
+    slow = f"takes more than {SECONDS:g} s" if seconds > (PLAN_SECONDS if case.plan else SECONDS) else ""
+    return Result(outcomes, slow, slow, seconds)
 
 
-def outcome(file: Path, planned: bool) -> tuple[str, ...]:
-    """The codes of a recipe's faults, or what could be done with it. Raises Wrong, and whatever it should not."""
+def read_recipe(file: Path, plan: bool) -> tuple[str, ...]:
+    """Return the codes of a recipe's faults, or `read` or `planned`.
+
+    Raises PropertyViolation, and anything else that a bug raises.
+    """
     try:
         recipe = load(file)
     except ComposerError as error:
-        return codes(error)
-    check_readable(recipe, file)
-    if not planned:
+        return fault_codes(error)
+    check_round_trip(recipe, file)
+    if not plan:
         return ("read",)
     try:
         recipe.plan()
     except ComposerError as error:
-        return codes(error)
+        return fault_codes(error)
     return ("planned",)
 
 
-def codes(error: ComposerError) -> tuple[str, ...]:
-    """The codes of its faults, each of which must have its place."""
+def fault_codes(error: ComposerError) -> tuple[str, ...]:
+    """Return the codes of an error's faults, after checking the location of each."""
     if not error.faults or not error.render():
-        raise Wrong("refused without a fault")
-    lines = {name: lines_of(Path(name)) for name in {fault.file for fault in error.faults}}
+        raise PropertyViolation("rejected without a fault")
+    lines = {name: read_lines(Path(name)) for name in {fault.file for fault in error.faults}}
     for fault in error.faults:
-        check_place(fault, lines[fault.file])
+        check_location(fault, lines[fault.file])
     return tuple(fault.code for fault in error.faults)
 
 
-def check_place(fault: Fault, lines: list[str]) -> None:
-    """Raises Wrong where a fault points at nothing in its file."""
+def check_location(fault: Fault, lines: list[str]) -> None:
+    """Raise PropertyViolation if a fault points to no place in its file."""
     if not 1 <= fault.line <= len(lines):
-        raise Wrong(f"a fault [{fault.code}] names no line of its file")
+        raise PropertyViolation(f"a fault [{fault.code}] has a line outside of its file")
     line = lines[fault.line - 1]
     if not 1 <= fault.column <= len(line) + 1:
-        raise Wrong(f"a fault [{fault.code}] names no column of its line")
+        raise PropertyViolation(f"a fault [{fault.code}] has a column outside of its line")
     if not line.startswith(fault.excerpt):
-        raise Wrong(f"a fault [{fault.code}] shows another line than its own")
-    if not fault.message or any("\n" in each or len(each) > 2000 for each in (fault.message, fault.hint)):
-        raise Wrong(f"a fault [{fault.code}] says nothing, or too much")
+        raise PropertyViolation(f"a fault [{fault.code}] shows a different line")
+    if not fault.message or any("\n" in text or len(text) > 2000 for text in (fault.message, fault.hint)):
+        raise PropertyViolation(f"a fault [{fault.code}] has no message, or one that is too long")
 
 
-def lines_of(file: Path) -> list[str]:
-    """The lines of a file as an editor counts them; none where there is no such file."""
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a file as an editor counts them; none if it does not exist."""
     if not file.is_file():
         return []
-    with file.open("rb") as opened:
-        text = opened.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
+    with file.open("rb") as file_object:
+        text = file_object.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def check_readable(recipe: Recipe, file: Path) -> None:
-    """Raises Wrong where a recipe, written anew, is another one."""
+def check_round_trip(recipe: Recipe, file: Path) -> None:
+    """Raise PropertyViolation if a dumped recipe reads as a different one."""
     again = file.with_name("again.yaml")
     again.write_text(recipe.dump(), encoding="utf-8")
     try:
         if load(again).fingerprints != recipe.fingerprints:
-            raise Wrong("what was dumped reads as another recipe")
+            raise PropertyViolation("the dump reads as a different recipe")
     except ComposerError as error:
-        raise Wrong(f"what was dumped is refused: {error.faults[0].code}") from None
+        raise PropertyViolation(f"the dump is rejected: {error.faults[0].code}") from None
 
 
-def signature(error: BaseException) -> str:
-    """An exception and where it was raised."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if "composer" in each.filename]
+def error_signature(error: BaseException) -> str:
+    """Return the type of an exception and where it was raised."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "composer" in frame.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(last.filename).name}, {last.name}"
 
 
-# ------------------------------------------------------------------------------------------- a process of its own
+# ------------------------------------------------------------------------------------------- child process
 
 
-class Lab:
-    """A process that judges cases, and is begun anew where a case has killed it."""
+class Worker:
+    """A child process that runs cases, restarted when a case has killed it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.begin()
+        self.start()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.line, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, self.root), daemon=True)
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve_cases, args=(theirs, self.root), daemon=True)
         self.process.start()
         theirs.close()
 
-    def judge(self, case: Case) -> Verdict:
+    def run(self, case: Case) -> Result:
         try:
-            self.line.send(case)
-            if self.line.poll(PATIENCE):
-                return self.line.recv()
-            told = f"no answer within {PATIENCE:g} s"
+            self.connection.send(case)
+            if self.connection.poll(HANG_SECONDS):
+                return self.connection.recv()
+            message = f"no answer within {HANG_SECONDS:g} s"
         except (EOFError, OSError):
             self.process.join()
-            told = f"the process ended with {self.process.exitcode}"
+            message = f"the process ended with {self.process.exitcode}"
         self.end()
-        self.begin()
-        return Verdict((), told, told)
+        self.start()
+        return Result((), message, message)
 
     def end(self) -> None:
         self.process.kill()
         self.process.join()
-        self.line.close()
+        self.connection.close()
 
 
-def serve(line: Connection, root: Path) -> None:
-    """Judges what comes over the line until it is closed."""
+def serve_cases(connection: Connection, root: Path) -> None:
+    """Run cases from a connection until it is closed."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
         try:
-            line.send(judge(line.recv(), root))
+            connection.send(run_case(connection.recv(), root))
         except EOFError:
             return
 
@@ -197,124 +201,127 @@ def serve(line: Connection, root: Path) -> None:
 # ------------------------------------------------------------------------------------------- cases
 
 
-def laboratory(folder: Path) -> list[Case]:
-    """A copy of all recipes in `folder`, as a repository of its own, and the cases that they are unchanged."""
+def copy_recipes(folder: Path) -> list[Case]:
+    """Copy all recipes into `folder`, as a repository of its own; return them as unchanged cases."""
     shutil.copytree(RECIPES, folder / "recipes")
     (folder / ".git").mkdir()
-    return sorted(seeds(folder))
+    return sorted(seed_cases(folder))
 
 
-def seeds(folder: Path) -> Iterator[Case]:
-    """Every recipe as it stands, and as one file that extends nothing."""
+def seed_cases(folder: Path) -> Iterator[Case]:
+    """Yield every recipe as it is, and resolved into one file without `extends`."""
     for file in (folder / "recipes").rglob("*.yaml"):
         home = str(file.parent.relative_to(folder))
         yield Case(file.read_bytes(), home)
         try:
             yield Case(load(file).dump().encode(), home)
-        except ComposerError:  # a base, which is no recipe yet
+        except ComposerError:  # a fragment, not a recipe
             continue
 
 
-def changed(some: list[Case], random: Random, plans: float) -> Case:
-    """One case, changed a few times."""
-    case = random.choice(some)
+def mutate_case(cases: list[Case], random: Random, plans: float) -> Case:
+    """Mutate a random case a few times."""
+    case = random.choice(cases)
     data = case.data
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
-        data = mutated(data, random, random.choice(some).data)
+        data = mutate(data, random, random.choice(cases).data)
     return Case(data, case.home, random.random() < plans)
 
 
-def smaller(case: Case, judged: Callable[[Case], Verdict]) -> Case:
-    """A part of a failing case that fails in the same way."""
-    failure, tries, size = judged(case).failure, 0, len(case.data) // 2
-    while size and tries < TRIES:
-        begin = 0
-        while begin < len(case.data) and tries < TRIES:
-            less = case._replace(data=case.data[:begin] + case.data[begin + size :])
+def minimise(case: Case, run: Callable[[Case], Result]) -> Case:
+    """Return a part of a failing case with the same failure."""
+    failure, tries, size = run(case).failure, 0, len(case.data) // 2
+    while size and tries < MINIMISE_TRIES:
+        start = 0
+        while start < len(case.data) and tries < MINIMISE_TRIES:
+            shorter = case._replace(data=case.data[:start] + case.data[start + size :])
             tries += 1
-            if judged(less).failure == failure:
-                case = less
+            if run(shorter).failure == failure:
+                case = shorter
             else:
-                begin += size
+                start += size
         size //= 2
     return case
 
 
-# ------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------- command line
 
 
-class Found(NamedTuple):
-    """A failure: what it is, all that is known of it, and the smallest case that shows it."""
+class Failure(NamedTuple):
+    """A failure with its details and the smallest case that reproduces it."""
 
     failure: str
-    told: str
+    details: str
     case: Case
 
 
-class Tally:
-    """What has been seen."""
+class Statistics:
+    """Counts of cases, outcomes and failures."""
 
     def __init__(self) -> None:
         self.cases = 0
         self.outcomes: Counter[str] = Counter()
-        self.found: dict[str, Found] = {}
-        self.slowest = Verdict(())
+        self.failures: dict[str, Failure] = {}
+        self.slowest = Result(())
 
-    def add(self, verdict: Verdict) -> bool:
-        """Whether it is the first of its kind to fail."""
+    def add(self, result: Result) -> bool:
+        """Count a result; return True for the first of a new failure."""
         self.cases += 1
-        self.outcomes.update(set(verdict.outcomes))
-        self.slowest = max(self.slowest, verdict, key=lambda each: each.seconds)
-        return bool(verdict.failure) and verdict.failure not in self.found
+        self.outcomes.update(set(result.outcomes))
+        self.slowest = max(self.slowest, result, key=lambda result: result.seconds)
+        return bool(result.failure) and result.failure not in self.failures
 
-    def told(self) -> str:
-        counted = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
-        slow = f"the slowest took {self.slowest.seconds:.2f} s ({', '.join(sorted(set(self.slowest.outcomes)))})"
-        return f"{self.cases} cases, {len(self.found)} failures\n{counted}\n{slow}"
+    def summary(self) -> str:
+        counts = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
+        slowest = f"the slowest took {self.slowest.seconds:.2f} s ({', '.join(sorted(set(self.slowest.outcomes)))})"
+        return f"{self.cases} cases, {len(self.failures)} failures\n{counts}\n{slowest}"
 
 
-def fuzz(minutes: float, seed: int, plans: float, tell: Callable[[str], None]) -> Tally:
-    """Judges cases until the time is over."""
-    tally, random, began, told = Tally(), Random(seed), time.monotonic(), 0.0
+def fuzz(minutes: float, seed: int, plans: float, report: Callable[[str], None]) -> Statistics:
+    """Run cases until the time is over."""
+    statistics, random, start, reported = Statistics(), Random(seed), time.monotonic(), 0.0
     with tempfile.TemporaryDirectory() as folder:
-        some = laboratory(Path(folder))
-        lab = Lab(Path(folder))
+        cases = copy_recipes(Path(folder))
+        worker = Worker(Path(folder))
         try:
-            while (passed := time.monotonic() - began) < 60 * minutes:
-                case = changed(some, random, plans)
-                verdict = lab.judge(case)
-                if tally.add(verdict):
-                    tell(f"{verdict.failure}\n{verdict.told}")
-                    tally.found[verdict.failure] = Found(verdict.failure, verdict.told, smaller(case, lab.judge))
-                if passed > told + PULSE:
-                    tell(tally.told())
-                    told = passed
+            while (elapsed := time.monotonic() - start) < 60 * minutes:
+                case = mutate_case(cases, random, plans)
+                result = worker.run(case)
+                if statistics.add(result):
+                    report(f"{result.failure}\n{result.details}")
+                    failure = Failure(result.failure, result.details, minimise(case, worker.run))
+                    statistics.failures[result.failure] = failure
+                if elapsed > reported + REPORT_SECONDS:
+                    report(statistics.summary())
+                    reported = elapsed
         finally:
-            lab.end()
-    return tally
+            worker.end()
+    return statistics
 
 
-def write(found: Found, folder: Path, number: int) -> None:
-    """The case, and beside it what came of it."""
+def write_failure(failure: Failure, folder: Path, number: int) -> None:
+    """Write a failing case, and its details beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{number}.yaml").write_bytes(found.case.data)
-    (folder / f"{number}.txt").write_text(f"in {found.case.home}: {found.failure}\n{found.told}\n", encoding="utf-8")
+    (folder / f"{number}.yaml").write_bytes(failure.case.data)
+    details = f"in {failure.case.home}: {failure.failure}\n{failure.details}\n"
+    (folder / f"{number}.txt").write_text(details, encoding="utf-8")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Reads recipes that nobody would write.")
+    parser = argparse.ArgumentParser(description="Fuzz the recipe reader with mutated recipes.")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--plans", type=float, default=0.02, help="the share of cases that are planned too")
+    parser.add_argument("--plans", type=float, default=0.02, help="share of cases that are also planned")
     parser.add_argument("--failures", type=Path)
-    asked = parser.parse_args()
-    tally = fuzz(asked.minutes, asked.seed, asked.plans, lambda text: print(text, file=sys.stderr, flush=True))
-    for number, found in enumerate(tally.found.values(), 1):
-        print(f"\n{found.failure}; in {found.case.home}, {len(found.case.data)} bytes:\n{found.case.data!r}")
-        if asked.failures:
-            write(found, asked.failures, number)
-    print(tally.told())
-    return 1 if tally.found else 0
+    options = parser.parse_args()
+    report = partial(print, file=sys.stderr, flush=True)
+    statistics = fuzz(options.minutes, options.seed, options.plans, report)
+    for number, failure in enumerate(statistics.failures.values(), 1):
+        print(f"\n{failure.failure}; in {failure.case.home}, {len(failure.case.data)} bytes:\n{failure.case.data!r}")
+        if options.failures:
+            write_failure(failure, options.failures, number)
+    print(statistics.summary())
+    return 1 if statistics.failures else 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Trainings that are killed at random moments and continued: each must end as the one that nobody killed.
+"""Kill and resume trainings at random moments: each must end exactly like an uninterrupted one.
 
     python -m benchmarks.kills --rounds 20 [--workers 2] [--devices 2] [--strategy fsdp] [--signals SIGKILL SIGTERM]
                                [--kills 4] [--seed 1] [--folder DIR]
 
-A round is one training: up to `--kills` times it gets a signal, one of `--signals` by chance, at a moment drawn from
-the wall time that a whole one takes (with `--devices`, one of its processes drawn by chance), and then `--resume`. What
-must be equal to the last bit: the final weights, every row of metrics but for clocks, and what run.json says of the
-end. All that was started must end by itself, and nothing may end in a traceback. Exit status 1 where one is not so.
+A round is one training that gets up to `--kills` signals, chosen from `--signals`, at random moments within the wall
+time of an uninterrupted run (with `--devices`, sent to a random one of its processes), and then `--resume`. Compared
+bit for bit are the final weights, every row of metrics except timings, and the end of run.json. All processes must end
+by themselves and without a traceback. Exit status 1 if a round differs.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ training:
   average_checkpoints: 3
 logging: {wandb: false}
 """
-CLOCKS = {"minutes", "train/tokens_per_second"}
+TIMINGS = {"minutes", "train/tokens_per_second"}
 ENDING = ("status", "steps", "epochs", "checkpoints_used", "scores", "by_length")
-PATIENCE = 300.0
-"""Seconds after which a training has hung."""
-GONE_WITHIN = 30.0
-"""Seconds in which the other processes of a training have ended by themselves."""
+HANG_SECONDS = 300.0
+"""Seconds after which a training counts as hanging."""
+EXIT_SECONDS = 30.0
+"""Seconds within which the other processes of a training must end by themselves."""
 
 
-def command(recipe: Path, run: Path, asked: argparse.Namespace) -> list[str]:
-    machine = f"trainer={{accelerator: cpu, devices: {asked.devices}, strategy: {asked.strategy}}}"
-    several = [machine] if asked.devices > 1 else []
-    words = [f"training.workers={asked.workers}", *several, "--run", str(run), "--resume"]
+def command(recipe: Path, run: Path, options: argparse.Namespace) -> list[str]:
+    machine = f"trainer={{accelerator: cpu, devices: {options.devices}, strategy: {options.strategy}}}"
+    several = [machine] if options.devices > 1 else []
+    words = [f"training.workers={options.workers}", *several, "--run", str(run), "--resume"]
     return [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *words]
 
 
-def started(words: list[str], said: Path) -> subprocess.Popen[bytes]:
-    """A training, as the leader of a session of its own."""
+def start_training(words: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a training as the leader of a new session."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
-    with said.open("ab") as file:
+    with log.open("ab") as file:
         return subprocess.Popen(words, env=environment, stdout=file, stderr=file, start_new_session=True)
 
 
-def group(leader: int) -> list[int]:
-    """The processes of a training that are still alive, from the one that leads them on."""
-    found = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in found.stdout.splitlines()]
+def live_processes(leader: int) -> list[int]:
+    """Return the live processes of a training, its leader first."""
+    processes = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in processes.stdout.splitlines()]
     return sorted(int(row[0]) for row in rows if int(row[1]) == leader and not row[2].startswith("Z"))
 
 
-def members(process: int) -> list[int]:
-    """The processes of a training: the first, and the others with those that prepare their batches."""
-    return [process, *(each for each in group(process) if b"LOCAL_RANK=" in environment(each))]
+def training_processes(process: int) -> list[int]:
+    """Return the processes of a training: the leader, and the other ranks with their data workers."""
+    return [process, *(pid for pid in live_processes(process) if b"LOCAL_RANK=" in environment(pid))]
 
 
 def environment(process: int) -> bytes:
@@ -86,42 +86,42 @@ def environment(process: int) -> bytes:
         return b""
 
 
-def end(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
-    """Waits for a training; its status, and whether it has left processes behind, which this ends."""
+def wait_for_end(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
+    """Wait for a training; return its status and whether it left processes, which are then killed."""
     try:
-        status = process.wait(PATIENCE)
-        until = time.monotonic() + GONE_WITHIN
-        while (there := group(process.pid)) and time.monotonic() < until:
+        status = process.wait(HANG_SECONDS)
+        deadline = time.monotonic() + EXIT_SECONDS
+        while (remaining := live_processes(process.pid)) and time.monotonic() < deadline:
             time.sleep(0.2)
-        return status, bool(there)
+        return status, bool(remaining)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def disturbed(words: list[str], said: Path, after: float, how: str, chance: random.Random) -> str:
-    """What a training that gets a signal ends with, and what is wrong with that; empty where it had ended before."""
-    process = started(words, said)
+def interrupt(words: list[str], log: Path, after: float, signal_name: str, random_source: random.Random) -> str:
+    """Send a signal to a training; describe how it ended, "" if it had already ended."""
+    process = start_training(words, log)
     with suppress(subprocess.TimeoutExpired):
         process.wait(after)
     if process.poll() is not None:
         return ""
-    victim = chance.choice(members(process.pid))
+    victim = random_source.choice(training_processes(process.pid))
     with suppress(ProcessLookupError):
-        os.kill(victim, signal.Signals[how])
-    status, orphans = end(process)
-    which = "the first" if victim == process.pid else "another"
-    return f"{how} to {which} after {after:.1f} s: {status}{', ORPHANS' * orphans}"
+        os.kill(victim, signal.Signals[signal_name])
+    status, orphans = wait_for_end(process)
+    target = "the first" if victim == process.pid else "another"
+    return f"{signal_name} to {target} after {after:.1f} s: {status}{', ORPHANS' * orphans}"
 
 
-def left(run: Path) -> dict[str, Any]:
-    """What a training has come to, without what a clock has told."""
+def read_results(run: Path) -> dict[str, Any]:
+    """Return the results of a training, without timings."""
     record = json.loads((run / "run.json").read_text())
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         "weights": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
-        "rows": [{key: row[key] for key in row if key not in CLOCKS} for row in rows],
+        "rows": [{key: row[key] for key in row if key not in TIMINGS} for row in rows],
         "ending": {key: record[key] for key in ENDING},
         "files": sorted(str(path.relative_to(run)) for path in run.rglob("*")),
     }
@@ -131,51 +131,56 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("rounds", 5), ("kills", 4), ("workers", 0), ("devices", 1), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--strategy", choices=("ddp", "fsdp"), default="ddp", help="of several devices")
+    parser.add_argument("--strategy", choices=("ddp", "fsdp"), default="ddp", help="strategy of several devices")
     parser.add_argument("--signals", nargs="+", choices=("SIGKILL", "SIGTERM", "SIGINT"), default=["SIGKILL"])
-    parser.add_argument("--folder", type=Path, help="where the runs are kept; else a temporary one")
-    asked = parser.parse_args()
-    folder = asked.folder or Path(tempfile.mkdtemp())
+    parser.add_argument("--folder", type=Path, help="folder of the runs; by default a temporary one")
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
-    sys.exit(rounds(asked, folder))
+    sys.exit(run_rounds(options, folder))
 
 
-def rounds(asked: argparse.Namespace, folder: Path) -> int:
-    """All rounds, told one by one; 1 where a training did not end as it should have."""
-    recipe, chance = folder / "killed.yaml", random.Random(asked.seed)
+def run_rounds(options: argparse.Namespace, folder: Path) -> int:
+    """Run all rounds, printing each; return 1 if one differs."""
+    recipe, random_source = folder / "killed.yaml", random.Random(options.seed)
     recipe.write_text(RECIPE, encoding="utf-8")
-    began = time.monotonic()
-    status, _ = end(started(command(recipe, folder / "whole", asked), folder / "whole.said"))
+    start = time.monotonic()
+    status, _ = wait_for_end(start_training(command(recipe, folder / "whole", options), folder / "whole.log"))
     if status:
-        raise SystemExit((folder / "whole.said").read_text())
-    whole, seconds = left(folder / "whole"), time.monotonic() - began
-    print(f"a whole training takes {seconds:.1f} s")
-    good = 0
-    for number in range(asked.rounds):
-        run, said = folder / f"round-{number}", folder / f"round-{number}.said"
-        words = command(recipe, run, asked)
-        moments = [chance.uniform(0, seconds) for _ in range(chance.randint(1, asked.kills))]
-        signals = [chance.choice(asked.signals) for _ in moments]
-        met = [disturbed(words, said, at, how, chance) for at, how in zip(moments, signals, strict=True)]
-        told = difference(run, said, whole, *end(started(words, said)))
-        orphans = ", orphans" * any("ORPHANS" in each for each in met)
-        print(f"round {number}: {'; '.join(filter(None, met))}: {told or 'the same'}{orphans}", flush=True)
-        if not told and not orphans:
-            good += 1
+        raise SystemExit((folder / "whole.log").read_text())
+    expected, seconds = read_results(folder / "whole"), time.monotonic() - start
+    print(f"an uninterrupted training takes {seconds:.1f} s")
+    passed = 0
+    for number in range(options.rounds):
+        run, log = folder / f"round-{number}", folder / f"round-{number}.log"
+        words = command(recipe, run, options)
+        moments = [random_source.uniform(0, seconds) for _ in range(random_source.randint(1, options.kills))]
+        signals = [random_source.choice(options.signals) for _ in moments]
+        interruptions = [
+            interrupt(words, log, at, signal_name, random_source)
+            for at, signal_name in zip(moments, signals, strict=True)
+        ]
+        problem = describe_difference(run, log, expected, *wait_for_end(start_training(words, log)))
+        orphans = ", orphans" * any("ORPHANS" in interruption for interruption in interruptions)
+        print(
+            f"round {number}: {'; '.join(filter(None, interruptions))}: {problem or 'identical'}{orphans}", flush=True
+        )
+        if not problem and not orphans:
+            passed += 1
             shutil.rmtree(run)
-    print(f"{good} of {asked.rounds} ended as the training that nobody disturbed")
-    return 0 if good == asked.rounds else 1
+    print(f"{passed} of {options.rounds} ended like the uninterrupted training")
+    return 0 if passed == options.rounds else 1
 
 
-def difference(run: Path, said: Path, whole: dict[str, Any], status: int, orphans: bool) -> str:
-    """What is not as it should be at the end of a round; empty where all is."""
+def describe_difference(run: Path, log: Path, expected: dict[str, Any], status: int, orphans: bool) -> str:
+    """Describe how a round differs from the expected results, "" if it does not."""
     if status or orphans:
-        return f"STATUS {status}{', ORPHANS' * orphans}, see {said}"
-    found = left(run)
-    differing = [name for name in whole if found[name] != whole[name]]
+        return f"STATUS {status}{', ORPHANS' * orphans}, see {log}"
+    results = read_results(run)
+    differing = [name for name in expected if results[name] != expected[name]]
     if differing:
-        return f"DIFFERS in {', '.join(differing)}, see {said}"
-    return f"TRACEBACK, see {said}" if "Traceback" in said.read_text(errors="replace") else ""
+        return f"DIFFERS in {', '.join(differing)}, see {log}"
+    return f"TRACEBACK, see {log}" if "Traceback" in log.read_text(errors="replace") else ""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recipes changed at random: their bytes, their words, their tree. Every choice is `random`'s."""
+"""Random mutations of recipes: bytes, words, tree. All choices are made by `random`."""
 
 from __future__ import annotations
 
@@ -187,11 +187,11 @@ def words() -> list[str]:
 WORDS = words()
 
 
-def mutated(data: bytes, random: Random, other: bytes) -> bytes:
+def mutate(data: bytes, random: Random, other: bytes) -> bytes:
     """`data` with one change, or as it is where the change cannot be written; `other` is what may be taken from."""
     change = random.choice(CHANGES)
     try:
-        return change(data, random, other)[: LARGEST if change is not oversized else None]
+        return change(data, random, other)[: LARGEST if change is not oversize else None]
     except RecursionError:  # a tree that was made deeper than PyYAML can write
         return data
 
@@ -199,41 +199,41 @@ def mutated(data: bytes, random: Random, other: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------- bytes
 
 
-def flipped(data: bytes, random: Random, _: bytes) -> bytes:
-    """One bit another."""
+def flip_bit(data: bytes, random: Random, _: bytes) -> bytes:
+    """Flip one bit."""
     if not data:
         return b"\x00"
     at = random.randrange(len(data))
     return data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :]
 
 
-def inserted(data: bytes, random: Random, _: bytes) -> bytes:
-    """Bytes that are no text, or text that is rare."""
+def insert_bytes(data: bytes, random: Random, _: bytes) -> bytes:
+    """Insert bytes that are not UTF-8, or rare characters."""
     at = random.randint(0, len(data))
     return data[:at] + random.choice(BYTES) * random.choice((1, 1, 2, 50)) + data[at:]
 
 
-def cut(data: bytes, random: Random, _: bytes) -> bytes:
-    """A part taken away: often the end."""
+def cut_bytes(data: bytes, random: Random, _: bytes) -> bytes:
+    """Remove a part, often the end."""
     begin, end = sorted((random.randint(0, len(data)), random.randint(0, len(data))))
     return data[:begin] + (data[end:] if random.random() < 0.7 else b"")
 
 
-def spliced(data: bytes, random: Random, other: bytes) -> bytes:
-    """A part of another recipe in the middle of this one."""
+def splice(data: bytes, random: Random, other: bytes) -> bytes:
+    """Insert a part of another recipe."""
     begin, end = sorted((random.randint(0, len(other)), random.randint(0, len(other))))
     at = random.randint(0, len(data))
     return data[:at] + other[begin:end] + data[at:]
 
 
-def raw(_: bytes, random: Random, __: bytes) -> bytes:
-    """No recipe at all."""
+def random_bytes(_: bytes, random: Random, __: bytes) -> bytes:
+    """Return random bytes."""
     letters = random.choice((bytes(range(256)), b"ab01: -[]{},#&*!|>'\"%@`\n\t?~<=.$", b"[{", b"- \n", b"? :\n"))
     return bytes(random.choice(letters) for _ in range(random.choice((3, 30, 300))))
 
 
-def encoded(data: bytes, random: Random, _: bytes) -> bytes:
-    """The same text for another system."""
+def reencode(data: bytes, random: Random, _: bytes) -> bytes:
+    """Encode the text in another way."""
     text = data.decode("utf-8", errors="replace")
     return random.choice(
         (
@@ -250,8 +250,8 @@ def encoded(data: bytes, random: Random, _: bytes) -> bytes:
     )()
 
 
-def oversized(data: bytes, random: Random, _: bytes) -> bytes:
-    """More of it than there may be: bytes, values, levels."""
+def oversize(data: bytes, random: Random, _: bytes) -> bytes:
+    """Exceed a limit: bytes, values, levels."""
     piece = random.choice((*PIECES, data))
     most = MAX_BYTES // max(1, len(piece)) + 1
     return data + piece * min(most, random.choice((70, 1000, 20_000, most)))
@@ -260,17 +260,17 @@ def oversized(data: bytes, random: Random, _: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------- words
 
 
-def reworded(data: bytes, random: Random, _: bytes) -> bytes:
-    """A word swapped with another, gone, twice, or another word."""
+def change_word(data: bytes, random: Random, _: bytes) -> bytes:
+    """Swap, delete, repeat or replace a word."""
     tokens = _TOKEN.findall(data.decode("utf-8", errors="surrogateescape")) or ["a"]
-    at, there = random.randrange(len(tokens)), random.randrange(len(tokens))
+    at, other_at = random.randrange(len(tokens)), random.randrange(len(tokens))
     kind = random.randrange(5)
     if kind == 0:
-        tokens[at], tokens[there] = tokens[there], tokens[at]
+        tokens[at], tokens[other_at] = tokens[other_at], tokens[at]
     elif kind == 1:
         del tokens[at]
     elif kind == 2:
-        tokens.insert(there, tokens[at])
+        tokens.insert(other_at, tokens[at])
     elif kind == 3:
         tokens.insert(at, random.choice(MARKS))
     else:
@@ -278,15 +278,15 @@ def reworded(data: bytes, random: Random, _: bytes) -> bytes:
     return "".join(tokens).encode("utf-8", errors="surrogateescape")
 
 
-def relined(data: bytes, random: Random, other: bytes) -> bytes:
-    """A line moved, twice, indented in another way, or from another recipe."""
+def change_line(data: bytes, random: Random, other: bytes) -> bytes:
+    """Move, repeat or reindent a line, or insert one of another recipe."""
     lines = data.split(b"\n")
-    at, there = random.randrange(len(lines)), random.randrange(len(lines))
+    at, other_at = random.randrange(len(lines)), random.randrange(len(lines))
     kind = random.randrange(4)
     if kind == 0:
-        lines.insert(there, lines.pop(at))
+        lines.insert(other_at, lines.pop(at))
     elif kind == 1:
-        lines.insert(there, lines[at])
+        lines.insert(other_at, lines[at])
     elif kind == 2:
         lines[at] = random.choice((b" ", b"  ", b"\t", b"")) + lines[at].lstrip()
     else:
@@ -294,8 +294,8 @@ def relined(data: bytes, random: Random, other: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def quoted(data: bytes, random: Random, _: bytes) -> bytes:
-    """A value behind an anchor or a tag, or in a text of several lines."""
+def tag_value(data: bytes, random: Random, _: bytes) -> bytes:
+    """Put an anchor, a tag or a block scalar before a value."""
     lines = data.decode("utf-8", errors="surrogateescape").split("\n")
     at = random.randrange(len(lines))
     key, colon, value = lines[at].partition(":")
@@ -307,21 +307,21 @@ def quoted(data: bytes, random: Random, _: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------- trees
 
 
-def edited(data: bytes, random: Random, other: bytes) -> bytes:
-    """The tree of a recipe with a part changed; what is no recipe any more, changed by its words."""
+def edit_tree(data: bytes, random: Random, other: bytes) -> bytes:
+    """Change the tree of a recipe; if it does not parse, change a word."""
     try:
         tree = to_data(parse(data.decode("utf-8", errors="replace"), ""))
     except RecipeError:
-        return reworded(data, random, other)
+        return change_word(data, random, other)
     for _ in range(random.choice((1, 1, 2, 3))):
-        places = list(paths(tree))
-        if places:
-            random.choice(EDITS)(tree, random.choice(places), random, other)
-    return written(tree, random)
+        tree_paths = list(paths(tree))
+        if tree_paths:
+            random.choice(EDITS)(tree, random.choice(tree_paths), random, other)
+    return write_tree(tree, random)
 
 
-def written(tree: Any, random: Random) -> bytes:
-    """A tree in one of the ways to write it."""
+def write_tree(tree: Any, random: Random) -> bytes:
+    """Write a tree in a random YAML style."""
     if random.random() < 0.7:
         return dump(tree).encode("utf-8", errors="replace")
     style = random.choice((True, False, None))
@@ -335,7 +335,7 @@ def written(tree: Any, random: Random) -> bytes:
 
 
 def paths(tree: Any) -> Iterator[Path]:
-    """The path of every value."""
+    """Yield the path of every value."""
     waiting: list[tuple[Path, Any]] = [((), tree)]
     while waiting:
         path, value = waiting.pop()
@@ -346,37 +346,37 @@ def paths(tree: Any) -> Iterator[Path]:
 
 
 def at_path(tree: Any, path: Path) -> Any:
-    """What stands at a path."""
+    """Return the value at a path."""
     for step in path:
         tree = tree[step]
     return tree
 
 
-def retyped(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """Something else altogether."""
+def retype(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Replace a value by one of another type."""
     at_path(tree, path[:-1])[path[-1]] = random.choice((random.choice(JUNK), random.choice(WORDS)))
 
 
-def removed(tree: Any, path: Path, _: Random, __: bytes) -> None:
-    """Nothing."""
+def remove(tree: Any, path: Path, _: Random, __: bytes) -> None:
+    """Delete a value."""
     del at_path(tree, path[:-1])[path[-1]]
 
 
-def swapped(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """What stands elsewhere in the same mapping or list."""
+def swap(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Swap a value with another in the same mapping or list."""
     parent = at_path(tree, path[:-1])
-    there = random.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
-    parent[path[-1]], parent[there] = parent[there], parent[path[-1]]
+    other_key = random.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
+    parent[path[-1]], parent[other_key] = parent[other_key], parent[path[-1]]
 
 
-def moved(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """A copy of what stands anywhere else, itself included."""
-    taken = yaml.safe_load(dump(at_path(tree, random.choice(list(paths(tree))))))
-    at_path(tree, path[:-1])[path[-1]] = taken
+def copy_within(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Replace a value by a copy of any other, itself included."""
+    copy = yaml.safe_load(dump(at_path(tree, random.choice(list(paths(tree))))))
+    at_path(tree, path[:-1])[path[-1]] = copy
 
 
-def grafted(tree: Any, path: Path, random: Random, other: bytes) -> None:
-    """A part of another recipe."""
+def graft(tree: Any, path: Path, random: Random, other: bytes) -> None:
+    """Replace a value by a part of another recipe."""
     try:
         theirs = to_data(parse(other.decode("utf-8", errors="replace"), ""))
     except RecipeError:
@@ -384,8 +384,8 @@ def grafted(tree: Any, path: Path, random: Random, other: bytes) -> None:
     at_path(tree, path[:-1])[path[-1]] = at_path(theirs, random.choice([*paths(theirs), ()]))
 
 
-def renamed(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """Another key, misspelt or of another place."""
+def rename_key(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Rename a key: misspelt, or a key of another section."""
     parent = at_path(tree, path[:-1])
     if isinstance(parent, dict):
         key = str(path[-1])
@@ -393,15 +393,15 @@ def renamed(tree: Any, path: Path, random: Random, _: bytes) -> None:
         parent[new] = parent.pop(path[-1])
 
 
-def scaled(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """A number of another size."""
+def scale(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Scale a number."""
     parent = at_path(tree, path[:-1])
     if isinstance(parent[path[-1]], (int, float)):
         parent[path[-1]] *= random.choice((-1, 0, 0.5, 2, 10, 1000, 10**6, 10**12, 1e300, 1e-300))
 
 
-def wrapped(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """The same, deeper."""
+def wrap(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Nest a value deeper."""
     parent = at_path(tree, path[:-1])
     for _ in range(random.choice((1, 1, 2, 30, 70))):
         parent[path[-1]] = random.choice(
@@ -409,8 +409,8 @@ def wrapped(tree: Any, path: Path, random: Random, _: bytes) -> None:
         )
 
 
-def repeated(tree: Any, path: Path, random: Random, _: bytes) -> None:
-    """A list with an item many times."""
+def repeat_item(tree: Any, path: Path, random: Random, _: bytes) -> None:
+    """Repeat an item of a list many times."""
     parent = at_path(tree, path[:-1])
     if isinstance(parent, list):
         parent.extend(parent[path[-1]] for _ in range(random.choice((1, 2, 20, 300))))
@@ -418,18 +418,18 @@ def repeated(tree: Any, path: Path, random: Random, _: bytes) -> None:
 
 Change = Callable[[bytes, Random, bytes], bytes]
 CHANGES: tuple[Change, ...] = (
-    flipped,
-    inserted,
-    cut,
-    spliced,
-    raw,
-    encoded,
-    oversized,
-    reworded,
-    reworded,
-    relined,
-    relined,
-    quoted,
-    *(edited,) * 8,
+    flip_bit,
+    insert_bytes,
+    cut_bytes,
+    splice,
+    random_bytes,
+    reencode,
+    oversize,
+    change_word,
+    change_word,
+    change_line,
+    change_line,
+    tag_value,
+    *(edit_tree,) * 8,
 )
-EDITS = (retyped, retyped, removed, swapped, moved, grafted, renamed, scaled, wrapped, repeated)
+EDITS = (retype, retype, remove, swap, copy_within, graft, rename_key, scale, wrap, repeat_item)

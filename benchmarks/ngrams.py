@@ -1,10 +1,10 @@
-"""Dynamic N-grams: what trained models pay for the lines of the test, beside the least that they could.
+"""Dynamic N-grams: bits per test line of trained models, relative to the optimum.
 
     python benchmarks/ngrams.py RUN [RUN ...]
 
 `composer.data.tasks.sequences.ngrams_optimum` is the best predictor that does not know the tables (Graves et al. 2014,
-eq. 10), on the same lines. The paper's curves, on its own lines of 200 bits, end at about 133.5 and 134 bits a line
-(Neural Turing Machines with LSTM and feed-forward controllers) and 136 (LSTM), where 133 is the least.
+eq. 10), on the same lines. In the paper, on its own lines of 200 bits, the curves end at about 133.5 and 134 bits per
+line (Neural Turing Machines with LSTM and feed-forward controllers) and 136 (LSTM), where the optimum is 133.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from composer.run_dir import RunDir
 
 
 class Row(NamedTuple):
-    """A run: its name, what it pays for a line in bits, and the least that it could pay."""
+    """A run: its name, bits per line, and the optimum."""
 
     name: str
     bits: float
     least: float
 
 
-def row(run: Path) -> Row:
-    """What a finished run of the task came to. Ends the program where it is none."""
+def read_run(run: Path) -> Row:
+    """Return a finished run of the task. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     settings = (recipe.dataset.get("generate") or {}).get("dynamic_ngrams")
     if settings is None or "test/bits_per_sequence" not in record.get("scores", {}):
@@ -39,9 +39,9 @@ def row(run: Path) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One line for each run, the best first."""
-    lines = ["| run | bits a line | the least possible | above it |", "|---|---|---|---|"]
-    for name, bits, least in sorted(rows, key=lambda each: each.bits - each.least):
+    """Return a table with a line for each run, the best first."""
+    lines = ["| run | bits per line | optimum | above the optimum |", "|---|---|---|---|"]
+    for name, bits, least in sorted(rows, key=lambda row: row.bits - row.least):
         lines.append(f"| {name} | {bits:.2f} | {least:.2f} | {bits - least:.2f} |")
     return "\n".join(lines)
 
@@ -49,7 +49,7 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    print(table([row(run) for run in parser.parse_args().runs]))
+    print(table([read_run(run) for run in parser.parse_args().runs]))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""What finished runs of this repository's recipes have scored, for the gallery of the documentation.
+"""Collect the scores of finished runs of this repository's recipes, for the gallery of the documentation.
 
     python benchmarks/results.py FOLDER [FOLDER ...]
 
-looks for run folders in and below each FOLDER and writes docs/results.json anew: nothing in it is typed by hand. A run
-counts for a recipe where it has its name and, as both say today, its model; of the rest only what `MAY_DIFFER` names
-may be otherwise, and is told beside the scores as it would be given on the command line. Of two runs that say the same
-the later one counts.
+Looks for run folders in and below each FOLDER and rewrites docs/results.json, which is never edited by hand. A run
+belongs to a recipe if name and model agree; apart from that only the settings in `MAY_DIFFER` may differ, and are
+listed with the scores as command-line overrides. Of runs with the same differences the latest counts.
 """
 
 from __future__ import annotations
@@ -33,121 +32,124 @@ MAY_DIFFER = (
     "data.babi.tasks",
     "decoding",
 )
-"""A run that differs in one of these is still the recipe's, trained longer, from another seed or on another task."""
+"""A run that differs only in these belongs to the recipe: longer training, another seed or another task."""
 VERSIONS = ("seqcomposer", "python", "torch", "pytorch-lightning", "tokenizers", "sacrebleu")
-Data = dict[str, Any]
+Record = dict[str, Any]
 
 
-def recipes(root: Path = ROOT) -> Iterator[Path]:
-    """Every recipe that can be run as it is."""
+def list_recipes(root: Path = ROOT) -> Iterator[Path]:
+    """Yield every recipe that can be run as it is."""
     for path in sorted((root / "recipes").rglob("*.yaml")):
         if not {"fragments", "sweeps"} & set(path.relative_to(root).parts):
             yield path
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What a frozen section says, by path; a list that holds no mapping, and the decoder, count as one value."""
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a frozen section by path; lists without mappings, and the decoder, count as one value."""
     if isinstance(value, dict) and path != "decoding":
         for key, inner in value.items():
-            yield from leaves(inner, f"{path}.{key}" if path else key)
+            yield from flatten(inner, f"{path}.{key}" if path else key)
     else:
         yield path, value
 
 
-def said(recipe: Recipe) -> dict[str, Any]:
-    """All that decides a run, by path, but for the model."""
-    kept = {key: recipe.frozen[key] for key in ("data", "training", "decoding")}
-    return {key: value for key, value in leaves(kept) if key.removeprefix("training.") not in TRAINING_WITHOUT_EFFECT}
+def training_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return all settings that affect a run, by path, except the model."""
+    sections = {key: recipe.frozen[key] for key in ("data", "training", "decoding")}
+    without_effect = {f"training.{key}" for key in TRAINING_WITHOUT_EFFECT}
+    return {key: value for key, value in flatten(sections) if key not in without_effect}
 
 
 def differences(run: Recipe, recipe: Recipe) -> list[str] | None:
-    """What the run has otherwise, as `key=value`; None where it is not a run of this recipe."""
+    """Return the settings that differ in a run, as `key=value`, or None if it is not a run of this recipe."""
     if run.fingerprints["model"] != recipe.fingerprints["model"]:
         return None
-    ours, theirs = said(run), said(recipe)
+    ours, theirs = training_settings(run), training_settings(recipe)
     changed = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
     if not set(changed) <= set(MAY_DIFFER):
         return None
-    return [f"{key}={written(ours.get(key))}" for key in changed]
+    return [f"{key}={format_value(ours.get(key))}" for key in changed]
 
 
-def written(value: Any) -> str:
-    """A value as the command line takes it."""
+def format_value(value: Any) -> str:
+    """Return a value as a command-line override takes it."""
     if isinstance(value, dict):
         ((name, settings),) = value.items()
-        inner = ", ".join(f"{key}: {written(each)}" for key, each in settings.items() if each is not None)
+        inner = ", ".join(f"{key}: {format_value(item)}" for key, item in settings.items() if item is not None)
         return f"{{{name}: {{{inner}}}}}"
     return json.dumps(value)
 
 
-def result(told: Data, run: Recipe, other: list[str]) -> Data:
-    """What is kept of a run: nothing of the machine's paths."""
-    counted = {key: told.get(key) for key in ("seed", "steps", "epochs", "minutes", "parameters")}
-    counted["ended"] = told.get("ended_at")
-    versions = {key: told["versions"][key] for key in VERSIONS if key in told["versions"]}
+def to_result(record: Record, run: Recipe, differs: list[str]) -> Record:
+    """Return the published part of a run: no paths of the machine."""
+    numbers = {key: record.get(key) for key in ("seed", "steps", "epochs", "minutes", "parameters")}
+    numbers["ended"] = record.get("ended_at")
+    versions = {key: record["versions"][key] for key in VERSIONS if key in record["versions"]}
     return {
-        "differs": other,
+        "differs": differs,
         "fingerprints": run.fingerprints,
-        **counted,
-        "pairs": told["data"]["pairs"],
-        "scores": told["scores"],
+        **numbers,
+        "pairs": record["data"]["pairs"],
+        "scores": record["scores"],
         "versions": versions,
     }
 
 
-def finished(folders: Sequence[Path]) -> Iterator[tuple[Data, Path]]:
-    """What `run.json` says of every finished run in and below some folders, and its recipe's file."""
+def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:
+    """Yield run.json and the recipe file of every finished run in and below some folders."""
     for file in sorted({file for folder in folders for file in folder.rglob("run.json")}):
-        told = json.loads(file.read_text(encoding="utf-8"))
-        if told.get("status") == "finished" and told.get("scores"):
-            yield told, file.with_name("recipe.yaml")
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if record.get("status") == "finished" and record.get("scores"):
+            yield record, file.with_name("recipe.yaml")
 
 
-def collected(runs: Iterable[tuple[Data, Path]], paths: Iterable[Path], root: Path = ROOT) -> dict[str, Data]:
-    """Each recipe that has runs, by its path below `root`: as it reads today, and its runs, by what differs.
+def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Path = ROOT) -> dict[str, Record]:
+    """Return the recipes that have runs, by path below `root`: the recipe as it reads today, and its runs.
 
-    The recipe itself is kept, and no fingerprint alone: a fingerprint changes when the language learns a new setting.
+    The whole recipe is stored rather than its fingerprint, which changes when the language gains a setting.
     """
-    known = [(path.relative_to(root).as_posix(), composer.load(path)) for path in paths]
-    found: dict[str, dict[str, Data]] = {}
-    for told, file in runs:
-        run = opened(file)
-        for name, recipe in known:
-            if run is None or run.name != recipe.name or (other := differences(run, recipe)) is None:
+    loaded = [(path.relative_to(root).as_posix(), composer.load(path)) for path in paths]
+    results: dict[str, dict[str, Record]] = {}
+    for record, file in runs:
+        run = load_recipe(file)
+        for name, recipe in loaded:
+            if run is None or run.name != recipe.name or (differs := differences(run, recipe)) is None:
                 continue
-            each, there = result(told, run, other), found.setdefault(name, {})
-            there[" ".join(other)] = max(there.get(" ".join(other), each), each, key=lambda one: one["ended"])
+            entry, runs_of_recipe = to_result(record, run, differs), results.setdefault(name, {})
+            runs_of_recipe[" ".join(differs)] = max(
+                runs_of_recipe.get(" ".join(differs), entry), entry, key=lambda candidate: candidate["ended"]
+            )
     return {
-        name: {"recipe": recipe.dump(), "runs": [found[name][place] for place in sorted(found[name])]}
-        for name, recipe in known
-        if name in found
+        name: {"recipe": recipe.dump(), "runs": [results[name][key] for key in sorted(results[name])]}
+        for name, recipe in loaded
+        if name in results
     }
 
 
-def text(results: dict[str, Data]) -> str:
-    """The file: a line for each run, so that what changes can be seen."""
+def to_json(results: dict[str, Record]) -> str:
+    """Return the content of the file: a line per run, for readable diffs."""
     parts = []
-    for name, told in results.items():
-        runs = ",\n".join(json.dumps(run, ensure_ascii=False) for run in told["runs"])
-        recipe = json.dumps(told["recipe"], ensure_ascii=False)
+    for name, entry in results.items():
+        runs = ",\n".join(json.dumps(run, ensure_ascii=False) for run in entry["runs"])
+        recipe = json.dumps(entry["recipe"], ensure_ascii=False)
         parts.append(f'{json.dumps(name)}: {{"recipe": {recipe}, "runs": [\n{runs}\n]}}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def still(path: Path, told: Data) -> bool:
-    """Whether the recipe at a path says what it said when its runs were collected."""
+def is_current(path: Path, entry: Record) -> bool:
+    """Return whether a recipe is the same as when its runs were collected."""
     with TemporaryDirectory() as folder:
-        before = Path(folder) / path.name
-        before.write_text(told["recipe"], encoding="utf-8")
-        return composer.load(before).fingerprints == composer.load(path).fingerprints
+        old = Path(folder) / path.name
+        old.write_text(entry["recipe"], encoding="utf-8")
+        return composer.load(old).fingerprints == composer.load(path).fingerprints
 
 
-def opened(file: Path) -> Recipe | None:
-    """A run's recipe, or None where it is of a version that cannot be read any more."""
+def load_recipe(file: Path) -> Recipe | None:
+    """Load a run's recipe; None if this version cannot read it."""
     try:
         return composer.load(file)
     except ComposerError as error:
-        print(f"left out: {error.render().splitlines()[0]}", file=sys.stderr)
+        print(f"skipped: {error.render().splitlines()[0]}", file=sys.stderr)
         return None
 
 
@@ -155,10 +157,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=TARGET)
-    asked = parser.parse_args()
-    results = collected(finished(asked.folders), recipes())
-    asked.output.write_text(text(results), encoding="utf-8")
-    print(f"wrote {asked.output}: {sum(len(told['runs']) for told in results.values())} runs of {len(results)} recipes")
+    options = parser.parse_args()
+    results = collect(find_finished(options.folders), list_recipes())
+    options.output.write_text(to_json(results), encoding="utf-8")
+    count = sum(len(entry["runs"]) for entry in results.values())
+    print(f"wrote {options.output}: {count} runs of {len(results)} recipes")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Compare what two checkouts of this project compute, bit by bit: for changes that must not change any number.
+"""Compare what two checkouts of this project compute, bit for bit, after changes that must not affect any number.
 
     git worktree add ../before HEAD~1
     python -m benchmarks.unchanged ../before .
 
-Compared are, for every recipe that both have, its fingerprints and its initial weights, and the losses of the first 50
-steps of the quick start. Exit status 1 where anything differs.
+Compares the fingerprints and the initial weights of every recipe that both have, and the losses of the first 50 steps
+of the quick start. Exit status 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     before, after = (measure_in(Path(argument).resolve()) for argument in sys.argv[1:])
-    same = True
+    all_equal = True
     for part in ("fingerprints", "weights"):
-        both = sorted(before[part].keys() & after[part].keys())
-        changed = [name for name in both if before[part][name] != after[part][name]]
-        print(f"{part}: {len(both) - len(changed)} of {len(both)} recipes are the same")
+        common = sorted(before[part].keys() & after[part].keys())
+        changed = [name for name in common if before[part][name] != after[part][name]]
+        print(f"{part}: {len(common) - len(changed)} of {len(common)} recipes are identical")
         print(*(f"    changed: {name}\n" for name in changed), sep="", end="")
-        same &= not changed
-    trained_alike = before["training"] == after["training"]
-    print(f"quick start, {STEPS} steps: {'the same' if trained_alike else 'other'} losses and weights")
-    sys.exit(0 if same and trained_alike else 1)
+        all_equal &= not changed
+    training_equal = before["training"] == after["training"]
+    print(f"quick start, {STEPS} steps: {'the all_equal' if training_equal else 'other'} losses and weights")
+    sys.exit(0 if all_equal and training_equal else 1)
 
 
 def measure_in(checkout: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A page for each block, from its code: what it is, its equation, settings, an example, who uses it, its source."""
+"""Generate a page for each block from its code: description, equation, settings, example, recipes, source."""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -16,18 +16,18 @@ from composer.recipe.json_schema import describe, scalar_text
 from composer.recipe.recipe import load_text
 from composer.recipe.registry import blocks
 from composer.recipe.yaml_reader import dump
-from docs.hooks.corpus import ROOT, Shown, blocks_in, shown, stacks
-from docs.hooks.equations import paragraph, typeset
-from docs.hooks.pages import code, folded, page, table
+from docs.hooks.corpus import ROOT, GalleryRecipe, find_blocks, gallery_recipes, model_stacks
+from docs.hooks.equations import render_paragraph, typeset
+from docs.hooks.markdown import code, collapsible, join_parts, table
 
 DECODER = ["rnn", "cross_attention"]
-MANY = 6
-"""Digits from which on an upper bound is there to catch slips and worth no word."""
-ROOM = 16
-"""Lines of an example."""
+MIN_HIDDEN_DIGITS = 6
+"""Upper bounds with so many digits only catch typos and are not shown."""
+MAX_EXAMPLE_LINES = 16
+"""Maximal lines of an example."""
 GATE = {"linear": {"activation": "sigmoid", "as": "gate"}}
 REQUIRED: dict[str, Any] = {"stack": [{"linear": {"activation": "tanh"}}], "names": ["gate"]}
-"""What stands for a setting without a default in an example, by its kind."""
+"""Example values of required settings, by their kind."""
 MODELS = {
     "use": """\
 model:
@@ -40,11 +40,11 @@ model:
     - use: {stack: twice}
 """
 }
-"""An example of a block that a stack alone cannot show."""
+"""Examples of blocks that need more than a stack."""
 
 
-class Told(NamedTuple):
-    """A block's docstring in its parts."""
+class BlockDoc(NamedTuple):
+    """The parts of a block's docstring."""
 
     body: list[str]
     shapes: str
@@ -52,45 +52,45 @@ class Told(NamedTuple):
     raises: str
 
 
-def told(name: str) -> Told:
-    """The docstring of a block, without its settings, which the schema tells."""
-    whole = inspect.getdoc(blocks()[name]) or ""
-    body, _, rest = whole.partition("\nSettings:\n")
-    body, found, shapes = body.partition("\nShapes:")
-    end = shapes if found else rest.partition("\nShapes:")[2]
+def parse_docstring(name: str) -> BlockDoc:
+    """Parse a block's docstring, without its settings, which are in the schema."""
+    docstring = inspect.getdoc(blocks()[name]) or ""
+    body, _, rest = docstring.partition("\nSettings:\n")
+    body, separator, shapes = body.partition("\nShapes:")
+    end = shapes if separator else rest.partition("\nShapes:")[2]
     parts = re.split(r"\bState: |\bState on a causal site: |\nRaises BlockError ", end)
     kinds = re.findall(r"\b(State: |State on a causal site: )|\n(Raises BlockError )", end)
     by_kind = dict(zip(["shapes", *("raises" if raised else "state" for _, raised in kinds)], parts, strict=True))
     flat = {key: " ".join(text.split()) for key, text in by_kind.items()}
-    return Told(body.strip().split("\n\n"), flat["shapes"], flat.get("state", ""), flat.get("raises", ""))
+    return BlockDoc(body.strip().split("\n\n"), flat["shapes"], flat.get("state", ""), flat.get("raises", ""))
 
 
-def definitions() -> dict[str, Any]:
-    """What the schema says of every block, by its name."""
+def block_schemas() -> dict[str, Any]:
+    """Return the schema of every block by its name."""
     return {
         key.removeprefix("block."): value for key, value in schema.load()["$defs"].items() if key.startswith("block.")
     }
 
 
-def settings(described: Mapping[str, Any]) -> str:
-    """The table of settings; all that is in it is the schema's."""
-    required = described.get("required", ())
+def settings_table(block_schema: Mapping[str, Any]) -> str:
+    """Return the table of settings of a schema."""
+    required = block_schema.get("required", ())
     rows = [
-        (f"`{name}`", taken(each), default(name, each, required), typeset(each.get("description", "")))
-        for name, each in described["properties"].items()
+        (f"`{name}`", format_type(rule), format_default(name, rule, required), typeset(rule.get("description", "")))
+        for name, rule in block_schema["properties"].items()
     ]
     return table(("setting", "takes", "default", "meaning"), rows) if rows else "It has no settings."
 
 
-def taken(setting: Mapping[str, Any]) -> str:
-    """What a setting takes, with its bounds."""
+def format_type(setting: Mapping[str, Any]) -> str:
+    """Return the type of a setting with its bounds."""
     reference = setting.get("$ref", "").rpartition("/")[2]
-    told = f"a {reference}" if reference else describe(dict(setting), "maximum")
-    return re.sub(rf" and at most (\d{{{MANY},}})$", "", told)
+    type_text = f"a {reference}" if reference else describe(dict(setting), "maximum")
+    return re.sub(rf" and at most (\d{{{MIN_HIDDEN_DIGITS},}})$", "", type_text)
 
 
-def default(name: str, setting: Mapping[str, Any], required: Any) -> str:
-    """The default as a recipe writes it."""
+def format_default(name: str, setting: Mapping[str, Any], required: Any) -> str:
+    """Return the default as a recipe writes it."""
     if name in required:
         return "required"
     return "–" if setting.get("default") is None else f"`{scalar_text(setting['default'])}`"
@@ -100,28 +100,28 @@ def default(name: str, setting: Mapping[str, Any], required: Any) -> str:
 
 
 @cache
-def uses() -> dict[str, tuple[Shown, ...]]:
-    """The recipes that use each block."""
-    found: dict[str, list[Shown]] = {name: [] for name in blocks()}
-    for each in shown():
-        for name in {name for name, _ in blocks_in(stacks(each.recipe.model), frozenset(blocks()))}:
-            found[name].append(each)
-    return {name: tuple(recipes) for name, recipes in found.items()}
+def recipes_by_block() -> dict[str, tuple[GalleryRecipe, ...]]:
+    """Return the recipes that use each block."""
+    recipes: dict[str, list[GalleryRecipe]] = {name: [] for name in blocks()}
+    for recipe in gallery_recipes():
+        for name in {name for name, _ in find_blocks(model_stacks(recipe.recipe.model), frozenset(blocks()))}:
+            recipes[name].append(recipe)
+    return {name: tuple(recipes) for name, recipes in recipes.items()}
 
 
-def fragments(name: str) -> Iterator[tuple[str, Shown]]:
-    """A block as each recipe writes it, in YAML."""
-    for each in uses()[name]:
-        for found, item in blocks_in(stacks(each.recipe.explicit["model"]), frozenset(blocks())):
-            if found == name:
-                yield dump([item]), each
+def block_fragments(name: str) -> Iterator[tuple[str, GalleryRecipe]]:
+    """Yield a block as each recipe writes it, in YAML."""
+    for recipe in recipes_by_block()[name]:
+        for block, item in find_blocks(model_stacks(recipe.recipe.explicit["model"]), frozenset(blocks())):
+            if block == name:
+                yield dump([item]), recipe
 
 
 @cache
-def example(name: str) -> tuple[str, Shown | None]:
-    """The fragment that shows most in little room, and the recipe that it is from; else one of our own."""
-    found = sorted(fragments(name), key=lambda pair: (-worth(pair[0]), len(pair[0]), pair[1].place))
-    return found[0] if found else (MODELS.get(name) or derived_example(name), None)
+def example(name: str) -> tuple[str, GalleryRecipe | None]:
+    """Return the most informative short fragment and its recipe, or a derived example without one."""
+    candidates = sorted(block_fragments(name), key=lambda pair: (-example_score(pair[0]), len(pair[0]), pair[1].slug))
+    return candidates[0] if candidates else (MODELS.get(name) or derived_example(name), None)
 
 
 def derived_example(name: str) -> str:
@@ -146,35 +146,35 @@ def required_kinds(block: type[Block]) -> dict[str, str]:
     """Return the kind of each setting of a block that has no default."""
     hints = get_type_hints(block.__init__, include_extras=True)
     required = [
-        each
-        for each in inspect.signature(block).parameters.values()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is inspect.Parameter.empty
+        parameter
+        for parameter in inspect.signature(block).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is inspect.Parameter.empty
     ]
-    notes = {each.name: get_args(hints[each.name]) for each in required}
-    return {name: next(note.name for note in kinds if isinstance(note, Kind)) for name, kinds in notes.items()}
+    annotations = {parameter.name: get_args(hints[parameter.name]) for parameter in required}
+    return {name: next(note.name for note in notes if isinstance(note, Kind)) for name, notes in annotations.items()}
 
 
-def worth(text: str) -> int:
-    """How much a fragment shows: settings and blocks, unless it is too long to be read at once."""
+def example_score(text: str) -> int:
+    """Score a fragment by its settings and blocks; long ones get a negative score."""
     lines = text.count("\n")
-    return min(text.count(":"), 6) if lines <= ROOM else -lines
+    return min(text.count(":"), 6) if lines <= MAX_EXAMPLE_LINES else -lines
 
 
 # ------------------------------------------------------------------------------------------- pages
 
 
 def block_page(name: str, source: str) -> str:
-    """The page of a block; `source` is the address of the repository's files, or ""."""
-    block, described = told(name), definitions()[name]
-    first = described.get("x-first")
-    short = f"`- {name}: VALUE` sets `{first}`." if first else ""
-    return page(
+    """Return the page of a block; `source` is the URL of the repository's files, or ""."""
+    block, block_schema = parse_docstring(name), block_schemas()[name]
+    first = block_schema.get("x-first")
+    shorthand = f"`- {name}: VALUE` sets `{first}`." if first else ""
+    return join_parts(
         f"---\ntitle: {name}\n---",
         f"# `{name}`",
-        *map(paragraph, block.body),
+        *map(render_paragraph, block.body),
         "## Settings",
-        settings(described),
-        short,
+        settings_table(block_schema),
+        shorthand,
         "## Example",
         _example(name),
         "## Shapes and state",
@@ -190,43 +190,43 @@ def _example(name: str) -> str:
     text, recipe = example(name)
     if recipe is None:
         return code(text, "yaml", "" if name in MODELS else "model.encoder")
-    return page(f"From [{recipe.place}](../gallery/{recipe.place}.md):", code(text, "yaml"))
+    return join_parts(f"From [{recipe.slug}](../gallery/{recipe.slug}.md):", code(text, "yaml"))
 
 
-def _shapes(block: Told) -> str:
+def _shapes(block: BlockDoc) -> str:
     rows = [
         ("**Shapes**", typeset(block.shapes)),
         ("**State**", typeset(block.state or "none")),
-        ("**Refused**", typeset(block.raises)),
+        ("**Errors**", typeset(block.raises)),
     ]
-    return page(
+    return join_parts(
         *(f"{name}: {text}" for name, text in rows if text),
         "(*B* rows, *T* positions, *D* features, *W* columns, *H* heads.)",
     )
 
 
 def _users(name: str) -> str:
-    links = [f"[{each.place}](../gallery/{each.place}.md)" for each in uses()[name]]
+    links = [f"[{recipe.slug}](../gallery/{recipe.slug}.md)" for recipe in recipes_by_block()[name]]
     more = f"{len(links)} recipes: " if len(links) > 1 else ""
     return more + ", ".join(links) if links else "No recipe of the repository."
 
 
 def _source(name: str, source: str) -> str:
     text = (ROOT / f"blocks/{name}.py").read_text(encoding="utf-8")
-    where = f"[blocks/{name}.py]({source}/blocks/{name}.py)" if source else f"`blocks/{name}.py`"
+    file_link = f"[blocks/{name}.py]({source}/blocks/{name}.py)" if source else f"`blocks/{name}.py`"
     lines = len(text.splitlines())
-    return page(
-        f"{where}, {lines} lines. Its test of the equation is in `tests/blocks`.",
-        folded(f"blocks/{name}.py", code(text, "python")),
+    return join_parts(
+        f"{file_link}, {lines} lines. Its test of the equation is in `tests/blocks`.",
+        collapsible(f"blocks/{name}.py", code(text, "python")),
     )
 
 
 def index_page() -> str:
-    """All blocks in one table."""
-    rows = [(f"[`{name}`]({name}.md)", typeset(each["description"])) for name, each in definitions().items()]
-    return page(
+    """Return the table of all blocks."""
+    rows = [(f"[`{name}`]({name}.md)", typeset(rules["description"])) for name, rules in block_schemas().items()]
+    return join_parts(
         "# Blocks",
         "A block is one item of a stack: `- name`, or `- name: {settings}`. "
-        "Every page here is made from the block's own code.",
+        "These pages are generated from the code of the blocks.",
         table(("block", "what it is"), rows),
     )

@@ -1,4 +1,4 @@
-"""The recipes of this repository as the site shows them: read once, costed once, with what their runs have scored."""
+"""The recipes of this repository as the gallery shows them: loaded and costed once, with the scores of their runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import composer
-from benchmarks.results import recipes, still
+from benchmarks.results import is_current, list_recipes
 from composer.recipe.recipe import Recipe
 from composer.viz.architecture import Drawing
 from composer.viz.architecture_graph import build_graph
@@ -20,7 +20,7 @@ from composer.viz.architecture_graph import build_graph
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
 CACHE = ROOT / ".cache/architectures.json"
-COSTING = (
+COST_CODE = (
     "blocks/**/*.py",
     "composer/model/planner.py",
     "composer/model/builder.py",
@@ -29,8 +29,8 @@ COSTING = (
     "composer/viz/edge_routing.py",
     "composer/viz/templates/architecture.svg",
 )
-"""What decides what a recipe costs and how it is drawn, beside the recipe."""
-FIRST = (
+"""Code that a recipe's cost and drawing depend on."""
+FOLDERS = (
     "quickstart",
     "papers",
     "domhan",
@@ -43,75 +43,75 @@ FIRST = (
     "babi",
     "dialect",
 )
-"""The folders of recipes in the order of the gallery."""
+"""Folders of recipes in the order of the gallery."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A recipe of the gallery: where it stands below recipes/, its text and what it says of itself."""
+class GalleryRecipe:
+    """A recipe of the gallery: its file, and the loaded recipe."""
 
     path: Path
     recipe: Recipe
 
     @property
-    def place(self) -> str:
-        """`papers/bahdanau2015`."""
+    def slug(self) -> str:
+        """The path below recipes/ without suffix: `papers/bahdanau2015`."""
         return self.path.relative_to(RECIPES).with_suffix("").as_posix()
 
     @property
-    def chapter(self) -> str:
-        """The folder that it stands in, or its own name."""
-        return self.place.split("/")[0]
+    def folder(self) -> str:
+        """The folder below recipes/, or the recipe's own name."""
+        return self.slug.split("/")[0]
 
     @property
     def text(self) -> str:
-        """The file, without the line for editors."""
+        """The text of the file, without the line for editors."""
         lines = self.path.read_text(encoding="utf-8").splitlines()
         return "\n".join(line for line in lines if not line.startswith("# yaml-language-server"))
 
     @property
-    def about(self) -> str:
-        """The comment at its head, as prose."""
-        head = re.match(r"(?:#.*\n)*", self.text + "\n")
-        assert head is not None
-        return " ".join(line.lstrip("# ").strip() for line in head[0].splitlines() if line.strip("# "))
+    def description(self) -> str:
+        """The comment at the top, as prose."""
+        comment = re.match(r"(?:#.*\n)*", self.text + "\n")
+        assert comment is not None
+        return " ".join(line.lstrip("# ").strip() for line in comment[0].splitlines() if line.strip("# "))
 
     @property
     def extends(self) -> tuple[Path, ...]:
-        """The files that it extends, as it names them."""
-        found = re.search(r"^extends:\s*(.+)$", self.text, re.MULTILINE)
-        names = re.findall(r"[\w./-]+\.yaml", found[1]) if found else []
+        """The files that the recipe extends."""
+        line = re.search(r"^extends:\s*(.+)$", self.text, re.MULTILINE)
+        names = re.findall(r"[\w./-]+\.yaml", line[1]) if line else []
         return tuple((self.path.parent / name).resolve() for name in names)
 
 
 @cache
-def shown() -> tuple[Shown, ...]:
-    """Every recipe that can be run as it is, in the order of the gallery."""
-    found = (Shown(path, composer.load(path)) for path in recipes())
-    return tuple(sorted(found, key=lambda each: (order(each.chapter), each.place)))
+def gallery_recipes() -> tuple[GalleryRecipe, ...]:
+    """Return every recipe that can be run as it is, in the order of the gallery."""
+    recipes = (GalleryRecipe(path, composer.load(path)) for path in list_recipes())
+    return tuple(sorted(recipes, key=lambda recipe: (folder_order(recipe.folder), recipe.slug)))
 
 
-def order(chapter: str) -> tuple[int, str]:
-    """Where a folder stands in the gallery: a new one comes last."""
-    return FIRST.index(chapter) if chapter in FIRST else len(FIRST), chapter
+def folder_order(folder: str) -> tuple[int, str]:
+    """Return the sort key of a folder: those in FOLDERS first."""
+    return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS), folder
 
 
-def blocks_in(value: Any, known: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Every block of a frozen or written model: its name and what is written there."""
+def find_blocks(value: Any, known: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield every block of a model, frozen or as written: its name and its item."""
     if isinstance(value, list):
-        for each in value:
-            if isinstance(each, str) and each in known:
-                yield each, each
-            elif isinstance(each, Mapping) and len(each) == 1 and next(iter(each)) in known:
-                yield next(iter(each)), each
-            yield from blocks_in(each, known)
+        for item in value:
+            if isinstance(item, str) and item in known:
+                yield item, item
+            elif isinstance(item, Mapping) and len(item) == 1 and next(iter(item)) in known:
+                yield next(iter(item)), item
+            yield from find_blocks(item, known)
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from blocks_in(each, known)
+        for item in value.values():
+            yield from find_blocks(item, known)
 
 
-def stacks(model: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a model holds blocks."""
+def model_stacks(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a model that hold blocks."""
     return {key: model[key] for key in ("encoder", "encoders", "decoder", "stacks") if key in model}
 
 
@@ -119,7 +119,7 @@ def stacks(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Cost(NamedTuple):
-    """What is planned of a recipe, and its picture."""
+    """The plan of a recipe, and its drawing."""
 
     parameters: int
     flops: int
@@ -127,32 +127,36 @@ class Cost(NamedTuple):
     svg: str
 
 
-def costs(wanted: bool) -> dict[str, Cost]:
-    """What each recipe costs and its picture, by its place; from the cache where nothing has changed."""
-    if not wanted:
+def compute_costs(enabled: bool) -> dict[str, Cost]:
+    """Return the cost of each recipe by its slug, cached by code and fingerprints; {} if not enabled."""
+    if not enabled:
         return {}
-    kept = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
-    code = costing_code()
-    found = {each.place: Cost(*(kept.get(key(each, code)) or cost(each.recipe))) for each in shown()}
+    cache = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
+    code = cost_code_sha256()
+    keys = {recipe.slug: cache_key(recipe, code) for recipe in gallery_recipes()}
+    costs = {
+        recipe.slug: Cost(*(cache.get(keys[recipe.slug]) or compute_cost(recipe.recipe)))
+        for recipe in gallery_recipes()
+    }
     CACHE.parent.mkdir(exist_ok=True)
-    CACHE.write_text(json.dumps({key(each, code): found[each.place] for each in shown()}), encoding="utf-8")
-    return found
+    CACHE.write_text(json.dumps({keys[slug]: cost for slug, cost in costs.items()}), encoding="utf-8")
+    return costs
 
 
-def costing_code() -> str:
-    """A fingerprint of the code that costs."""
-    files = sorted(path for pattern in COSTING for path in ROOT.glob(pattern))
+def cost_code_sha256() -> str:
+    """Return the SHA-256 of the code that costs depend on."""
+    files = sorted(path for pattern in COST_CODE for path in ROOT.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def key(each: Shown, code: str) -> str:
-    """What the cost of a recipe is a function of: the vocabularies' bounds stand in its data."""
-    prints = each.recipe.fingerprints
-    return hashlib.sha256(f"{code}{prints['model']}{prints['data']}".encode()).hexdigest()
+def cache_key(recipe: GalleryRecipe, code: str) -> str:
+    """Return the key of a recipe's cached cost; vocabulary bounds are part of its data."""
+    fingerprints = recipe.recipe.fingerprints
+    return hashlib.sha256(f"{code}{fingerprints['model']}{fingerprints['data']}".encode()).hexdigest()
 
 
-def cost(recipe: Recipe) -> Cost:
-    """What `plan` tells of a recipe, and what `draw` draws."""
+def compute_cost(recipe: Recipe) -> Cost:
+    """Plan and draw a recipe."""
     plan = recipe.plan()
     return Cost(plan.parameters, plan.flops, plan.state_bytes, Drawing(build_graph(recipe, plan)).svg())
 
@@ -161,12 +165,12 @@ def cost(recipe: Recipe) -> Cost:
 
 
 @cache
-def results() -> dict[str, list[dict[str, Any]]]:
-    """What `benchmarks/results.py` has collected, by the recipe's place, where the recipe says what it said then."""
-    told = json.loads((ROOT / "docs/results.json").read_text(encoding="utf-8"))
-    known = {f"recipes/{each.place}.yaml": each for each in shown()}
+def load_results() -> dict[str, list[dict[str, Any]]]:
+    """Return the runs in docs/results.json by the slug of the recipe, if the recipe is unchanged since."""
+    results = json.loads((ROOT / "docs/results.json").read_text(encoding="utf-8"))
+    recipes = {f"recipes/{recipe.slug}.yaml": recipe for recipe in gallery_recipes()}
     return {
-        known[path].place: kept["runs"]
-        for path, kept in told.items()
-        if path in known and still(known[path].path, kept)
+        recipes[path].slug: entry["runs"]
+        for path, entry in results.items()
+        if path in recipes and is_current(recipes[path].path, entry)
     }

@@ -1,66 +1,42 @@
-"""A page for each kind of choice that is no block: tasks, tokenizers, optimizers, schedules, decoders."""
+"""Generate a page for each kind of choice besides blocks (tasks, tokenizers, ...), and one for all other keys."""
 
 from __future__ import annotations
 
-from composer.recipe import schema
-from docs.hooks.block_pages import settings
-from docs.hooks.equations import typeset
-from docs.hooks.pages import page
+from typing import Any
 
-PAGES = {
-    "tasks": ("Tasks", "What `data.generate` makes: pairs without a data file."),
-    "tokenizers": ("Tokenizers", "What `data.tokenizer` can be: how text becomes tokens and is written again."),
-    "optimizers": ("Optimizers", "What `training.optimizer` can be."),
-    "schedules": ("Schedules", "What `training.schedule` can be: how the learning rate goes with the steps."),
-    "initializations": ("Initializations", "What `training.initialization` can be: how weights begin."),
-    "decoders": ("Decoders", "What `decoding` can be: how an answer is searched."),
-}
-SECTIONS = (
-    "data",
-    "model",
-    "output",
-    "training",
-    "curriculum",
-    "earlystopping",
-    "gradientnoise",
-    "scheduledsampling",
-    "trainer",
-    "logging",
-    "wandb",
-    "parallel",
-    "hub",
-    "babi",
-    "split",
-)
+from composer.recipe import schema
+from composer.recipe.registry import CHOICES
+from docs.hooks.block_pages import settings_table
+from docs.hooks.equations import typeset
+from docs.hooks.markdown import join_parts
 
 
 def choice_page(table: str) -> str:
-    """All that can be chosen from one table, with the settings of each."""
-    title, what = PAGES[table]
-    parts = [f"# {title}", what]
-    for key, described in schema.load()["$defs"].items():
-        if key.startswith(f"{table}."):
-            parts += [f"## {key.removeprefix(f'{table}.')}", typeset(described["description"]), settings(described)]
-    return page(*parts)
+    """Return the page of one kind of choice, with the settings of each."""
+    key = ".".join(CHOICES[table].key)
+    parts = [f"# {table.capitalize()}", f"Values of `{key}`: a name, or a name with settings."]
+    for name, definition in schema.load()["$defs"].items():
+        if name.startswith(f"{table}."):
+            title = name.removeprefix(f"{table}.")
+            parts += [f"## {title}", typeset(definition["description"]), settings_table(definition)]
+    return join_parts(*parts)
 
 
 def sections_page() -> str:
-    """Every key of a recipe that is neither a block nor a choice."""
+    """Return the page of every key of a recipe that is neither a block nor a choice."""
     rules = schema.load()
-    parts = ["# Every key", "What a recipe's sections hold. `seqcomposer schema` prints the same for editors."]
-    top = {key: each for key, each in rules["properties"].items() if not each.get("$ref")}
-    parts += ["## At the top", settings({"properties": top, "required": rules.get("required", ())})]
-    for name in SECTIONS:
-        described = rules["$defs"][name]
-        parts += [
-            f"## {name}",
-            typeset(described.get("description", "")),
-            settings({**described, "properties": plain(described)}),
-        ]
-    return page(*parts)
+    parts = ["# All keys", "The sections of a recipe and their settings. `seqcomposer schema` prints them for editors."]
+    top = {key: value for key, value in rules["properties"].items() if not value.get("$ref")}
+    parts += ["## Top level", settings_table({"properties": top, "required": rules.get("required", ())})]
+    for name, definition in rules["$defs"].items():
+        if "." not in name and name not in (*CHOICES, "block", "variable"):
+            properties = without_block_defaults(definition["properties"])
+            table = settings_table({**definition, "properties": properties})
+            parts += [f"## {name}", typeset(definition.get("description", "")), table]
+    return join_parts(*parts)
 
 
-def plain(described: dict[str, object]) -> dict[str, object]:
-    """The keys that are not defaults of blocks, which the blocks' own pages tell."""
-    keys: dict[str, dict[str, str]] = described["properties"]  # type: ignore[assignment]
-    return {key: each for key, each in keys.items() if not str(each.get("$ref", "")).startswith("#/$defs/defaults.")}
+def without_block_defaults(properties: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the properties except defaults of blocks, which are on the blocks' own pages."""
+    prefix = "#/$defs/defaults."
+    return {key: value for key, value in properties.items() if not value.get("$ref", "").startswith(prefix)}

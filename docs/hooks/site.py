@@ -1,9 +1,10 @@
-"""The hooks of mkdocs: pages that are made from the code, parts of other files, and the order of all."""
+"""Hooks of mkdocs: generated pages, sections of other files, and the navigation."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -11,78 +12,78 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from composer.recipe.registry import CHOICES
 from docs.hooks import block_pages, commands, gallery, reference_pages
-from docs.hooks.corpus import ROOT, costs, shown
+from docs.hooks.corpus import ROOT, compute_costs, gallery_recipes
 
 INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->\n(?:.*\n)*?<!-- to here -->$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
-    """The order of the pages; those of blocks and recipes are as many as there are."""
-    config.nav = [filled(each) for each in config.nav]
+    """Fill in the navigation, with the pages of all blocks and recipes."""
+    config.nav = [expand_entry(entry) for entry in config.nav]
     return config
 
 
-def filled(entry: Any) -> Any:
-    """An entry of the navigation with the generated pages in their places."""
-    made = {"BLOCKS": block_entries, "GALLERY": gallery_entries, "REFERENCE": reference_entries}
-    ((title, inner),) = entry.items()
-    return {title: made[inner]()} if isinstance(inner, str) and inner in made else entry
+def expand_entry(entry: Any) -> Any:
+    """Replace a placeholder of the navigation by the generated pages."""
+    entries = {"BLOCKS": block_entries, "GALLERY": gallery_entries, "REFERENCE": reference_entries}
+    ((title, content),) = entry.items()
+    return {title: entries[content]()} if isinstance(content, str) and content in entries else entry
 
 
 def block_entries() -> list[Any]:
-    """The pages of the blocks."""
-    return ["blocks/index.md", *(f"blocks/{name}.md" for name in block_pages.definitions())]
+    """Return the pages of the blocks."""
+    return ["blocks/index.md", *(f"blocks/{name}.md" for name in block_pages.block_schemas())]
 
 
 def gallery_entries() -> list[Any]:
-    """The pages of the recipes, by their folders."""
-    chapters = dict.fromkeys(each.chapter for each in shown())
-    pages = {
-        chapter: [f"gallery/{each.place}.md" for each in shown() if each.chapter == chapter] for chapter in chapters
-    }
-    return ["gallery/index.md", *({gallery.CHAPTERS.get(chapter, chapter): inner} for chapter, inner in pages.items())]
+    """Return the pages of the recipes, by folder."""
+    pages: dict[str, list[str]] = defaultdict(list)
+    for recipe in gallery_recipes():
+        pages[gallery.FOLDER_TITLES.get(recipe.folder, recipe.folder)].append(f"gallery/{recipe.slug}.md")
+    return ["gallery/index.md", *({title: paths} for title, paths in pages.items())]
 
 
 def reference_entries() -> list[Any]:
-    """The pages of all else that a recipe can say."""
-    return ["reference/commands.md", "reference/keys.md", *(f"reference/{table}.md" for table in reference_pages.PAGES)]
+    """Return the pages of the reference."""
+    return ["reference/commands.md", "reference/keys.md", *(f"reference/{table}.md" for table in CHOICES)]
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the generated pages."""
-    for path, content in generated(config).items():
-        if path in files.src_uris:  # it says in a few words what the site has in its place
+    """Add the generated pages."""
+    for path, content in generate_pages(config).items():
+        if path in files.src_uris:  # a stub for readers of the repository
             files.remove(files.src_uris[path])
         files.append(File.generated(config, path, content=content))
     return files
 
 
-def generated(config: Any) -> dict[str, str]:
-    """Every generated page and picture by its path."""
+def generate_pages(config: Any) -> dict[str, str]:
+    """Return every generated page and drawing by its path."""
     source = f"{config.repo_url.rstrip('/')}/blob/main" if config.repo_url else ""
-    told = costs(bool(config.extra["costs"]))
-    made = {
+    costs = compute_costs(bool(config.extra["costs"]))
+    pages = {
         "blocks/index.md": block_pages.index_page(),
-        "gallery/index.md": gallery.index_page(told),
+        "gallery/index.md": gallery.index_page(costs),
         "reference/keys.md": reference_pages.sections_page(),
         "reference/commands.md": commands.page(),
     }
-    made |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.definitions()}
-    made |= {f"gallery/{each.place}.md": gallery.recipe_page(each, told) for each in shown()}
-    made |= {f"gallery/{place}.svg": cost.svg for place, cost in told.items()}
-    return made | {f"reference/{table}.md": reference_pages.choice_page(table) for table in reference_pages.PAGES}
+    pages |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.block_schemas()}
+    pages |= {f"gallery/{recipe.slug}.md": gallery.recipe_page(recipe, costs) for recipe in gallery_recipes()}
+    pages |= {f"gallery/{slug}.svg": cost.svg for slug, cost in costs.items()}
+    return pages | {f"reference/{table}.md": reference_pages.choice_page(table) for table in CHOICES}
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Puts sections of other files in the place of what links to them: what is said once stays in one file."""
-    return INCLUDE.sub(lambda found: section(ROOT / found[1], found[2]), markdown)
+    """Replace include comments by sections of other files."""
+    return INCLUDE.sub(lambda match: read_section(ROOT / match[1], match[2]), markdown)
 
 
-def section(file: Path, title: str) -> str:
-    """What stands below a heading of a Markdown file, up to the next one as high."""
+def read_section(file: Path, title: str) -> str:
+    """Return the text below a heading of a Markdown file, up to the next heading of its level."""
     text = file.read_text(encoding="utf-8")
-    found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
+    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL)
+    if match is None:
         raise ValueError(f"{file.name} has no section {title!r}")
-    return found[2].strip()
+    return match[2].strip()

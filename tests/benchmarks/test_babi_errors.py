@@ -1,4 +1,4 @@
-"""bAbI: which restart is chosen, what is kept, and how it is told."""
+"""bAbI errors: which restart is selected, what is cached, and the table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logging: {wandb: false}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seeds of two tasks at once, and one of the first task."""
+    """Train two seeds on two tasks at once, and one run on the first task."""
     folder = tmp_path_factory.mktemp("babi")
     (folder / "tasks").mkdir()
     for task, places in ((1, ("hall", "attic")), (2, ("hall", "cellar", "yard"))):
@@ -50,58 +50,58 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_errors_are_those_of_evaluate(trained: Path) -> None:
-    found = babi.runs_in([trained])
-    assert [(each.name, each.recipe, each.seed, each.tasks) for each in found] == [
+    runs = babi.find_runs([trained])
+    assert [(run.name, run.recipe, run.seed, run.tasks) for run in runs] == [
         ("1/seed-1", "one", 1, (1,)),
         ("both/seed-1", "small", 1, (1, 2)),
         ("both/seed-2", "small", 2, (1, 2)),
     ]
     path = trained / "both" / "seed-2"
     right = evaluate(path, "train")
-    assert found[2].train == pytest.approx(100 * (1 - right["train/exact_match"]))
-    assert found[2].loss == right["train/loss"]
+    assert runs[2].train == pytest.approx(100 * (1 - right["train/exact_match"]))
+    assert runs[2].loss == right["train/loss"]
     both = evaluate(path)["test/exact_match"]
-    assert found[2].test is not None
-    assert sum(found[2].test.values()) / 2 == pytest.approx(100 * (1 - both))
+    assert runs[2].test is not None
+    assert sum(runs[2].test.values()) / 2 == pytest.approx(100 * (1 - both))
 
 
-def test_what_was_measured_is_kept_until_the_run_is_trained_on(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = babi.runs_in([trained])
-    asked = []
+def test_errors_are_cached_until_the_run_is_trained_further(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = babi.find_runs([trained])
+    measured_runs = []
 
-    def measured(path: Path, _: Path | None) -> dict[str, object]:
-        asked.append(path.name)
+    def measure(path: Path, _: Path | None) -> dict[str, object]:
+        measured_runs.append(path.name)
         return {"train": 1.0, "loss": 2.0, "test": {"1": 3.0, "2": 4.0}}
 
-    monkeypatch.setattr(babi, "measured", measured)
-    assert babi.runs_in([trained, trained / "1"]) == before
+    monkeypatch.setattr(babi, "measure", measure)
+    assert babi.find_runs([trained, trained / "1"]) == before
     record = trained / "both" / "seed-2" / "run.json"
     text = record.read_text()
     record.write_text(json.dumps({**json.loads(text), "ended_at": "later"}))
-    assert babi.runs_in([trained])[2].test == {1: 3.0, 2: 4.0}
-    assert asked == ["seed-2"]
+    assert babi.find_runs([trained])[2].test == {1: 3.0, 2: 4.0}
+    assert measured_runs == ["seed-2"]
     record.write_text(json.dumps({**json.loads(text), "status": "running"}))
-    assert babi.runs_in([trained])[2].test is None
+    assert babi.find_runs([trained])[2].test is None
     record.write_text(text)
-    (record.parent / babi.KEPT).unlink()
+    (record.parent / babi.CACHE_FILE).unlink()
 
 
 def run(seed: int, train: float, loss: float, test: float | None) -> Run:
     return Run(f"x/seed-{seed}", "x", seed, (3,), train, loss, None if test is None else {3: test})
 
 
-def test_the_training_chooses_and_never_the_test() -> None:
+def test_runs_are_selected_by_training_error_and_never_by_test_error() -> None:
     runs = [run(1, 5.0, 0.3, 1.0), run(2, 4.0, 0.9, 50.0), run(3, 4.0, 0.8, 40.0), run(4, 0.0, 0.0, None)]
-    assert babi.chosen(runs) is runs[2]
-    assert babi.chosen(runs[3:]) is None
-    told = babi.table(runs, "end_to_end").splitlines()
-    assert told[2] == "| 3 | 40.0 | 4.0 | 1.0, 50.0, 40.0, half-run |"
-    assert told[4] == "- measured: mean error 40.0 % of 1 tasks, 1 failed (above 5 %)"
-    assert told[5] == "- published (end_to_end): mean error 13.9 % of 20 tasks"
-    assert "| 3 | half-run | half-run | half-run |" in babi.table(runs[3:], "end_to_end")
+    assert babi.select_run(runs) is runs[2]
+    assert babi.select_run(runs[3:]) is None
+    lines = babi.table(runs, "end_to_end").splitlines()
+    assert lines[2] == "| 3 | 40.0 | 4.0 | 1.0, 50.0, 40.0, unfinished |"
+    assert lines[4] == "- measured: mean error 40.0 % of 1 tasks, 1 failed (above 5 %)"
+    assert lines[5] == "- published (end_to_end): mean error 13.9 % of 20 tasks"
+    assert "| 3 | unfinished | unfinished | unfinished |" in babi.table(runs[3:], "end_to_end")
 
 
-def test_a_recipe_of_the_folder_has_its_published_errors_beside_it() -> None:
-    found = {recipe.stem: babi.paper_of(load(recipe).name) for recipe in sorted((RECIPES / "babi").glob("*.yaml"))}
-    assert found == {name: name for name in PUBLISHED}
-    assert babi.paper_of("mine") == "end_to_end"
+def test_every_recipe_of_the_folder_has_a_published_result() -> None:
+    published = {path.stem: babi.published_name(load(path).name) for path in sorted((RECIPES / "babi").glob("*.yaml"))}
+    assert published == {name: name for name in PUBLISHED}
+    assert babi.published_name("mine") == "end_to_end"

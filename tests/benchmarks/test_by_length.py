@@ -1,4 +1,4 @@
-"""BLEU by source length: every line in its bucket, each bucket scored by itself."""
+"""BLEU by source length: every line is in one bucket, and buckets are scored separately."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ SOURCES = ["w " * words for words in (1, 3, 4, 4, 9)]
 REFERENCES = ["a b c d e f", "b c d e f g", "c d e f g h", "d e f g h i", "e f g h i j"]
 
 
-def found(name: str = "run", **changed) -> by_length.Translated:
-    given = {"sources": SOURCES, "hypotheses": list(REFERENCES), "references": REFERENCES}
-    return by_length.Translated(name, **{**given, **changed})
+def translated(name: str = "run", **changes) -> by_length.Translated:
+    defaults = {"sources": SOURCES, "hypotheses": list(REFERENCES), "references": REFERENCES}
+    return by_length.Translated(name, **{**defaults, **changes})
 
 
 def test_every_line_is_in_one_bucket():
-    assert by_length.labels([3, 5]) == ["0-3", "4-5", "6+"]
-    buckets = by_length.by_length(found(), by_length.bleu_metric(tokenised=True), [3, 5])
-    assert [(each.words, each.lines) for each in buckets] == [("0-3", 2), ("4-5", 2), ("6+", 1)]
-    assert [each.bleu for each in buckets] == pytest.approx([100.0] * 3)
-    assert [each.spread for each in buckets] == pytest.approx([0.0] * 3)
+    assert by_length.bucket_labels([3, 5]) == ["0-3", "4-5", "6+"]
+    buckets = by_length.by_length(translated(), by_length.bleu_metric(tokenised=True), [3, 5])
+    assert [(bucket.words, bucket.lines) for bucket in buckets] == [("0-3", 2), ("4-5", 2), ("6+", 1)]
+    assert [bucket.bleu for bucket in buckets] == pytest.approx([100.0] * 3)
+    assert [bucket.spread for bucket in buckets] == pytest.approx([0.0] * 3)
 
 
-def test_a_bucket_knows_only_its_own_lines():
+def test_a_bucket_scores_only_its_own_lines():
     hypotheses = [*REFERENCES[:4], "x y z"]
-    buckets = by_length.by_length(found(hypotheses=hypotheses), by_length.bleu_metric(tokenised=True), [3, 5])
-    assert [each.bleu for each in buckets] == pytest.approx([100.0, 100.0, 0.0])
+    buckets = by_length.by_length(translated(hypotheses=hypotheses), by_length.bleu_metric(tokenised=True), [3, 5])
+    assert [bucket.bleu for bucket in buckets] == pytest.approx([100.0, 100.0, 0.0])
 
 
-def test_runs_on_other_lines_are_refused():
+def test_runs_with_different_test_sources_are_refused():
     with pytest.raises(SystemExit, match="one and other"):
-        by_length.same_sources([found("other"), found("one", sources=SOURCES[::-1])])
+        by_length.require_same_sources([translated("other"), translated("one", sources=SOURCES[::-1])])
 
 
-def test_table_and_picture(tmp_path):
-    buckets = by_length.by_length(found(), by_length.bleu_metric(tokenised=True), [3, 5])
+def test_table_and_chart(tmp_path):
+    buckets = by_length.by_length(translated(), by_length.bleu_metric(tokenised=True), [3, 5])
     rows = [("one", buckets), ("two", buckets)]
     assert by_length.table(rows).splitlines()[2] == "| one | 100.0 ± 0.0 | 100.0 ± 0.0 | 100.0 ± 0.0 |"
     by_length.draw(rows, tmp_path / "f.svg")

@@ -1,4 +1,4 @@
-"""The dialect benchmark: what a model reads of its own answer, and the loss beside the least."""
+"""The dialect benchmark: what a model reads of its own output, and its loss relative to the optimum."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ def trained(folder: Path, reads: str, every: int) -> Path:
 @pytest.mark.parametrize(
     ("reads", "every", "guesses"), [("nothing", 2, 15), ("last", 2, 15), ("last", 1, 6), ("all", 2, 6)]
 )
-def test_a_run_is_measured_by_its_own_optimum(tmp_path: Path, reads: str, every: int, guesses: int) -> None:
+def test_a_loss_is_compared_with_the_models_own_optimum(tmp_path: Path, reads: str, every: int, guesses: int) -> None:
     run = trained(tmp_path / "t", reads, every)
-    found = dialect.row(run)
+    row = dialect.read_run(run)
     # three lines of four symbols and three of six, each with its eos
-    assert found.least == pytest.approx(guesses * math.log(2) / (3 * 5 + 3 * 7))
-    assert (found.name, found.reads) == (reads, reads)
-    assert found.loss == json.loads((run / "run.json").read_text())["scores"]["test/loss"]
-    assert found.loss > found.least
+    assert row.least == pytest.approx(guesses * math.log(2) / (3 * 5 + 3 * 7))
+    assert (row.name, row.reads) == (reads, reads)
+    assert row.loss == json.loads((run / "run.json").read_text())["scores"]["test/loss"]
+    assert row.loss > row.least
 
 
-def test_a_run_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "t", "nothing", 2)
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**record, "scores": {}}))
     with pytest.raises(SystemExit, match="no finished run of the task `dialect`"):
-        dialect.row(run)
+        dialect.read_run(run)
 
 
 def test_table() -> None:
     rows = [dialect.Row("one", "all", 0.3, 0.2), dialect.Row("two", "nothing", 0.5, 0.5)]
     assert dialect.table(rows).splitlines()[2:] == [
         "| two | nothing | 0.5000 | 0.5000 | 1.000 |",
-        "| one | all words before | 0.3000 | 0.2000 | 1.500 |",
+        "| one | all previous words | 0.3000 | 0.2000 | 1.500 |",
     ]

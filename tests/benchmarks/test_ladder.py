@@ -26,7 +26,7 @@ COUNTS = {
 """Trainable parameters as the notebooks print them, and where ours differ."""
 
 
-def test_every_recipe_is_a_rung():
+def test_every_recipe_has_a_row():
     assert {load(path).name for path in HOME.glob("*.yaml")} == set(ladder.LADDER)
 
 
@@ -42,9 +42,9 @@ def test_parameters_are_the_published_ones(name):
 
 
 def test_blank_tokens_are_left_out():
-    assert ladder.without_blanks(["a", " ", "\N{NO-BREAK SPACE}", "b"]) == ["a", "b"]
+    assert ladder.drop_blank_tokens(["a", " ", "\N{NO-BREAK SPACE}", "b"]) == ["a", "b"]
 
 
 def test_a_row_has_a_cell_for_every_column():
     for published in ladder.LADDER.values():
-        assert ladder.row("name", published, ["not run"] * 6).count("|") == len(ladder.COLUMNS) + 1
+        assert ladder.format_row("name", published, ["not run"] * 6).count("|") == len(ladder.COLUMNS) + 1

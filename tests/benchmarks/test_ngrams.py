@@ -1,4 +1,4 @@
-"""The benchmark of N-grams: what a run pays, beside the least on the same lines."""
+"""N-grams: bits per line of a run, and the optimum on the same lines."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_a_run_is_measured_by_the_lines_it_was_tested_on(run: Path) -> None:
-    found = ngrams.row(run)
+def test_the_optimum_is_that_of_the_test_lines_of_the_run(run: Path) -> None:
+    row = ngrams.read_run(run)
     lines = TASKS["dynamic_ngrams"]("test", context=2, min_length=12, max_length=12, test=30).target
-    assert found.least == ngrams_optimum(lines, 2)
-    assert found.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
-    assert found.least < found.bits < 24
+    assert row.least == ngrams_optimum(lines, 2)
+    assert row.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
+    assert row.least < row.bits < 24
 
 
-def test_a_run_of_something_else_is_refused(run: Path, tmp_path: Path) -> None:
+def test_a_run_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
     for name in ("run.json", "recipe.yaml"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
     record = json.loads((run / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**record, "scores": {}}))
     with pytest.raises(SystemExit, match="no finished run of the task `dynamic_ngrams`"):
-        ngrams.row(tmp_path)
+        ngrams.read_run(tmp_path)
 
 
 def test_table() -> None:

@@ -39,12 +39,12 @@ def test_a_before_a_word_is_an_article_and_before_a_function_a_variable() -> Non
 
 
 def test_a_line_that_ends_with_a_comma_goes_on() -> None:
-    assert list(equations.lines("g = sigmoid,\nb = 1 + softplus")) == ["g = sigmoid, b = 1 + softplus"]
+    assert list(equations.join_wrapped_lines("g = sigmoid,\nb = 1 + softplus")) == ["g = sigmoid, b = 1 + softplus"]
 
 
 def test_a_line_that_was_full_goes_on() -> None:
     full = "one " * 27 + "end"
-    assert list(equations.lines(f"{full}\ntwo\nlstm: three")) == [f"{full} two", "lstm: three"]
+    assert list(equations.join_wrapped_lines(f"{full}\ntwo\nlstm: three")) == [f"{full} two", "lstm: three"]
 
 
 def test_what_is_an_equation() -> None:
@@ -52,4 +52,4 @@ def test_what_is_an_equation() -> None:
     assert not equations.is_equation(
         "In training the answer's size is known; a search tries each size up to `room` times"
     )
-    assert equations.paragraph("y_t = x_t.").startswith('<p class="equation">')
+    assert equations.render_paragraph("y_t = x_t.").startswith('<p class="equation">')

@@ -90,9 +90,9 @@ def test_what_a_code_host_shows_leads_somewhere() -> None:
 
 
 def test_every_example_of_a_block_is_accepted(tmp_path: Path) -> None:
-    used = {name for name, recipes in block_pages.uses().items() if recipes}
-    assert set(block_pages.MODELS) <= set(block_pages.definitions()) - used
-    for name in set(block_pages.definitions()) - used:
+    used = {name for name, recipes in block_pages.recipes_by_block().items() if recipes}
+    assert set(block_pages.MODELS) <= set(block_pages.block_schemas()) - used
+    for name in set(block_pages.block_schemas()) - used:
         place = "" if name in block_pages.MODELS else "model.encoder"
         path = tmp_path / f"{name}.yaml"
         text, _ = block_pages.example(name)

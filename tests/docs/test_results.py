@@ -1,4 +1,4 @@
-"""`benchmarks/results.py`: which runs count for which recipe, and what is told of them."""
+"""`benchmarks/results.py`: which runs belong to which recipe, and what is published of them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(root: Path, name: str, text: str = RECIPE, **told: Any) -> None:
+def write_run(root: Path, name: str, text: str = RECIPE, **changes: Any) -> None:
     folder = root / "runs" / name
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    given = {
+    defaults = {
         "status": "finished",
         "seed": 1,
         "steps": 5,
@@ -46,29 +46,29 @@ def run(root: Path, name: str, text: str = RECIPE, **told: Any) -> None:
         "scores": {"test/loss": 1.0},
         "versions": {"torch": "2", "other": "3"},
     }
-    (folder / "run.json").write_text(json.dumps({**given, **told}), encoding="utf-8")
+    (folder / "run.json").write_text(json.dumps({**defaults, **changes}), encoding="utf-8")
 
 
-def collected(root: Path) -> list[dict[str, Any]]:
-    found = results.collected(results.finished([root / "runs"]), results.recipes(root), root)
-    assert json.loads(results.text(found)) == found
-    return found["recipes/small.yaml"]["runs"] if found else []
+def collect_runs(root: Path) -> list[dict[str, Any]]:
+    results_by_recipe = results.collect(results.find_finished([root / "runs"]), results.list_recipes(root), root)
+    assert json.loads(results.to_json(results_by_recipe)) == results_by_recipe
+    return results_by_recipe["recipes/small.yaml"]["runs"] if results_by_recipe else []
 
 
 def test_a_run_of_the_recipe_counts(root: Path) -> None:
-    run(root, "a")
-    (only,) = collected(root)
+    write_run(root, "a")
+    (only,) = collect_runs(root)
     assert only["differs"] == []
     assert only["scores"] == {"test/loss": 1.0}
     assert only["versions"] == {"torch": "2"}
     assert "secret" not in json.dumps(only)
 
 
-def test_what_differs_is_told(root: Path) -> None:
-    run(root, "a", RECIPE.replace("5}", "7, seed: 3}"))
-    run(root, "b", RECIPE + "decoding: greedy\n")
-    run(root, "c", RECIPE + "trainer: {devices: 1}\n", ended_at="2026-01-03")
-    assert [each["differs"] for each in collected(root)][1:] == [["training.max_steps=7", "training.seed=3"]]
+def test_differing_settings_are_listed(root: Path) -> None:
+    write_run(root, "a", RECIPE.replace("5}", "7, seed: 3}"))
+    write_run(root, "b", RECIPE + "decoding: greedy\n")
+    write_run(root, "c", RECIPE + "trainer: {devices: 1}\n", ended_at="2026-01-03")
+    assert [run["differs"] for run in collect_runs(root)][1:] == [["training.max_steps=7", "training.seed=3"]]
 
 
 @pytest.mark.parametrize(
@@ -81,33 +81,33 @@ def test_what_differs_is_told(root: Path) -> None:
         ("recipe: 1", "recipe: 1000"),
     ],
 )
-def test_another_recipe_does_not_count(root: Path, change: tuple[str, str]) -> None:
-    run(root, "a", RECIPE.replace(*change))
-    assert collected(root) == []
+def test_a_run_of_another_recipe_does_not_count(root: Path, change: tuple[str, str]) -> None:
+    write_run(root, "a", RECIPE.replace(*change))
+    assert collect_runs(root) == []
 
 
-def test_what_has_not_finished_does_not_count(root: Path) -> None:
-    run(root, "a", status="running")
-    assert collected(root) == []
+def test_an_unfinished_run_does_not_count(root: Path) -> None:
+    write_run(root, "a", status="running")
+    assert collect_runs(root) == []
 
 
-def test_the_later_run_counts(root: Path) -> None:
-    run(root, "a", ended_at="2026-01-02", steps=2)
-    run(root, "b", ended_at="2026-01-01", steps=1)
-    assert [each["steps"] for each in collected(root)] == [2]
+def test_the_latest_of_equal_runs_counts(root: Path) -> None:
+    write_run(root, "a", ended_at="2026-01-02", steps=2)
+    write_run(root, "b", ended_at="2026-01-01", steps=1)
+    assert [run["steps"] for run in collect_runs(root)] == [2]
 
 
-def test_a_recipe_that_has_changed_has_no_results(root: Path) -> None:
-    run(root, "a")
+def test_a_changed_recipe_has_no_results(root: Path) -> None:
+    write_run(root, "a")
     path = root / "recipes/small.yaml"
-    (told,) = results.collected(results.finished([root / "runs"]), results.recipes(root), root).values()
+    (entry,) = results.collect(results.find_finished([root / "runs"]), results.list_recipes(root), root).values()
     path.write_text(f"# the same\n{RECIPE}", encoding="utf-8")
-    assert results.still(path, told)
+    assert results.is_current(path, entry)
     path.write_text(RECIPE.replace("max_steps: 5", "max_steps: 6"), encoding="utf-8")
-    assert not results.still(path, told)
+    assert not results.is_current(path, entry)
 
 
-def test_what_is_committed_is_of_recipes_as_they_stand() -> None:
-    told = json.loads(results.TARGET.read_text(encoding="utf-8"))
-    assert told
-    assert [path for path, each in told.items() if not results.still(ROOT / path, each)] == []
+def test_published_results_are_of_current_recipes() -> None:
+    published = json.loads(results.TARGET.read_text(encoding="utf-8"))
+    assert published
+    assert [path for path, entry in published.items() if not results.is_current(ROOT / path, entry)] == []

@@ -70,7 +70,7 @@ def test_a_run_that_was_tested_is_told_by_its_test() -> None:
         "pairs": {},
     }
     tested = {**validated, "differs": ["training.max_minutes=2"], "scores": {"val/bleu": 22.0, "test/bleu": 33.0}}
-    told = gallery.scores([validated, tested])
+    told = gallery.score_tables([validated, tested])
     assert told.index("the test data") < told.index("33") < told.index("the validation data") < told.index("11")
     assert "22" not in told
     assert "seeds, and in brackets" not in told
