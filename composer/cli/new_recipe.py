@@ -213,7 +213,7 @@ def _text_fault(path: Path) -> Fault | None:
     """Return what is wrong with one text: missing, unreadable, not UTF-8, or lines that end with CR alone."""
     if text_files.find_file(path.name, [path.parent]) is None:
         missing = text_files.missing_file("", path.name, [path.parent])
-        hint = missing.hint.replace("put the file there, or say `--data DIR`", "check its name")
+        hint = missing.hint.replace("put the file there, or pass `--data DIR`", "check its name")
         return _fault(path, missing.code, missing.message, hint)
     if problem := text_files.check_readable("", path) or text_files.check_utf8("", path):
         return _fault(path, problem.code, problem.message, problem.hint)

@@ -291,7 +291,7 @@ def _check_output_length(recipe: Recipe, split: str, encoded: Encoded) -> None:
     line = int(encoded.originals[row])
     message = f"answers have {length} tokens here, and that of line {line + 1:,} of {split} has {lengths[row]}: "
     message += f"`{encoded.lines[line]}`"
-    raise DataError([recipe.fault("length", ("model", "output", "length"), message, "remove it, or mend the data")])
+    raise DataError([recipe.fault("length", ("model", "output", "length"), message, "remove it, or correct the data")])
 
 
 def _check_unknown_tokens(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[str]:

@@ -144,7 +144,7 @@ def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
 
 def _read_fault(recipe: Recipe, error: OSError) -> Fault:
     message = f"`{error.filename or 'a file'}` cannot be read: {error.strerror or error}"
-    return recipe.fault("file", ("data",), message, "restore it, and leave it alone while it is in use")
+    return recipe.fault("file", ("data",), message, "restore it, and do not change it while it is in use")
 
 
 def _fault(recipe: Recipe, path: tuple[str, ...], problem: Problem) -> Fault:
@@ -173,7 +173,7 @@ def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         if tables.KINDS[path.suffix.lower()] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {_root_cause(error)}"
-        problem = Problem("file", "table", message, "mend it, or save it as TSV")
+        problem = Problem("file", "table", message, "repair it, or save it as TSV")
         raise DataError([_fault(recipe, ("data", "parallel", split), problem)]) from error
 
 
@@ -237,7 +237,7 @@ def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path
     kind = tables.KINDS.get(Path(name).suffix.lower())
     if kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}"
-        return [Problem("file", "file", message, "rename it by what it holds")]
+        return [Problem("file", "file", message, "give it the suffix of its format")]
     path = text_files.find_file(name, folders)
     if path is None:
         return [text_files.missing_file("file", name, folders)]

@@ -235,7 +235,7 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     if folder is None or not folder.is_dir():
         searched = " and ".join(dict.fromkeys(f"`{path}`" for path in folders))
         message = f"`{folder}` is a file" if folder else f"no folder `{settings['folder']}` in {searched}"
-        fix = "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or say `--data DIR`"
+        fix = "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or pass `--data DIR`"
         return [recipe.fault("file", ("data", "babi", "folder"), message, fix)]
     files = [(at, split) for at in range(len(settings["tasks"])) for split in ("train", "test")]
     faults = [fault for at, split in files for fault in _check_task(recipe, folder, at, split)]

@@ -32,7 +32,7 @@ def missing_package(key: str, what: str) -> Problem | None:
     if importlib.util.find_spec("datasets") is not None:
         return None
     message = f"{what} read through the package `datasets`, which is not installed"
-    return Problem(key, "package", message, "say `pip install datasets`, or use text, TSV or JSON lines")
+    return Problem(key, "package", message, "run `pip install datasets`, or use text, TSV or JSON lines")
 
 
 class DatasetColumn(Column):
@@ -129,7 +129,9 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
             try:
                 yield from _check_rows((row for row in csv.reader(file) if row), columns)
             except csv.Error as error:
-                yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "mend the file, or save it as TSV")
+                yield Problem(
+                    FILE_KEY, "table", f"the CSV cannot be read: {error}", "repair the file, or save it as TSV"
+                )
 
 
 def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:

@@ -50,7 +50,7 @@ def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
     searched = " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
     close = next((path for folder in folders if (path := suggest_file(name, folder))), None)
     question = f"; did you mean `{close}`?" if close else ""
-    hint = f"write `{close}`" if close else "put the file there, or say `--data DIR`"
+    hint = f"write `{close}`" if close else "put the file there, or pass `--data DIR`"
     return Problem(key, "file", f"no file `{name}` in {searched}{question}", hint)
 
 
@@ -197,7 +197,10 @@ class StableFile:
         if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
             self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
         if not is_same or len(data) != end - start:
-            message, fix = "this file has been changed while it was in use", "restore it, and leave it as it is"
+            message, fix = (
+                "this file has been changed while it was in use",
+                "restore it, and do not change it while it is in use",
+            )
             raise DataError([Fault(str(self.path), 0, 0, "changed", "", message, fix)])
         return data
 

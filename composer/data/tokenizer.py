@@ -129,7 +129,7 @@ class Tokenizers:
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:
-                raise ValueError(f"the format is {data['format']!r}, and {FORMAT!r} is what is read here")
+                raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
             parts = tuple(Tokenizer.from_str(json.dumps(part)) for part in data["parts"])
             tokenizers = cls(data["settings"], data["lowercase"], data["sides"], parts)
             sizes = [tokenizers.size(side) for side in tokenizers.sides]
@@ -309,12 +309,7 @@ def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokeni
 
 
 TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {
-    "word": word,
-    "char": char,
-    "bpe": bpe,
-    "unigram": unigram,
-    "bits": bits,
-    "integers": integers,
+    function.__name__: function for function in (word, char, bpe, unigram, bits, integers)
 }
 """Every tokenizer by its word in a recipe: from the lines of each side to one tokenizer for all sides, or one each."""
 READ_AS_THEY_ARE = ("char", "bpe", "unigram")

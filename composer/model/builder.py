@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,7 +66,8 @@ class Builder:
 
     `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by the
     names that they have in the encoder or decoder that is being built. `shared` are the first uses of named stacks, and
-    `open_stacks` those that are being built.
+    `open_stacks` those that are being built. `is_dry`: what is built is thrown away, and its faults are ignored, since
+    they will be reported when the stack is really built.
     """
 
     recipe: Recipe
@@ -76,6 +77,7 @@ class Builder:
     size: ModelSizeGuard = field(default_factory=ModelSizeGuard)
     widened: dict[Path, Path] = field(default_factory=dict)
     named_paths: dict[str, Path] = field(default_factory=dict)
+    is_dry: bool = False
 
     def finish(self) -> None:
         """Raise RecipeError if there was any fault, with each fault once."""
@@ -83,7 +85,8 @@ class Builder:
             raise RecipeError(sorted(set(self.faults)))
 
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
-        self.faults.append(self.recipe.fault(code, path, message, hint))
+        if not self.is_dry:
+            self.faults.append(self.recipe.fault(code, path, message, hint))
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         """Build the encoders and the decoder. Raises RecipeError if they are too large to be built here."""
@@ -106,11 +109,11 @@ class Builder:
         for key, memory, path, stack in encoder_stacks(settings):
             embedding = target if "source" in tie else self._embedding(key, vocabularies[key])
             stream = self._input_stream(key, embedding)
-            site, built = self._outer_stack(path, stack, stream, memories, encoders, causal="")
+            site, built = self._outer_stack(path, stack, stream, memories, causal="")
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
             encoders[key] = Encoder(memory, embedding, built, stream.columns)
         stream, path = self._input_stream("target", target), ("model", "decoder")
-        site, decoder = self._outer_stack(path, settings["decoder"], stream, memories, encoders, "a decoder")
+        site, decoder = self._outer_stack(path, settings["decoder"], stream, memories, "a decoder")
         output = self._output_head(decoder.out, vocabularies["target"])
         if tie:
             self._check_tie(decoder.out, vocabularies, encoders)
@@ -121,12 +124,11 @@ class Builder:
 
     def _check_encoder_names(self) -> None:
         """Raise RecipeError if an encoder has the name of an attribute of every module, `forward` or such."""
-        paths = [path for key, _, path, _ in encoder_stacks(self.recipe.model) if hasattr(nn.ModuleDict(), key)]
-        for path in paths:
-            message = f"`{path[-1]}` is an attribute of PyTorch's modules and cannot be an encoder's name"
-            self.fault("name", path, message, "choose another name")
-        if paths:
-            raise RecipeError(sorted(set(self.faults)))
+        for key, _, path, _ in encoder_stacks(self.recipe.model):
+            if hasattr(nn.ModuleDict(), key):
+                message = f"`{path[-1]}` is an attribute of PyTorch's modules and cannot be an encoder's name"
+                self.fault("name", path, message, "choose another name")
+        self.finish()
 
     def _embedding(self, key: str, vocabulary: int) -> AnyEmbedding:
         kind, width = self.recipe.model["embedding"], self.recipe.model["width"]
@@ -138,7 +140,8 @@ class Builder:
 
     def _input_stream(self, key: str, embedding: AnyEmbedding) -> Stream:
         """Return the stream that a stack begins with: a sequence, or of a story the grid of its sentences."""
-        columns = words_per_sentence(self.recipe, key)
+        stories = self.recipe.dataset.get("babi")
+        columns = int(stories["words"]) if stories and key == "story" else 0
         return Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
 
     def _output_head(self, out: Stream, vocabulary: int) -> AnyOutput:
@@ -158,17 +161,11 @@ class Builder:
         return IdentityOutput(out.width)
 
     def _outer_stack(
-        self,
-        path: Path,
-        stack: Sequence[Any],
-        stream: Stream,
-        memories: Mapping[str, Named],
-        encoders: Mapping[str, Encoder],
-        causal: str,
+        self, path: Path, stack: list[Any], stream: Stream, memories: Mapping[str, Named], causal: str
     ) -> tuple[Site, Stack]:
         """Build the outermost stack of an encoder or decoder; return the site of its blocks too."""
-        readable = [encoder.memory for encoder in encoders.values()]
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
+        readable = [memory for memory in reserved if memory in memories]
         self.named_paths.clear()
         names = Scope.root(stream, declared=set(output_names(stack)), reserved=reserved)
         site = Site(stream, self.recipe.model["width"], names, dict(memories), readable, causal, path)
@@ -212,7 +209,8 @@ class Builder:
 
     def dry_build(self, site: Site, entries: Sequence[Any]) -> Stack:
         """Build the same stack on the meta device, ignoring its faults; nothing of it stays here."""
-        scratch = DryBuilder(self.recipe, shared=dict(self.shared), open_stacks=list(self.open_stacks), size=self.size)
+        shared, open_stacks = dict(self.shared), list(self.open_stacks)
+        scratch = Builder(self.recipe, shared=shared, open_stacks=open_stacks, size=self.size, is_dry=True)
         with torch.device("meta"):
             return scratch.stack(site, entries)
 
@@ -268,7 +266,7 @@ class Builder:
             raise site.names.unknown_name(name, "stack", stacks, what="no stack")
         if name in self.open_stacks:
             fix = "write `repeat` to run a stack several times"
-            raise BlockError("stack", f"`{name}` stands inside itself", code="cycle", fix=fix)
+            raise BlockError("stack", f"`{name}` contains itself", code="cycle", fix=fix)
         faults = len(self.faults)
         self.open_stacks.append(name)
         stack = self.stack(replace(site, path=("model", "stacks", name)), stacks[name])
@@ -281,13 +279,6 @@ class Builder:
         return stack
 
 
-class DryBuilder(Builder):
-    """Builder of what is thrown away; its faults will be reported when the stack is really built."""
-
-    def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
-        pass
-
-
 @dataclass(frozen=True)
 class RecordingSite(Site):
     """Site that records in `lookups` every name and memory that the block built there looks up."""
@@ -295,18 +286,16 @@ class RecordingSite(Site):
     lookups: dict[str, None] = field(default_factory=dict)
 
     def named(self, name: str, setting: str) -> Named:
-        """Record the name; see Site."""
         self.lookups[name] = None
         return super().named(name, setting)
 
     def memory(self, name: str | None, setting: str = "from") -> str:
-        """Record the memory; see Site."""
         memory = super().memory(name, setting)
         self.lookups[memory] = None
         return memory
 
     def dry_build(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
-        """Record nothing, since what is built is thrown away; see Site."""
+        # what is built is thrown away
         return super().dry_build(setting, blocks, lookups={}, **changes)
 
 
@@ -318,13 +307,11 @@ class RecordingBuilder(Builder):
     names: dict[Path, str] = field(default_factory=dict)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
-        """Build one block, recording what it reads; see Builder."""
         self.names[site.path] = settings.get("as") or ""
         lookups = self.reads.setdefault(site.path, {})
         if isinstance(site, RecordingSite):
             return super().block(replace(site, lookups=lookups), word, settings)
-        values = {field_.name: getattr(site, field_.name) for field_ in fields(site)}
-        return super().block(RecordingSite(**values, lookups=lookups), word, settings)
+        return super().block(RecordingSite(**vars(site), lookups=lookups), word, settings)
 
 
 def check_block_attributes(block: Block) -> None:
@@ -352,12 +339,6 @@ def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, l
         yield "source", "encoder", ("model", "encoder"), model["encoder"]
     for name, stack in (model.get("encoders") or {}).items():
         yield name, name, ("model", "encoders", name), stack
-
-
-def words_per_sentence(recipe: Recipe, key: str) -> int:
-    """Return the words for which a sentence of this side of the data has room; 0 if it is no story."""
-    stories = recipe.dataset.get("babi")
-    return int(stories["words"]) if stories and key == "story" else 0
 
 
 def output_names(value: Any) -> Iterator[str]:

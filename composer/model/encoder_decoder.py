@@ -57,19 +57,13 @@ def bits_features(settings: Mapping[str, Any], target: bool) -> Tensor:
     """
     size, marks = settings["size"], [] if target else list(dict.fromkeys(settings["marks"]))
     vectors = [word.partition("@") for word in bits_vocabulary(settings, target)[len(marks) :]]
-    features = torch.zeros(NUM_SPECIAL + len(marks) + len(vectors), 2 + len(marks) + size + 1, dtype=torch.float32)
+    first, digits = NUM_SPECIAL + len(marks), 2 + len(marks)
+    features = torch.zeros(first + len(vectors), digits + size + 1, dtype=torch.float32)
     features[BOS, 0] = features[EOS, 1] = 1
-    for at in range(len(marks)):
-        features[NUM_SPECIAL + at, 2 + at] = 1
-    first = NUM_SPECIAL + len(marks)
-    features[first:, 2 + len(marks) : -1] = torch.tensor(
-        [[digit == "1" for digit in vector] for vector, _, _ in vectors]
-    )
+    features[NUM_SPECIAL:first, 2:digits] = torch.eye(len(marks))
+    features[first:, digits:-1] = torch.tensor([[digit == "1" for digit in vector] for vector, _, _ in vectors])
     features[first:, -1] = torch.tensor([float(number or 0) for _, _, number in vectors], dtype=torch.float32)
     return features if settings["numbers"] and not target else features[:, :-1]
-
-
-# ------------------------------------------------------------------------------------------- embeddings and heads
 
 
 class Embedding(nn.Embedding):
@@ -174,9 +168,6 @@ AnyEmbedding = Embedding | LinearEmbedding | OneHot
 AnyOutput = LinearOutput | SigmoidOutput | IdentityOutput
 
 
-# ------------------------------------------------------------------------------------------- encoders and decoder
-
-
 class StepInputs(NamedTuple):
     """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`."""
 
@@ -199,7 +190,8 @@ class Encoder(nn.Module):
     def __init__(self, memory: str, embedding: AnyEmbedding, stack: Stack, columns: int = 0) -> None:
         super().__init__()
         self.memory, self.embedding, self.stack, self.columns = memory, embedding, stack, columns
-        self.room = max_target_ratio(stack)
+        blocks = (block for block in stack.modules() if isinstance(block, Block))
+        self.room = max((block.max_target_ratio for block in blocks), default=0.0)
 
     def forward(
         self, ids: Tensor, memories: Mapping[str, Output], context: Context, room: Tensor | None = None
@@ -217,11 +209,6 @@ class Encoder(nn.Module):
         states, last, named = self.stack(x, self.stack.start(x[:, :1], context), context)
         output = Output(states, self.stack.mask(context.mask), last)
         return {self.memory: output} | {f"{self.memory}.{name}": value for name, value in {**outputs, **named}.items()}
-
-
-def max_target_ratio(stack: nn.Module) -> float:
-    """Return how many times as long as the source an answer may be; 0 if the stack makes no room for one."""
-    return max((block.max_target_ratio for block in stack.modules() if isinstance(block, Block)), default=0.0)
 
 
 def pad_with_blanks(x: Tensor, mask: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
@@ -296,21 +283,16 @@ class EncoderDecoder(nn.Module):
         """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V)."""
         memories = self.encode(sources, beside, target != PAD)
         context = Context(target != PAD, {}, memories, *beside)
-        state = self.start(memories, target.shape[0])
-        return self._decode(target, state, context)[0]
+        return self._decode(target, self.start(memories, target.shape[0]), context)[0]
 
     def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        x, inner = self._embedded(ids), state if self.length is None else state[0]
+        x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))
+        logits = self.output(x)  # (B, T, V)
         if self.length is None:
-            return self._logits(ids, state, context)
-        inner, lengths = state
-        logits, inner = self._logits(ids, inner, context)
-        before = lengths[:, None] + context.mask.cumsum(1) - 1  # (B, T)
-        return force_length(logits, before, self.length), (inner, lengths + context.mask.sum(1))
-
-    def _logits(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        x = self._embedded(ids)  # (B, T, D)
-        x, state, _ = self.decoder(x, state, context.with_outputs({"input": Output(x, context.mask)}))
-        return self.output(x), state  # (B, T, V)
+            return logits, inner
+        before = state[1][:, None] + context.mask.cumsum(1) - 1  # (B, T)
+        return force_length(logits, before, self.length), (inner, state[1] + context.mask.sum(1))
 
     def _embedded(self, ids: Tensor) -> Tensor:
         if self.embedding is None:
@@ -343,8 +325,6 @@ def target_bits(logits: Tensor, target: Tensor) -> Tensor:
     log_p = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
     return -log_p.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)
 
-
-# ------------------------------------------------------------------------------------------- states and examples
 
 FEW = 4
 """Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""

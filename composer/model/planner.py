@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -86,6 +87,10 @@ class BlockCost:
     state_bytes: int = 0
 
 
+Costs = dict[int, BlockCost]
+"""Costs of blocks by the module's id."""
+
+
 class BlockFailed(Exception):
     """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
 
@@ -129,16 +134,36 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-# ------------------------------------------------------------------------------------------- costs
+def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
+    """Return the costs of every block, and the FLOPs of the model, in evaluation mode.
 
-
-def measure_costs(model: EncoderDecoder) -> tuple[dict[int, BlockCost], int]:
-    """Return the costs of every block (by the module's id), and the FLOPs of the model, in evaluation mode."""
-    costs: dict[int, BlockCost] = {}
+    Raises BlockFailed if a block fails, or if there are too many calls.
+    """
+    costs: Costs = {}
     model.eval()
     # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
-    counter = FlopCounterMode(display=False)
-    with counter, torch.enable_grad(), wrap_blocks(model, CostMeter(counter, costs).wrap):
+    counter, calls = FlopCounterMode(display=False), count()
+
+    def metered(block: Block, name: str) -> Callable[..., Any]:
+        call, cost = attribute_failures(block, name), costs.setdefault(id(block), BlockCost())
+
+        def run(*args: Any) -> Any:
+            if block.path and next(calls) >= MOST_CALLS:
+                message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
+                raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
+            before = counter.get_total_flops()
+            result = call(*args)
+            cost.flops += counter.get_total_flops() - before
+            # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
+            if name == "forward":
+                cost.state_bytes += state_bytes(result[1]) - state_bytes(args[1])
+            elif name == "start":
+                cost.state_bytes += state_bytes(result)
+            return result
+
+        return run
+
+    with counter, torch.enable_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
     return costs, counter.get_total_flops()
@@ -150,56 +175,21 @@ def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any
 
     Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call raises.
     """
-    names = ("start", "forward", "mask")
     blocks = [block for block in model.modules() if isinstance(block, Block)]
-    for block in blocks:
-        for name in names:
-            # set on the instance, so that it is found before the class's own and can be removed again
-            setattr(block, name, wrap(block, name))
+    methods = [(block, name) for block in blocks for name in ("start", "forward", "mask")]
+    for block, name in methods:
+        # set on the instance, so that it is found before the class's own and can be removed again
+        setattr(block, name, wrap(block, name))
     try:
         yield
     finally:
-        for block in blocks:
-            for name in names:
-                delattr(block, name)
-
-
-@dataclass
-class CostMeter:
-    """Counter that adds what each call costs to the costs of its block. Raises BlockFailed if the block fails."""
-
-    counter: FlopCounterMode
-    costs: dict[int, BlockCost]
-    calls: int = 0
-
-    def wrap(self, block: Block, name: str) -> Callable[..., Any]:
-        """Return the method of that name, metered."""
-        call, cost = attribute_failures(block, name), self.costs.setdefault(id(block), BlockCost())
-
-        def metered(*args: Any) -> Any:
-            self.calls += bool(block.path)
-            if self.calls > MOST_CALLS:
-                message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
-                raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
-            before = self.counter.get_total_flops()
-            result = call(*args)
-            cost.flops += self.counter.get_total_flops() - before
-            # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
-            if name == "forward":
-                cost.state_bytes += state_bytes(result[1]) - state_bytes(args[1])
-            elif name == "start":
-                cost.state_bytes += state_bytes(result)
-            return result
-
-        return metered
+        for block, name in methods:
+            delattr(block, name)
 
 
 def state_bytes(state: State) -> int:
     """Return the bytes of all tensors of a state."""
     return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
-
-
-# ------------------------------------------------------------------------------------------- blocks that fail
 
 
 def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
@@ -239,27 +229,18 @@ def contract_violation(block: Block, name: str, result: Any) -> str:
         return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
     if name == "start":
         return "" if is_state(result) else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
-    if not is_result(result):
+    # combinators return their named outputs too
+    is_step = isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], Tensor)
+    if not (is_step and is_state(result[1]) and all(isinstance(outputs, Mapping) for outputs in result[2:])):
         return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
     if result[0].shape[2:] == ((out.columns, out.width) if out.grid else (out.width,)):
         return ""
     return f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves {tuple(result[0].shape)}"
 
 
-def is_result(result: Any) -> bool:
-    """Return True for what `forward` may return: an output, a state, and of combinators the named outputs."""
-    if not isinstance(result, tuple) or len(result) not in (2, 3):
-        return False
-    y, state, *named = result
-    return isinstance(y, Tensor) and is_state(state) and all(isinstance(outputs, Mapping) for outputs in named)
-
-
 def is_state(state: Any) -> bool:
     """Return True for a tensor or a tuple of states."""
     return isinstance(state, Tensor) or (isinstance(state, tuple) and all(map(is_state, state)))
-
-
-# ------------------------------------------------------------------------------------------- parts that would not learn
 
 
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
@@ -335,10 +316,7 @@ def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
         builder.fault("markov", ("decoding",), message, fix)
 
 
-# ------------------------------------------------------------------------------------------- rows
-
-
-def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Mapping[int, BlockCost]) -> Iterator[PlanRow]:
+def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:
     """Yield one row for each path in the recipe, in its order; a path built several times (a repeat) is summed."""
     recipe = builder.recipe
     for key, _, path, _ in encoder_stacks(recipe.model):
@@ -353,32 +331,21 @@ def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Mapping[i
     yield _plan_row(recipe, ("model", "output"), "output", [model.output], Stream(model.vocabulary), costs)
 
 
-def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Mapping[int, BlockCost]) -> Iterator[PlanRow]:
+def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> Iterator[PlanRow]:
     by_path: dict[Path, list[Block]] = {}
     for block in stack.modules():
         if isinstance(block, Block) and block.path:
             by_path.setdefault(block.path, []).append(block)
     for path, blocks in by_path.items():
-        yield replace(
-            _plan_row(builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs),
-            loops=blocks[0].loops,
-            name=builder.names[path],
-            reads=tuple(builder.reads[path]),
-            reads_stream=blocks[0].reads_stream,
-        )
+        details: dict[str, Any] = {"loops": blocks[0].loops, "reads_stream": blocks[0].reads_stream}
+        details |= {"name": builder.names[path], "reads": tuple(builder.reads[path])}
+        yield _plan_row(builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs, **details)
 
 
 def _plan_row(
-    recipe: Recipe, path: Path, word: str, modules: list[Any], out: Stream, costs: Mapping[int, BlockCost]
+    recipe: Recipe, path: Path, word: str, modules: list[Any], out: Stream, costs: Costs, **details: Any
 ) -> PlanRow:
     measured = [costs.get(id(module), BlockCost()) for module in modules]
-    return PlanRow(
-        source_path(recipe, path),
-        word,
-        out.width,
-        count_parameters(nn.ModuleList(modules)),
-        sum(cost.flops for cost in measured),
-        sum(cost.state_bytes for cost in measured),
-        columns=out.columns,
-        place=path,
-    )
+    flops, state_bytes = sum(cost.flops for cost in measured), sum(cost.state_bytes for cost in measured)
+    numbers = (out.width, count_parameters(nn.ModuleList(modules)), flops, state_bytes)
+    return PlanRow(source_path(recipe, path), word, *numbers, columns=out.columns, place=path, **details)

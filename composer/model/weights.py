@@ -51,19 +51,17 @@ def describe_difference(one: Path, other: Path) -> str:
     first, second = read_weights(one), read_weights(other)
     if shapes(first) != shapes(second):
         return "their names or shapes are others"
-    pairs = {name: (value, second[name]) for name, value in first.items()}
-    apart = {name: pair for name, pair in pairs.items() if not bitwise_equal(*pair)}
+    apart = [(value, second[name]) for name, value in first.items() if not _is_bitwise_equal(value, second[name])]
     if not apart:
         return ""
-    most = max(float((a.double() - b.double()).abs().max()) for a, b in apart.values())
-    return f"{len(apart)} of {len(pairs)} tensors differ, by {most:.1e} at most"
+    most = max(float((a.double() - b.double()).abs().max()) for a, b in apart)
+    return f"{len(apart)} of {len(first)} tensors differ, by {most:.1e} at most"
 
 
-def bitwise_equal(one: Tensor, other: Tensor) -> bool:
-    """Return True if two tensors of one shape hold the same bytes, NaN and signed zeros included."""
+def _is_bitwise_equal(one: Tensor, other: Tensor) -> bool:
+    # as bytes, since NaN is not equal to itself, and 0.0 is equal to -0.0
     as_bytes = [tensor.flatten().view(torch.uint8) for tensor in (one, other)]
-    equal: bool = one.dtype == other.dtype and torch.equal(*as_bytes)
-    return equal
+    return one.dtype == other.dtype and torch.equal(*as_bytes)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -94,9 +92,6 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return the shape of each tensor as it is written in messages: `3 x 4`."""
     return {name: " x ".join(map(str, tensor.shape)) or "a number" for name, tensor in tensors.items()}
-
-
-# ------------------------------------------------------------------------------------------- initialization
 
 
 MATRICES = ("weight", "arriving", "recurrent", "projection")
@@ -132,9 +127,7 @@ def uniform_scaling(matrix: Tensor, *, gain: Positive = 1.8) -> Tensor:
 
 
 INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
-    "default": default,
-    "orthogonal": orthogonal,
-    "uniform_scaling": uniform_scaling,
+    function.__name__: function for function in (default, orthogonal, uniform_scaling)
 }
 """Every initialization by its word in a recipe: from a matrix, in the form (outputs, inputs), to a new one."""
 
@@ -159,16 +152,10 @@ def block_matrices(model: EncoderDecoder) -> Iterator[Parameter]:
                 yield parameter
 
 
-# ------------------------------------------------------------------------------------------- limits of size
-
 MOST_BLOCKS = 10_000
 """Blocks that are built for one model, those included that only show how wide something is."""
-
-
 MOST_PARAMETERS = 100_000
 """Matrices and vectors that one model learns."""
-
-
 NO_MEMORY = "a single matrix here takes more memory than there is"
 
 
@@ -217,16 +204,14 @@ class ModelSizeGuard:
             self.num_bytes += parameter.nbytes
             self.alive.append(weakref.ref(parameter))
         memory = available_memory()
-        if self.num_bytes > memory and self._recount() > memory:
+        if self.num_bytes > memory:
+            # tied and shared parameters have replaced others, which are freed by now
+            tensors = {id(tensor): tensor for ref in self.alive if (tensor := ref()) is not None}
+            self.alive = [weakref.ref(tensor) for tensor in tensors.values()]
+            self.num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+        if self.num_bytes > memory:
             message = f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this machine has"
             raise ModelTooLarge(message)
-
-    def _recount(self) -> int:
-        # tied and shared parameters have replaced others, which are freed by now
-        tensors = {id(tensor): tensor for ref in self.alive if (tensor := ref()) is not None}
-        self.alive = [weakref.ref(tensor) for tensor in tensors.values()]
-        self.num_bytes = sum(tensor.nbytes for tensor in tensors.values())
-        return self.num_bytes
 
 
 @cache

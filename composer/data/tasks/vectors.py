@@ -61,7 +61,7 @@ def repeat_copy(
         raise TaskError("min_repeats", message, f"write `min_repeats: {max_repeats}` or less")
     most, tested = 2 * max_repeats, list(dict.fromkeys(test_repeats or ()))
     if max(tested, default=0) > most:
-        message = f"no number stands for {max(tested)} repetitions: the largest number, 1.00, stands for {most}"
+        message = f"no number means {max(tested)} repetitions: the largest number, 1.00, means {most}"
         raise TaskError("test_repeats", message, f"ask for at most {most}, or raise `max_repeats`")
 
     def pair(numbers: random.Random, length: int, times: int = 0) -> Key:
