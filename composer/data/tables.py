@@ -129,9 +129,7 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
             try:
                 yield from _check_rows((row for row in csv.reader(file) if row), columns)
             except csv.Error as error:
-                yield Problem(
-                    FILE_KEY, "table", f"the CSV cannot be read: {error}", "repair the file, or save it as TSV"
-                )
+                yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
 
 
 def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:

@@ -197,10 +197,8 @@ class StableFile:
         if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
             self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
         if not is_same or len(data) != end - start:
-            message, fix = (
-                "this file has been changed while it was in use",
-                "restore it, and do not change it while it is in use",
-            )
+            message = "this file has been changed while it was in use"
+            fix = "restore it, and do not change it while it is in use"
             raise DataError([Fault(str(self.path), 0, 0, "changed", "", message, fix)])
         return data
 
