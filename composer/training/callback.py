@@ -70,8 +70,8 @@ class TrainingLoopCallback(Callback):
         self.resumed: dict[str, Any] | None = None
         self.ended_epoch = False
         # since the last row of metrics
-        self.row_step, self.row_time = 0, time.monotonic()
-        self.row_tokens, self.row_pace = 0.0, list[float]()
+        self.row_step, self.row_time, self.row_tokens = 0, time.monotonic(), 0.0
+        self.row_pace: list[float] = []
         # since the processes last asked each other for signals
         self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
 
@@ -111,10 +111,9 @@ class TrainingLoopCallback(Callback):
             decoded, samples = self.decoder.evaluate(pl_module.full_model(), self.ranks)
             scores |= decoded
         pl_module.log_dict(scores, logger=False)  # for other callbacks; loggers get the same row as metrics.jsonl
-        row = {"step": self.progress.step, **self.position(), **scores}
+        row = self.new_row(trainer, scores)
         if self.logger:
             self.logger.validated(row, samples)
-        self.log_row(trainer, row)
         self.history.append({"step": float(self.progress.step), **scores})
         self.progress = pl_module.loop_progress = self.progress._replace(losses=validation_losses(self.history))
         self.row_step, self.row_time = self.progress.step, time.monotonic()
@@ -173,34 +172,29 @@ class TrainingLoopCallback(Callback):
         sums = module.train_sums.take(trainer.strategy)
         loss = sums["loss"] / steps
         self.check_finite(loss, "the training loss")
-        row = {
-            "step": self.progress.step,
-            **self.position(),
+        values = {
             "train/loss": loss,
             "train/tokens_per_second": self.row_tokens / max(time.monotonic() - self.row_time, 1e-9),
             "train/learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         if self.curriculum:
-            row["train/level"] = float(self.curriculum.level)
+            values["train/level"] = float(self.curriculum.level)
             self.curriculum.count(sums)
             if ended_level:
-                row["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
-        self.log_row(trainer, row)
+                values["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
+        row = self.new_row(trainer, values)
         if self.logger:
             pace = {BUDGET_TRACE: self.row_pace} if self.budget.minutes is not None else {}
             self.logger.row(row | pace, self.progress.spent)
         self.row_step, self.row_time = self.progress.step, time.monotonic()
         self.row_tokens, self.row_pace = 0.0, [self.progress.spent]
 
-    def log_row(self, trainer: Trainer, row: Mapping[str, float]) -> None:
-        """Hand a row to the loggers that the caller of `train` brought."""
-        metrics = {name: value for name, value in row.items() if name != "step"}
+    def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
+        """Return a row of these values with step, epoch and minutes; hand it to the loggers of `train`'s caller."""
+        position = {"epoch": round(self.sampler.epochs(), 4), "minutes": round(self.clock.minutes(), 4)}
         for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=self.progress.step)
-
-    def position(self) -> dict[str, float]:
-        """Return epochs and minutes so far, as a row says them."""
-        return {"epoch": round(self.sampler.epochs(), 4), "minutes": round(self.clock.minutes(), 4)}
+            logger.log_metrics({**position, **values}, step=self.progress.step)
+        return {"step": self.progress.step, **position, **values}
 
     def check_finite(self, value: float, name: str) -> None:
         """Raise RunFailed if a loss is NaN or infinite."""

@@ -58,9 +58,6 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     return total | {name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()}
 
 
-# ------------------------------------------------------------------------------------------- writing
-
-
 class HashingWriter(io.RawIOBase):
     """File object that hashes what is written through it, and keeps the OSError that a write has raised."""
 
@@ -169,9 +166,6 @@ def check_finite(trainer: Trainer, step: int) -> None:
         raise RunFailed.of(f"{message}checkpoint was not finite", DIVERGED)
 
 
-# ------------------------------------------------------------------------------------------- random number generators
-
-
 def capture_rng_state() -> dict[str, Any]:
     """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain types and tensors."""
     kind, keys, *rest = np.random.get_state()
@@ -200,9 +194,6 @@ def seed_all(*numbers: int) -> None:
     torch.manual_seed(int(words[0]) << 31 | int(words[1]))
     random.seed(int(words[2]) << 32 | int(words[3]))
     np.random.seed(words[4:])
-
-
-# ------------------------------------------------------------------------------------------- resuming
 
 
 def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None) -> Tokenizers | None:

@@ -1,6 +1,6 @@
 """Processes of a training: start them, find their rank, handle signals, end all of them together with one error.
 
-Lightning could start them, but ends badly: a dead peer hangs the others, and each prints a traceback of its own.
+Lightning could start them, but ends them badly: a dead peer hangs the others, and each prints its own traceback.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ def is_main_process() -> bool:
 
 def exit_with_launcher() -> None:
     """End this process when the one that started it is gone; nobody else would end it."""
-    if LAUNCHED_BY in os.environ and os.environ[LAUNCHED_BY] != str(os.getpid()):
-        call_when(lambda: os.getppid() != int(os.environ[LAUNCHED_BY]), lambda: os._exit(1))
+    starter = int(os.environ.get(LAUNCHED_BY, os.getpid()))
+    if starter != os.getpid():
+        call_when(lambda: os.getppid() != starter, lambda: os._exit(1))
     elif external_launcher() == "torchrun":
         parent = os.getppid()
         call_when(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -143,7 +144,7 @@ class SignalHandler:
         """Install the handler, over whatever has been installed since this was made; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
             for number in HANDLED:
-                signal.signal(number, self._note)
+                signal.signal(number, self._handle)
             self.received = self.received or (EARLY_SIGNALS.pop() if EARLY_SIGNALS else 0)
 
     def restore(self) -> None:
@@ -152,11 +153,10 @@ class SignalHandler:
             for number, handler in self.before.items():
                 signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if not self.received:
-            self.received = number
-        else:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
             raise SystemExit(128 + number)
+        self.received = number
 
 
 @contextmanager
@@ -215,8 +215,7 @@ def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
 def abort(processes: Processes) -> NoReturn:
     """End this process from another thread: its main thread waits inside a library for a process that is dead."""
     # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to report
-    interrupts = {128 + signal.SIGINT, 128 + signal.SIGTERM}
-    status = next((status for process in processes if (status := process.poll()) in interrupts), 0)
+    status = next((process.returncode for process in processes if process.poll() in (130, 143)), 0)
     if not status:
         sys.stderr.write(peer_error(processes).render() + "\n")
         sys.stderr.flush()
@@ -266,10 +265,9 @@ def is_peer_error(error: BaseException) -> bool:
     """Return True if an error means that another process is gone or does not answer."""
     if isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError)):
         return False
-    if isinstance(error, distributed.DistError):
-        return True
     words = ("gloo", "NCCL", "by peer", "TCPStore")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    from_library = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return from_library or isinstance(error, distributed.DistError)
 
 
 def peer_error(processes: Processes, message: str = "") -> RunFailed:

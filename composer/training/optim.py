@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import torch
 from torch import optim
@@ -73,14 +73,6 @@ class EarlyStopping:
         return self.patience is not None and waited >= self.patience
 
 
-Steps = Annotated[int, Bounds(minimum=0)]
-"""A number of optimizer steps, 0 or more."""
-Fraction = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
-"""A share, 0 to 1."""
-DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
-"""A factor that makes smaller, above 0 and below 1."""
-
-
 class Progress(NamedTuple):
     """Progress of a training before its next optimizer step, which a schedule depends on.
 
@@ -92,11 +84,38 @@ class Progress(NamedTuple):
     losses: tuple[float, ...] = ()
 
 
+Steps = Annotated[int, Bounds(minimum=0)]
+"""A number of optimizer steps, 0 or more."""
+Fraction = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
+"""A share, 0 to 1."""
+DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
+"""A factor that makes smaller, above 0 and below 1."""
+Penalty = Annotated[float, Bounds(minimum=0.0)]
+"""A weight of 0 or more; 0 switches the term off."""
+Parameters = Sequence[Parameter]
+Optimizer = optim.Optimizer
+
+SCHEDULES: dict[str, Callable[..., float]] = {}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {}
+Entry = TypeVar("Entry", bound=Callable[..., Any])
+
+
+def register(table: dict[str, Entry]) -> Callable[[Entry], Entry]:
+    """Return a decorator that adds a function to a table by its name, under which a recipe chooses it."""
+
+    def add(function: Entry) -> Entry:
+        table[function.__name__] = function
+        return function
+
+    return add
+
+
 def warm_up(step: int, warmup_steps: int) -> float:
     """Return the linear warm-up factor; the first step has 1 / warmup_steps rather than 0, so it is not lost."""
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
+@register(SCHEDULES)
 def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
 
@@ -107,6 +126,7 @@ def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
     return min(step / warmup_steps, math.sqrt(warmup_steps / step))
 
 
+@register(SCHEDULES)
 def cosine(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> float:
     """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
 
@@ -117,6 +137,7 @@ def cosine(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> f
     return warm_up(at.step, warmup_steps) * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * at.spent)))
 
 
+@register(SCHEDULES)
 def linear(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> float:
     """A straight line from 1 to `final` over the budget, after a linear warm-up.
 
@@ -127,6 +148,7 @@ def linear(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> f
     return warm_up(at.step, warmup_steps) * (1 - (1 - final) * at.spent)
 
 
+@register(SCHEDULES)
 def constant(at: Progress, *, warmup_steps: Steps = 0) -> float:
     """The learning rate as it is, after a linear warm-up.
 
@@ -136,6 +158,7 @@ def constant(at: Progress, *, warmup_steps: Steps = 0) -> float:
     return warm_up(at.step, warmup_steps)
 
 
+@register(SCHEDULES)
 def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: Steps = 0) -> float:
     """Made smaller each time that `patience` validations in a row bring no better loss.
 
@@ -152,6 +175,7 @@ def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, war
     return warm_up(at.step, warmup_steps) * factor**cuts
 
 
+@register(SCHEDULES)
 def staircase(
     at: Progress, *, shares: Sequence[Fraction] = (0.5, 0.75), factor: DecayFactor = 0.5, warmup_steps: Steps = 0
 ) -> float:
@@ -165,17 +189,7 @@ def staircase(
     return warm_up(at.step, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
 
 
-SCHEDULES: dict[str, Callable[..., float]] = {
-    schedule.__name__: schedule for schedule in (inverse_sqrt, cosine, linear, constant, plateau, staircase)
-}
-
-
-Penalty = Annotated[float, Bounds(minimum=0.0)]
-"""A weight of 0 or more; 0 switches the term off."""
-Parameters = Sequence[Parameter]
-Optimizer = optim.Optimizer
-
-
+@register(OPTIMIZERS)
 def adam(
     parameters: Parameters,
     *,
@@ -198,6 +212,7 @@ def adam(
     return optim.Adam(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
 
+@register(OPTIMIZERS)
 def adamw(
     parameters: Parameters,
     *,
@@ -220,6 +235,7 @@ def adamw(
     return optim.AdamW(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
 
+@register(OPTIMIZERS)
 def sgd(
     parameters: Parameters, *, learning_rate: Positive = 0.1, momentum: Rate = 0.0, weight_decay: Penalty = 0.0
 ) -> Optimizer:
@@ -233,6 +249,7 @@ def sgd(
     return optim.SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
+@register(OPTIMIZERS)
 def rmsprop(
     parameters: Parameters,
     *,
@@ -256,6 +273,7 @@ def rmsprop(
     return optim.RMSprop(parameters, learning_rate, decay, eps, weight_decay, momentum, centered)
 
 
+@register(OPTIMIZERS)
 def adadelta(
     parameters: Parameters,
     *,
@@ -275,6 +293,7 @@ def adadelta(
     return optim.Adadelta(parameters, lr=learning_rate, rho=decay, eps=eps, weight_decay=weight_decay)
 
 
+@register(OPTIMIZERS)
 def adagrad(
     parameters: Parameters,
     *,
@@ -294,11 +313,6 @@ def adagrad(
     return optim.Adagrad(
         parameters, learning_rate, weight_decay=weight_decay, initial_accumulator_value=initial, eps=eps
     )
-
-
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    optimizer.__name__: optimizer for optimizer in (adam, adamw, sgd, rmsprop, adadelta, adagrad)
-}
 
 
 def use_fused(parameters: Parameters) -> bool | None:

@@ -187,13 +187,6 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     }
 
 
-def data_folders(recipe: Recipe, data: str | Path | None, record: Mapping[str, Any]) -> list[Path]:
-    """Return the folders to look up data files in: `data`, or those in a run's record; then beside the recipe."""
-    recorded = [] if data is not None else [Path(folder) for folder in record.get("data", {}).get("folders", [])]
-    resolved = [path.resolve() for path in recipe.folders(data)]
-    return [*recorded, *(path for path in resolved if path not in recorded)]
-
-
 def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
     """Return run.json once the main process has written all that the others read. Raises RunError after an hour."""
     deadline = time.monotonic() + TOKENIZER_SECONDS

@@ -45,7 +45,6 @@ from composer.training.progress import ProgressDisplay, format_scores
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import (
     TrainingSetup,
-    data_folders,
     keep_freed_memory,
     setup,
     silence_lightning,
@@ -92,7 +91,10 @@ def train(
         display.say(f"{run_dir.path} is finished already; nothing is left to do")
         return TrainingResult(run_dir.path, record)
 
-    source = DataSource(recipe, data_folders(recipe, data, record or (original.record if original else {})))
+    recorded = record or (original.record if original else {})
+    folders = [] if data is not None else [Path(folder) for folder in recorded.get("data", {}).get("folders", [])]
+    folders += [path.resolve() for path in recipe.folders(data)]
+    source = DataSource(recipe, list(dict.fromkeys(folders)))
     if is_main_process():
         check(source)
     display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
