@@ -124,7 +124,16 @@ class CheckpointManager:
 
         Raises RunFailed, on every device, if weights or optimizer states are not finite.
         """
-        check_finite(trainer, step)
+        # the loss does not show it: it may have been finite in the step whose gradient was not
+        states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
+        moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
+        values = chain(trainer.lightning_module.parameters(), moments)
+        own_parts = [(value.to_local() if isinstance(value, DTensor) else value).detach() for value in values]
+        bad = torch.stack([~part.isfinite().all() for part in own_parts]).sum()
+        if trainer.strategy.reduce(bad, reduce_op="sum"):
+            cause = "a gradient since the last checkpoint was not finite"
+            message = f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}"
+            raise RunFailed.of(message, DIVERGED)
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
         if trainer.is_global_zero:
             self.prune(step, history)
@@ -150,20 +159,14 @@ class CheckpointManager:
         best = max(history, key=lambda scores: (as_maximised(self.metric, scores), as_maximised("val/loss", scores)))
         return checkpoint_path(self.folder, int(best["step"]))
 
-
-def check_finite(trainer: Trainer, step: int) -> None:
-    """Raise RunFailed if a weight or an optimizer state is NaN or infinite, on any device.
-
-    The loss does not show it: it may have been finite in the step whose gradient was not.
-    """
-    states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
-    moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
-    values = chain(trainer.lightning_module.parameters(), moments)
-    own_parts = [(value.to_local() if isinstance(value, DTensor) else value).detach() for value in values]
-    bad = torch.stack([~part.isfinite().all() for part in own_parts]).sum()
-    if trainer.strategy.reduce(bad, reduce_op="sum"):
-        message = f"after {step} steps a weight or an optimizer state is NaN or infinite: a gradient since the last "
-        raise RunFailed.of(f"{message}checkpoint was not finite", DIVERGED)
+    def select(self, history: History, average: int) -> tuple[str, list[Path]]:
+        """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
+        existing = set(list_checkpoints(self.folder))
+        recent = [path for path in self.recent(history)[-average:] if path in existing]
+        if average > 1 and len(recent) > 1:
+            return "average", recent
+        best = self.best(history)
+        return ("best", [best]) if best in existing else ("last", [max(existing)])
 
 
 def capture_rng_state() -> dict[str, Any]:
@@ -243,8 +246,8 @@ def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any])
     """Raise RunError if the recipe is not the one that the run was started with."""
     if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
         return
-    differences = _differences_text(load(folder.recipe), recipe) or "its recipe.yaml has been changed"
-    message = f"this run was started with another recipe: {differences}"
+    differences = first_few(list(setting_differences(load(folder.recipe).frozen, recipe.frozen)))
+    message = f"this run was started with another recipe: {differences or 'its recipe.yaml has been changed'}"
     raise RunError.of(message, f"undo the change, or {NEW_RUN}", str(folder.path))
 
 
@@ -273,15 +276,11 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     other, other_tokenizers = parse_texts(str(texts["recipe"]), str(texts["tokenizer"]))
     remove = "remove this file: the run goes on from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
-        message = f"this checkpoint was made with another recipe: {_differences_text(other, recipe)}"
-        raise RunError.of(message, remove, str(path))
+        differences = first_few(list(setting_differences(other.frozen, recipe.frozen)))
+        raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
         raise RunError.of(message, f"restore tokenizer.json as it was, or {remove}", str(path))
-
-
-def _differences_text(old: Recipe, new: Recipe) -> str:
-    return first_few(list(setting_differences(old.frozen, new.frozen)))
 
 
 def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

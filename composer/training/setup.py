@@ -198,15 +198,6 @@ def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
     return run_dir.read()
 
 
-RECIPE_PLACES = {
-    "gpu": ("trainer", "accelerator"),
-    "XLA": ("trainer", "accelerator"),
-    "xla": ("trainer", "accelerator"),
-    "recision": ("training", "precision"),
-}
-"""Where in a recipe the cause of a Lightning error lies, by a word of its message; besides the keys of `trainer:`."""
-
-
 def build_trainer(
     recipe: Recipe, loop: Callback, callbacks: Sequence[Callback] = (), loggers: Sequence[Logger] = ()
 ) -> Trainer:
@@ -243,7 +234,9 @@ def build_trainer(
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         message = " ".join(str(error).split())
-        places = {key: ("trainer", key) for key in recipe.trainer} | RECIPE_PLACES
+        places = {key: ("trainer", key) for key in recipe.trainer}
+        places |= dict.fromkeys(["gpu", "XLA", "xla"], ("trainer", "accelerator"))
+        places["recision"] = ("training", "precision")
         path = next((path for word, path in places.items() if word in message), ("trainer",))
         cause = f"Lightning cannot train so here: {message}"
         raise RecipeError([recipe.fault("trainer", path, cause, "change it, or remove it")]) from error

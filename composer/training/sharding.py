@@ -92,9 +92,9 @@ def full_tensor(value: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def local_part(value: Tensor, like: Tensor) -> Tensor:
-    """Return this process's part of a full tensor, sharded as `like` is; all of it where `like` is not."""
-    if not isinstance(like, DTensor):
+def local_part(value: Any, like: Tensor) -> Any:
+    """Return this process's part of a full tensor, sharded as `like` is; anything else, a step count, as it is."""
+    if not (isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape):
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
@@ -128,15 +128,10 @@ def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, A
 
 
 def load_full_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-    """Load this process's part of the moments; what has another shape than its parameter, a step count, is kept."""
+    """Load this process's part of the moments."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-    def part(value: Any, parameter: Tensor) -> Any:
-        is_moment = isinstance(value, Tensor) and value.shape == parameter.shape
-        return local_part(value, parameter) if is_moment else value
-
     moments = {
-        number: {name: part(value, parameters[number]) for name, value in values.items()}
+        number: {name: local_part(value, parameters[number]) for name, value in values.items()}
         for number, values in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": moments})

@@ -27,14 +27,10 @@ from composer.run_dir import (
     RunDir,
     check_writable,
     checkpoint_path,
-    checkpoint_weights,
-    list_checkpoints,
     locked,
     utc_now,
 )
 from composer.training.checkpointing import (
-    CheckpointManager,
-    History,
     average_weights,
     check_same_recipe,
     resolve_initial_run,
@@ -52,6 +48,19 @@ from composer.training.setup import (
     wait_for_record,
 )
 from composer.viz.alignments import alignment_page, alignments
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run: its folder and its run.json."""
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """Return the scores of the final weights, by the names under which they are logged."""
+        return self.record.get("scores", {})
 
 
 def train(
@@ -208,23 +217,6 @@ def explain(error: BaseException, training: TrainingSetup) -> RunFailed | None:
     return None
 
 
-BY_LENGTH = ("test/accuracy_by_length", "test/bleu_by_source_length")
-"""Scores by length that a run may have; run.json keeps the first."""
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """A finished run: its folder and its run.json."""
-
-    folder: Path
-    record: Mapping[str, Any]
-
-    @property
-    def scores(self) -> Mapping[str, float]:
-        """Return the scores of the final weights, by the names under which they are logged."""
-        return self.record.get("scores", {})
-
-
 def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingResult:
     """Write the final weights, evaluate them and finish run.json. Only the main process has a `logger`, and a record.
 
@@ -234,9 +226,9 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     if logger is None:
         return TrainingResult(run_dir.path, {})
     loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
-    how, paths = select_checkpoints(loop.checkpoints, loop.history, training.recipe.training["average_checkpoints"])
+    how, paths = loop.checkpoints.select(loop.history, training.recipe.training["average_checkpoints"])
     model = training.module.build_model()
-    model.load_state_dict(average_weights(paths) if len(paths) > 1 else checkpoint_weights(paths[0]))
+    model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)
     run = Run(run_dir, training.recipe, training.data.tokenizers, model.eval().to(device_for(training.recipe)))
     logger.display.close()
@@ -254,7 +246,8 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     new |= {name: value for name, value in tested.items() if isinstance(value, float)}
     if new:
         logger.write({"step": loop.progress.step, **new})
-    tables = [tested[name] for name in BY_LENGTH if name in tested]
+    by_length = ("test/accuracy_by_length", "test/bleu_by_source_length")  # run.json has the first of them
+    tables = [tested[name] for name in by_length if name in tested]
     record = run_dir.update(
         status="finished",
         weights=sha256_of_file(run_dir.weights),
@@ -274,18 +267,6 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         say(message)
         record = run_dir.update(repeat_of={**repeat_of, "same": same, "message": message})
     return TrainingResult(run_dir.path, record)
-
-
-def select_checkpoints(manager: CheckpointManager, history: History, average: int) -> tuple[str, list[Path]]:
-    """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
-    existing = set(list_checkpoints(manager.folder))
-    recent = [path for path in manager.recent(history)[-average:] if path in existing]
-    if average > 1 and len(recent) > 1:
-        return "average", recent
-    best = manager.best(history)
-    if best in existing:
-        return "best", [best]
-    return "last", [max(existing)]
 
 
 def validation_scores(training: TrainingSetup, run: Run) -> dict[str, float]:
