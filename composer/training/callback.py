@@ -206,6 +206,7 @@ class TrainingLoopCallback(Callback):
 
         Raises RunFailed if the processes loaded different ones: they do not see the same folder.
         """
+        self.module: Seq2SeqModule = pl_module
         self.ranks = Ranks(trainer.global_rank, trainer.world_size)
         state = self.resumed or {}
         self.clock = Clock(trainer.strategy.root_device.type == "cpu", state.get("minutes", 0.0))
@@ -243,10 +244,6 @@ class TrainingLoopCallback(Callback):
                 streams = "the batches are the same, dropout and the like are drawn anew"
                 self.logger.display.say(f"{now} in place of {then}: {streams}")
         module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
-
-    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
-        """Keep the module, whose sums are part of this callback's state."""
-        self.module: Seq2SeqModule = pl_module
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed training needs besides weights and optimizer; a collective call."""

@@ -110,10 +110,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 @dataclass(frozen=True)
 class CheckpointManager:
-    """Saves checkpoints into a folder and prunes the others.
-
-    It keeps the best checkpoint by `metric`, those of the `last` validations, and the newest.
-    """
+    """Saves checkpoints into a folder; keeps the best by `metric`, those of the `last` validations, and the newest."""
 
     folder: Path
     last: int = 2
@@ -226,10 +223,7 @@ def resolve_initial_run(
     """Return the run whose weights this run starts from, or None for random weights.
 
     A resumed run keeps the one that run.json records, even if it was killed before its first checkpoint; a
-    reproduction keeps its original's.
-
-    Raises:
-        RunError: If `requested` differs from the recorded run.
+    reproduction keeps its original's. Raises RunError if `requested` differs from the recorded run.
     """
     path = Path(requested).absolute() if requested is not None else None
     if not record:

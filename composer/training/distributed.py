@@ -95,14 +95,15 @@ def exit_with_launcher() -> None:
         call_when(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def call_when(condition: Callable[[], bool], action: Callable[[], object]) -> threading.Event:
-    """Call `action` in a thread as soon as `condition` is true, unless the returned event is set before."""
+def call_when(condition: Callable[[], bool], action: Callable[[], object], delay: float = 0.0) -> threading.Event:
+    """Call `action` in a thread `delay` seconds after `condition` becomes true, unless the returned event is set."""
     over = threading.Event()
 
     def poll() -> None:
         while not over.wait(POLL_SECONDS):
             if condition():
-                action()
+                if not over.wait(delay):
+                    action()
                 over.set()
 
     threading.Thread(target=poll, daemon=True, name="call_when").start()
@@ -172,7 +173,7 @@ def processes_of_training(local: int, nodes: int) -> Iterator[None]:
     try:
         if local * nodes > 1 and not cluster_environment().creates_processes_externally:
             processes = start_processes(local, nodes)
-            over = call_when(PeerWatchdog(processes), lambda: abort(processes))
+            over = call_when(lambda: any(peer.poll() for peer in processes), lambda: abort(processes), GRACE_SECONDS)
         if "OMP_NUM_THREADS" not in before:
             # set here, or Lightning sets it: to the cores of the machine, whatever was chosen before
             os.environ["OMP_NUM_THREADS"] = str(max(1, threads // local))
@@ -222,18 +223,6 @@ def abort(processes: Processes) -> NoReturn:
     for process in processes:
         process.kill()
     os._exit(status or RunFailed.status)
-
-
-class PeerWatchdog:
-    """Condition that becomes true `GRACE_SECONDS` after one of the processes has failed."""
-
-    def __init__(self, processes: Processes) -> None:
-        self.processes, self.since = processes, 0.0
-
-    def __call__(self) -> bool:
-        if not self.since and any(process.poll() for process in self.processes):
-            self.since = time.monotonic()
-        return bool(self.since) and time.monotonic() - self.since > GRACE_SECONDS
 
 
 def explain_worker_death(error: Exception) -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,10 +190,8 @@ def close(training: TrainingSetup, status: str) -> None:
     if training.loop.logger is not None:
         training.loop.logger.close(1)
     if is_main_process():
-        try:
+        with suppress(OSError, RunError):
             training.run_dir.update(status=status, ended_at=utc_now())
-        except (OSError, RunError):
-            return
 
 
 def explain(error: BaseException, training: TrainingSetup) -> RunFailed | None:
@@ -290,11 +288,8 @@ def log_pictures(
     if not logger.wandb.is_on:
         return
     try:
-        pages = [
-            alignment_page(alignment)
-            for alignment in alignments(run, [line for line, _ in first_pairs(training)])
-            if alignment.attentions or alignment.films or alignment.memories
-        ]
+        pictures = alignments(run, [line for line, _ in first_pairs(training)])
+        pages = [alignment_page(one) for one in pictures if one.attentions or one.films or one.memories]
         if not by_length and (samples := decode_validation(training, run)[1]):
             sources, references, outputs = zip(*samples, strict=True)
             by_length = bleu_by_length(sources, outputs, references)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -200,20 +201,24 @@ def test_the_words_for_one_that_is_lost() -> None:
     assert "another process has ended" in said("Connection closed by peer")
 
 
-def test_a_death_is_acted_upon_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(distributed.time, "monotonic", lambda: now[0])
-    alive, dead = Ended(None), Ended(None)
-    look = distributed.PeerWatchdog([alive, dead])  # type: ignore[list-item]
-    assert not look()
-    dead.status = 1
-    assert not look()
-    now[0] += distributed.GRACE_SECONDS + 1
-    assert look()
-    left = distributed.PeerWatchdog([Ended(0)])  # type: ignore[list-item]
-    assert not left()
-    now[0] += distributed.GRACE_SECONDS + 1
-    assert not left()
+def test_an_action_follows_its_condition_after_the_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "POLL_SECONDS", 0.01)
+    peers = [Ended(None), Ended(0)]
+    acted = threading.Event()
+    distributed.call_when(lambda: any(peer.poll() for peer in peers), acted.set, delay=0.5)
+    assert not acted.wait(0.2)
+    peers[0].status = 1
+    assert not acted.wait(0.2)
+    assert acted.wait(10)
+
+
+def test_an_action_is_cancelled_within_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "POLL_SECONDS", 0.01)
+    acted = threading.Event()
+    over = distributed.call_when(lambda: True, acted.set, delay=0.5)
+    assert not acted.wait(0.2)
+    over.set()
+    assert not acted.wait(0.5)
 
 
 # ------------------------------------------------------------------------------------------- signals
