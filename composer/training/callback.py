@@ -214,7 +214,7 @@ class TrainingLoopCallback(Callback):
         positions = self.ranks.gather((self.progress.step, self.sampler.epoch, self.sampler.done))
         if len(set(positions)) > 1:
             steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
-            raise RunFailed.of(f"the processes do not go on from the same checkpoint: {steps}", SHARE_FOLDER)
+            raise RunFailed.of(f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER)
         self.update_progress(trainer, pl_module)
         if state:
             self.restore_streams(trainer, pl_module, state["random"], state["row"]["sums"])
@@ -241,7 +241,7 @@ class TrainingLoopCallback(Callback):
             seed_all(self.sampler.order.seed, self.progress.step, rank)
             if self.logger:
                 now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(random)))
-                streams = "the batches are the same, dropout and the like are drawn anew"
+                streams = "the batches are the same, dropout and other random numbers differ"
                 self.logger.display.say(f"{now} in place of {then}: {streams}")
         module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
 

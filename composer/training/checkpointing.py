@@ -41,7 +41,7 @@ from composer.training.reproduce import ReproducedRun
 History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""
 
-NEW_RUN = "begin a new run with `--run DIR`; `--from` takes the weights along"
+NEW_RUN = "begin a new run with `--run DIR`; `--from` starts it from these weights"
 DIVERGED = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
 """Fix of a loss, weight or optimizer state that is not finite."""
 
@@ -231,7 +231,7 @@ def resolve_initial_run(
     recorded = Path(record["start_from"]) if record.get("start_from") else None
     if path is not None and path != recorded:
         began = f"from the weights of {recorded}" if recorded else "from random weights"
-        fix = "leave `--from` away, or begin a new run with `--run DIR`"
+        fix = "omit `--from`, or begin a new run with `--run DIR`"
         raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(folder.path))
     return recorded
 
@@ -268,7 +268,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text()):
         return
     other, other_tokenizers = parse_texts(str(texts["recipe"]), str(texts["tokenizer"]))
-    remove = "remove this file: the run goes on from the checkpoint before it"
+    remove = "remove this file: the run resumes from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
         differences = first_few(list(setting_differences(other.frozen, recipe.frozen)))
         raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))

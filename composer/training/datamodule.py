@@ -59,10 +59,10 @@ class RecipeDataModule(LightningDataModule):
         if not answerable.all():
             dropped = f"{int((~answerable).sum()):,} of {len(answerable):,} training pairs"
             reason = f"whose answer is longer than {model.room:g} times its source"
-            self.data.notes.append(f"left out {dropped} {reason}: no search makes room for it")
+            self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
             if not answerable.any():
                 hint = "raise `room` of the block `grid`, or exchange source and target"
-                message = f"nothing is left without {dropped} {reason}"
+                message = f"no training pairs are left without {dropped} {reason}"
                 raise DataError([self.recipe.fault("empty", ("data",), message, hint)])
             self.train = self.train.keep(answerable)
         training = self.recipe.training

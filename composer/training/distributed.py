@@ -36,7 +36,7 @@ from composer.training import EARLY_SIGNALS
 T = TypeVar("T")
 Processes = Sequence[subprocess.Popen[Any]]
 
-RESUME_HINT = "`--resume` goes on from the last checkpoint"
+RESUME_HINT = "`--resume` continues from the last checkpoint"
 ERROR_KEY = "error"
 """Key in the rendezvous store under which a process leaves its error for the main one."""
 LAUNCHED_BY = "SEQCOMPOSER_LAUNCHED_BY"
@@ -161,7 +161,7 @@ class SignalHandler:
 
 
 @contextmanager
-def processes_of_training(local: int, nodes: int) -> Iterator[None]:
+def training_processes(local: int, nodes: int) -> Iterator[None]:
     """Run a block in `local` processes on each of `nodes` machines, starting those of this machine if nobody has.
 
     They all end together; the main process raises the first error of any as RunFailed. Lightning's own launcher then
@@ -230,7 +230,7 @@ def explain_worker_death(error: Exception) -> Exception:
     match = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
     if not isinstance(error, RuntimeError) or match is None:
         return error
-    cause = f"the training cannot go on: one of its `training.workers` {match[1]}"
+    cause = f"the training cannot continue: one of its `training.workers` {match[1]}"
     return RunFailed.of(cause, f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}")
 
 
@@ -269,12 +269,12 @@ def peer_error(processes: Processes, message: str = "") -> RunFailed:
         if status := process.poll():
             end = f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
             ends.append(f"process {rank} {end}")
-    cause, hint = "another process has ended", "look at what it printed"
+    cause, hint = "another process has ended", "read what it printed"
     if ends:
         cause = ", ".join(ends)
     elif "imed out" in message or "imeout" in message:
         cause, hint = "another process does not answer", "where it was only slow, raise `trainer.timeout_minutes`"
-    return RunFailed.of(f"the training cannot go on: {cause}", f"{hint}; {RESUME_HINT}")
+    return RunFailed.of(f"the training cannot continue: {cause}", f"{hint}; {RESUME_HINT}")
 
 
 def report_to_main(error: Exception) -> bool:

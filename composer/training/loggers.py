@@ -188,7 +188,7 @@ class WandbLogger:
             yield
         except Exception as error:
             self.run, self.mode = None, "disabled"
-            self.say(f"Weights & Biases has failed, and gets nothing more: {one_line_error(error)}")
+            self.say(f"Weights & Biases has failed, and nothing more is logged to it: {one_line_error(error)}")
             if isinstance(error, ConnectionError):
                 _stop_service()
 

@@ -108,7 +108,7 @@ def train_seed(request: SeedRequest, seed: int, say: Say) -> int:
     """Train one seed, unless it has finished, and return the exit status of its command."""
     folder = RunDir(request.folder_of(seed))
     if request.resume and run_status(folder) == "finished":
-        say(f"seed {seed}: finished already")
+        say(f"seed {seed}: already finished")
         return 0
     say(f"seed {seed}: {folder.path}")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
@@ -141,7 +141,7 @@ def parse_seeds(text: str, first: int) -> list[int]:
     results = list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
     if not 0 < len(results) <= MAX_SEEDS or len(set(results)) < len(results):
         fix = "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`"
-        raise RunError.of(f"`--seeds {text}` names no seeds", fix)
+        raise RunError.of(f"`--seeds {text}` is not a list of seeds", fix)
     return results
 
 
@@ -150,7 +150,7 @@ def check_single_process() -> None:
     one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
     if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
         message = "`--seeds` starts each training itself, and a launcher has started this process among others"
-        fix = "leave the launcher away and write `trainer: {devices: N}`, or train each seed with `training.seed=N`"
+        fix = "start it without the launcher and set `trainer: {devices: N}`, or train each seed with `training.seed=N`"
         raise RunError.of(message, fix)
 
 

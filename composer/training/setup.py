@@ -84,7 +84,7 @@ def setup(
     """Return data, module, callback and Trainer of a training; write nothing.
 
     Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
-    run was begun with, RecipeError if Lightning cannot train so here.
+    run was begun with, RecipeError if Lightning refuses the configuration.
     """
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
@@ -143,9 +143,9 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     for note in data.data.notes:
         say(note)
     if repeat_of := record.get("repeat_of"):
-        say(f"repeats {repeat_of['run']}")
+        say(f"reproduces {repeat_of['run']}")
         for difference in repeat_of["differs"]:
-            say(f"not as then: {difference}")
+            say(f"differs from it: {difference}")
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
     pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
     say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
@@ -238,7 +238,7 @@ def build_trainer(
         places |= dict.fromkeys(["gpu", "XLA", "xla"], ("trainer", "accelerator"))
         places["recision"] = ("training", "precision")
         path = next((path for word, path in places.items() if word in message), ("trainer",))
-        cause = f"Lightning cannot train so here: {message}"
+        cause = f"Lightning refuses this configuration: {message}"
         raise RecipeError([recipe.fault("trainer", path, cause, "change it, or remove it")]) from error
 
 

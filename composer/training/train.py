@@ -22,20 +22,9 @@ from composer.inference.run import Run, Sample, device_for
 from composer.model.planner import plan
 from composer.model.weights import save_weights
 from composer.recipe.recipe import Recipe
-from composer.run_dir import (
-    RUNS,
-    RunDir,
-    check_writable,
-    checkpoint_path,
-    locked,
-    utc_now,
-)
-from composer.training.checkpointing import (
-    average_weights,
-    check_same_recipe,
-    resolve_initial_run,
-)
-from composer.training.distributed import Ranks, TrainingInterrupted, is_main_process, processes_of_training
+from composer.run_dir import RUNS, RunDir, check_writable, checkpoint_path, locked, utc_now
+from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
+from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, describe_mode, wandb_mode
 from composer.training.progress import ProgressDisplay, format_scores
 from composer.training.reproduce import compare_outcome, find_original_run
@@ -80,7 +69,7 @@ def train(
 
     Raises:
         RecipeError, DataError, RunError: If recipe, data files or directory are not fit; with nothing written.
-        RunFailed: If the training cannot go on.
+        RunFailed: If the training cannot continue.
         KeyboardInterrupt, SystemExit: After SIGINT; after SIGTERM, with status 143.
     """
     silence_lightning()
@@ -97,7 +86,7 @@ def train(
     else:
         record = wait_for_record(run_dir)
     if record.get("status") == "finished":
-        display.say(f"{run_dir.path} is finished already; nothing is left to do")
+        display.say(f"{run_dir.path} has already finished; there is nothing to do")
         return TrainingResult(run_dir.path, record)
 
     recorded = record or (original.record if original else {})
@@ -143,7 +132,7 @@ def exclusive(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Itera
         check_writable(run_dir, resume)
         if record and run_dir.read() != record:
             message = "another training has been writing into this folder"
-            raise RunError.of(message, "say `--resume` again", str(run_dir.path))
+            raise RunError.of(message, "repeat the command with `--resume`", str(run_dir.path))
         yield
 
 
@@ -151,10 +140,10 @@ def fit(training: TrainingSetup) -> None:
     """Train with Lightning, from the last checkpoint if there is one."""
     trainer, signals = training.trainer, training.loop.signals
     if training.checkpoint:
-        training.display.say(f"going on from {training.checkpoint}")
+        training.display.say(f"resuming from {training.checkpoint}")
     local = 1 if training.recipe.trainer["accelerator"] == "tpu" else trainer.num_devices  # Lightning starts a TPU's
     try:
-        with processes_of_training(local, trainer.num_nodes):
+        with training_processes(local, trainer.num_nodes):
             trainer.fit(training.module, datamodule=training.data, ckpt_path=training.checkpoint, weights_only=True)
     finally:
         signals.restore()
@@ -171,7 +160,7 @@ def recorded_failure(training: TrainingSetup) -> Iterator[None]:
             raise SystemExit(0) from None  # the main process says how it ended; this one must not look like a crash
         close(training, "interrupted")
         command = f"the same command with `--resume --run {training.run_dir.path}`"
-        say(f"stopped at step {training.loop.progress.step:,}, nothing is lost; {command} goes on")
+        say(f"stopped at step {training.loop.progress.step:,}, everything is saved; {command} resumes it")
         if interrupt.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + interrupt.number) from None
@@ -198,7 +187,7 @@ def explain(error: BaseException, training: TrainingSetup) -> RunFailed | None:
     """Return an error of the machine, a full disk or too little memory, with its fix; None for any other."""
     path = str(training.run_dir.path)
     if isinstance(error, OSError):
-        fix = f"{os_error_hint(error)}, or take another with `--run DIR`; `--resume` goes on from the last checkpoint"
+        fix = f"{os_error_hint(error)}, or take another with `--run DIR`; {RESUME_HINT}"
         return RunFailed.of(os_error_reason(error), fix, str(error.filename or path))
     phrases = ("not enough memory", "allocate memory", "out of memory")  # a plain RuntimeError where it is not CUDA's
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
@@ -236,7 +225,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     known = {name: value for row in rows[:1] for name, value in row.items() if name != "step"}
     tested: dict[str, Any] = {}
     if training.data.data.test is not None:
-        say("measuring on the test part")
+        say("evaluating on the test split")
         tested = evaluate(run, "test")
         if "test/truncated" in tested:
             say(f"test: {tested['test/truncated']}")

@@ -364,7 +364,7 @@ def test_pairs_whose_answers_have_no_room_are_left_out(
 
 
 def test_no_pair_with_room_is_refused(tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nothing is left"):
+    with pytest.raises(DataError, match="no training pairs are left"):
         told_to_train(tiny, tmp_path, [("ab", "ababa")])
     assert not (tmp_path / "run").exists()
 

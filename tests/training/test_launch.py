@@ -62,7 +62,7 @@ def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path)
     machines = [subprocess.Popen(words, env=told, text=True, stdout=subprocess.PIPE) for _ in range(2)]
     said = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0]
-    assert "".join(said).count("measuring on the test part") == 1
+    assert "".join(said).count("evaluating on the test split") == 1
     assert same_weights(run, undisturbed)
 
 
@@ -74,7 +74,7 @@ def test_torchrun_starts_all_anew_where_one_is_killed(folder: Path, undisturbed:
     done = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert Path(told["FAULT_ONCE"]).exists()
-    assert f"going on from {run}/checkpoints/step-00000004.ckpt" in done.stdout
+    assert f"resuming from {run}/checkpoints/step-00000004.ckpt" in done.stdout
     assert same_weights(run, undisturbed)
 
 
@@ -116,10 +116,10 @@ def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "minutes", "message", "hint"),
     [
-        ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` goes on"),
+        ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` continues"),
         ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
         ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
-        ("data:1:0", 2, "process 1 ended with status 2", "look at what it printed"),
+        ("data:1:0", 2, "process 1 ended with status 2", "read what it printed"),
     ],
 )
 def test_all_end_with_the_one_that_is_lost(
@@ -133,7 +133,7 @@ def test_all_end_with_the_one_that_is_lost(
     assert group(command.pid) == []
     assert message in said
     assert hint in said
-    assert said.count("the training cannot go on") + said.count("process 1: ") == 1
+    assert said.count("the training cannot continue") + said.count("process 1: ") == 1
     assert "Traceback" not in said
     # who waits inside a library for one that never came can say nothing more than its error
     assert RunDir(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")

@@ -116,7 +116,7 @@ def test_a_number_and_a_list() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "a", "1,1", "1.5", "123456789"])
 def test_no_seeds(text: str) -> None:
-    with pytest.raises(RunError, match="names no seeds"):
+    with pytest.raises(RunError, match="is not a list of seeds"):
         parse_seeds(text, 1)
 
 

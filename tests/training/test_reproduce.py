@@ -93,8 +93,8 @@ def test_a_repeat_ends_with_the_same_weights(there: Path, capsys: pytest.Capture
     assert outcome.folder == Path("runs/words-repeat")
     assert same_weights(there / "words", outcome.folder)
     told = capsys.readouterr().out
-    assert f"repeats {there / 'words'}" in told
-    assert "not as then" not in told
+    assert f"reproduces {there / 'words'}" in told
+    assert "differs from it" not in told
     assert told.splitlines()[-1] == f"the same weights as {there / 'words'}, to the last bit"
     was, now = RunDir(there / "words").read(), dict(outcome.record)
     assert now["repeat_of"]["same"] is True
@@ -242,7 +242,7 @@ def test_other_data_are_told(there: Path, trained: Path, tmp_path: Path, capsys:
         file.write("abcde\n")
         other.write("edcba\n")
     outcome = train(recipe_of(there / "words"), data=tmp_path / "text")
-    assert "not as then: the data are not those that it was trained on" in capsys.readouterr().out
+    assert "differs from it: the data are not those that it was trained on" in capsys.readouterr().out
     assert outcome.record["repeat_of"]["differs"] == ["the data are not those that it was trained on"]
     was = RunDir(there / "words").read()["fingerprints"]
     assert {key for key in was if was[key] != outcome.record["fingerprints"][key]} == {"data", "run"}
@@ -298,7 +298,7 @@ def test_another_machine_is_told_and_may_be_why(there: Path, capsys: pytest.Capt
         "the code of seqcomposer: bbbbbbbbbbbb there",
         "it was resumed with threads: 1 there, 2 here",
     ):
-        assert f"not as then: {each}" in told
+        assert f"differs from it: {each}" in told
     last = told.splitlines()[-1]
     assert last.startswith(
         f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at most"

@@ -74,7 +74,7 @@ def test_a_finished_run_is_left_alone(tiny: Tiny, tmp_path: Path, capsys: pytest
     train(tiny("training.max_steps=2"), tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_bytes()
     train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
-    assert "finished already" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
     with pytest.raises(RunError, match=r"`training.max_steps` was 2 and is 4\n.*\n? *fix: .*`--from`"):
         train(tiny("training.max_steps=4"), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "run.json").read_bytes() == before
@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         train(tiny(), tmp_path / how, resume=True)
         said = capsys.readouterr().out
         assert "step-00000008.ckpt is damaged and is passed over" in said
-        assert "step-00000004.ckpt" in said.partition("going on from")[2]
+        assert "step-00000004.ckpt" in said.partition("resuming from")[2]
         assert same_weights(tmp_path / "whole", tmp_path / how)
         assert values(tmp_path / "whole") == values(tmp_path / how)
 
