@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,15 +18,13 @@ from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph
 from composer.viz.architecture_layout import (
     LINE_HEIGHT,
     MARGIN,
-    Join,
     Layout,
     PlacedBox,
+    Point,
     Span,
     StreamLine,
-    join_of,
     stream_lines,
     text_width,
-    wrap_box,
 )
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
 from composer.viz.page import check_can_overwrite, render, write_document
@@ -51,11 +49,26 @@ class Drawing:
 
     def mermaid(self) -> str:
         """Return the diagram as a Mermaid flowchart."""
-        return to_mermaid(self.graph)
+        return Flowchart(self.graph).text()
 
     def svg(self) -> str:
         """Return the diagram as an SVG file with a light and a dark style."""
-        return to_svg(self.graph)
+        picture = place(self.graph)
+        parts = (
+            f"{part.title}: {', '.join(box.title for box in part.walk() if box.row is not None)}"
+            for part in self.graph.parts
+        )
+        return render(
+            "architecture.svg",
+            name=self.graph.name,
+            description=f"{self.graph.summary}. {'. '.join(parts)}.",
+            width=max(picture.layout.width, *(text.box[2] + MARGIN for text in picture.texts)),
+            height=max(picture.layout.height, *(text.box[3] + MARGIN / 2 for text in picture.texts)),
+            picture=picture,
+            frames_of=frames_of,
+            rounded=rounded_path,
+            arrowhead=arrowhead,
+        )
 
     def markdown(self) -> str:
         """Return a Markdown file with the flowchart, which GitHub renders."""
@@ -63,7 +76,7 @@ class Drawing:
 
     def html(self) -> str:
         """Return a self-contained HTML page with the SVG."""
-        return render("architecture.html", title=f"{self.graph.name}: architecture", svg=to_svg(self.graph))
+        return render("architecture.html", title=f"{self.graph.name}: architecture", svg=self.svg())
 
     def save(self, path: str | Path) -> Path:
         """Write the diagram in the format of the file's suffix: .svg, .mmd, .md or .html.
@@ -161,33 +174,36 @@ class Text(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Everything in an SVG, with its position."""
+    """Everything in an SVG, with its position; `samples` are the kinds of edge in the legend, with their arrows."""
 
     layout: Layout
     routes: list[Route]
     lines: list[StreamLine]
-    joins: list[Join]
     texts: list[Text]
-
-    def size(self) -> tuple[float, float]:
-        """Return the width and height."""
-        width = max(self.layout.width, *(text.box[2] + MARGIN for text in self.texts))
-        return width, max(self.layout.height, *(text.box[3] + MARGIN / 2 for text in self.texts))
+    samples: list[tuple[str, tuple[Point, Point]]]
 
 
 def place(graph: Graph) -> Picture:
     """Return everything in an SVG, with its position."""
-    layout = Layout(graph, [wrap_box(part, None) for part in graph.parts])
+    layout = Layout(graph)
     routes = route_edges(layout)
-    joins = [join_of(placed) for placed in layout.walk() if placed.box.join]
+    joins = [placed.join for placed in layout.walk() if placed.box.join]
     texts = [
         Text(MARGIN, MARGIN + 14, (Span("heading", graph.name),), scale=1.5),
         Text(MARGIN, MARGIN + 34, (Span("soft", graph.summary),)),
         *(text for placed in layout.walk() for text in texts_in(placed)),
         *(Text(join.x, join.y + 4, (Span("", join.label),), centered=True) for join in joins),
-        *legend(layout),
     ]
-    return Picture(layout, routes, list(stream_lines(layout)), joins, texts)
+    samples = []
+    y = layout.height
+    for kind in [kind for kind in LEGEND if any(edge.kind == kind for edge in graph.edges)]:
+        texts.append(Text(MARGIN + LEGEND_ARROW, y, (Span("soft", LEGEND[kind]),)))
+        samples.append((kind, ((MARGIN, y - 4), (MARGIN + LEGEND_ARROW - 10, y - 4))))
+        y += LINE_HEIGHT
+    if any(box.row is not None and box.row.block in ("repeat", "use") for box in graph.boxes()):
+        texts.append(Text(MARGIN, y, (Span("soft", REPEATED),)))
+    lines = [line for placed in layout.walk() for line in stream_lines(placed)]
+    return Picture(layout, routes, lines, texts, samples)
 
 
 def texts_in(placed: PlacedBox) -> Iterator[Text]:
@@ -197,48 +213,6 @@ def texts_in(placed: PlacedBox) -> Iterator[Text]:
     y = placed.y + (height - LINE_HEIGHT * len(lines)) / 2 + 12
     for number, line in enumerate(lines):
         yield Text(placed.x + placed.text_margin, y + LINE_HEIGHT * number, line)
-
-
-def legend(layout: Layout) -> Iterator[Text]:
-    """Yield a line for each kind of edge in a picture, and one on the parameters of repeats."""
-    kinds = edge_kinds(layout.graph)
-    for number, kind in enumerate(kinds):
-        y = layout.height + LINE_HEIGHT * number
-        yield Text(MARGIN + LEGEND_ARROW, y, (Span("soft", LEGEND[kind]),))
-    if any(box.row is not None and box.row.block in ("repeat", "use") for box in layout.graph.boxes()):
-        yield Text(MARGIN, layout.height + LINE_HEIGHT * len(kinds), (Span("soft", REPEATED),))
-
-
-def edge_kinds(graph: Graph) -> list[str]:
-    """Return the kinds of edge in a graph, in the order of the legend."""
-    return [kind for kind in LEGEND if any(edge.kind == kind for edge in graph.edges)]
-
-
-def to_svg(graph: Graph) -> str:
-    """Return a graph as one SVG element."""
-    picture = place(graph)
-    width, height = picture.size()
-    parts = (
-        f"{part.title}: {', '.join(box.title for box in part.walk() if box.row is not None)}" for part in graph.parts
-    )
-    end = MARGIN + LEGEND_ARROW - 10
-    heights = (picture.layout.height + LINE_HEIGHT * number - 4 for number in range(len(LEGEND)))
-    samples = [(kind, ((MARGIN, y), (end, y))) for kind, y in zip(edge_kinds(graph), heights, strict=False)]
-    return render(
-        "architecture.svg",
-        name=graph.name,
-        description=f"{graph.summary}. {'. '.join(parts)}.",
-        width=width,
-        height=height,
-        frames=[frame for placed in picture.layout.walk() for frame in frames_of(placed)],
-        lines=picture.lines,
-        routes=picture.routes,
-        legend_arrows=samples,
-        joins=picture.joins,
-        texts=picture.texts,
-        rounded=rounded_path,
-        arrowhead=arrowhead,
-    )
 
 
 def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, float, float]]:
@@ -255,7 +229,7 @@ def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, flo
 ARROWS = {"name": "-->", "before": "-.->", "memory": "==>"}
 """Mermaid's arrow for each kind of edge."""
 INDENT = "    "
-SQUARE, ROUND, CIRCLE = '["{}"]', '(["{}"])', '(("{}"))'
+SQUARE, ROUND, CIRCLE, GROUP = '{}["{}"]', '{}(["{}"])', '{}(("{}"))', 'subgraph {}["{}"]'
 UNESCAPED = f" .,=+_-/:()[]{TIMES}"
 """Characters that stand for themselves in a label, beside letters and digits."""
 
@@ -271,86 +245,64 @@ class Nodes(NamedTuple):
     box: str
 
 
-@dataclass
 class Flowchart:
-    """Flowchart under construction; `nodes` by the key of the box.
+    """Mermaid flowchart of a graph; `nodes` by the key of the box."""
 
-    Boxes in `with_input` are read at their input too: they begin with a node for it.
-    """
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        # a box that is also read at its input begins with a node for it
+        self.read_at_input = {edge.producer for edge in graph.edges if edge.of_input}
+        self.lines: list[str] = []
+        self.links: list[str] = []
+        self.nodes: dict[str, Nodes] = {}
+        self.numbers = count(1)
+        for part in graph.parts:
+            self.add_box(part)
 
-    with_input: frozenset[str]
-    lines: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    nodes: dict[str, Nodes] = field(default_factory=dict)
-    count: int = 0
+    def text(self) -> str:
+        """Return the lines of the flowchart."""
+        graph, nodes = self.graph, self.nodes
+        titles = [f"accTitle: {escape_line(graph.name)}", f"accDescr: {escape_line(graph.summary)}"]
+        # Mermaid turns around the arrows that lead back to the node that it reads first, so loops are named at the top
+        loops = [entry for box in graph.boxes() if box.kind == "loop" and (entry := nodes[box.key].entry)]
+        reads = []
+        for edge in graph.edges:
+            producer, reader = nodes[edge.producer], nodes[edge.reader]
+            start = producer.entry if edge.of_input else producer.exit
+            reads.append(f'{start} {ARROWS[edge.kind]}|"{escape_label(edge.name)}"| {reader.box}')
+        grids = ",".join(nodes[box.key].box for box in graph.boxes() if box.grid and not box.children)
+        styles = ["classDef grid stroke:#15803d,stroke-width:2px", f"class {grids} grid"] if grids else []
+        lines = [*titles, *loops, *self.lines, *self.links, *reads, *styles]
+        return "\n".join([*MERMAID_HEAD, *(INDENT + line for line in lines)]) + "\n"
 
-    def new_name(self) -> str:
-        """Return a name that no other node has."""
-        self.count += 1
-        return f"n{self.count}"
-
-    def add_node(self, text: str, depth: int, shape: str = SQUARE) -> str:
-        """Add a node, and return its name."""
-        name = self.new_name()
-        self.lines.append(f"{INDENT * depth}{name}{shape.format(text)}")
+    def add_node(self, text: str, depth: int, shape: str) -> str:
+        """Add a node, or the head of a group, and return its name."""
+        name = f"n{next(self.numbers)}"
+        self.lines.append(INDENT * depth + shape.format(name, text))
         return name
 
-    def link(self, start: str, end: str) -> None:
-        """Add a piece of the stream, unless the end does not read it."""
-        if end:
-            self.links.append(f"{INDENT}{start} --> {end}")
+    def add_box(self, box: Box, depth: int = 0) -> Nodes:
+        """Add a box and all inside it, and return its nodes.
 
-
-def to_mermaid(graph: Graph) -> str:
-    """Return a graph as a Mermaid flowchart."""
-    chart = Flowchart(frozenset(edge.producer for edge in graph.edges if edge.of_input))
-    for part in graph.parts:
-        add_box(chart, part, 1)
-    for edge in graph.edges:
-        producer = chart.nodes[edge.producer]
-        start = producer.entry if edge.of_input else producer.exit
-        label = escape_label(edge.name)
-        chart.links.append(f'{INDENT}{start} {ARROWS[edge.kind]}|"{label}"| {chart.nodes[edge.reader].box}')
-    titles = [f"{INDENT}accTitle: {escape_line(graph.name)}", f"{INDENT}accDescr: {escape_line(graph.summary)}"]
-    # Mermaid turns around the arrows that lead back to the node that it reads first, so loops are named at the top
-    loops = [chart.nodes[box.key].entry for box in graph.boxes() if box.kind == "loop"]
-    loops = [f"{INDENT}{entry}" for entry in loops if entry]
-    grids = [chart.nodes[box.key].box for box in graph.boxes() if box.grid and not box.children]
-    styles = [f"{INDENT}classDef grid stroke:#15803d,stroke-width:2px", f"{INDENT}class {','.join(grids)} grid"]
-    lines = [*MERMAID_HEAD, *titles, *loops, *chart.lines, *chart.links, *(styles if grids else [])]
-    return "\n".join(lines) + "\n"
-
-
-def add_box(chart: Flowchart, box: Box, depth: int) -> Nodes:
-    """Add a box and all inside it, and return its nodes."""
-    if box.children:
-        nodes = add_group(chart, box, depth)
-    else:
-        name = chart.add_node(box_label(box), depth, ROUND if box.kind == "memory" else SQUARE)
-        nodes = Nodes(name if box.reads_stream else "", name, name)
-    chart.nodes[box.key] = nodes
-    return nodes
-
-
-def add_group(chart: Flowchart, box: Box, depth: int) -> Nodes:
-    """Add a box with children and the stream through them: from one to the next, or into all branches and out."""
-    name = chart.new_name()
-    chart.lines.append(f'{INDENT * depth}subgraph {name}["{box_label(box)}"]')
-    begins = box.fork or box.bypass or box.key in chart.with_input
-    start = chart.add_node("in", depth + 1, CIRCLE) if begins else ""
-    children = [add_box(chart, child, depth + 1) for child in box.children]
-    end = chart.add_node(escape_label(box.join), depth + 1, CIRCLE) if box.join else ""
-    chart.lines.append(f"{INDENT * depth}end")
-    for before, after in () if box.fork else pairwise(children):
-        chart.link(before.exit, after.entry)
-    for child in children if box.fork else children[:1]:
-        if start:
-            chart.link(start, child.entry)
-    for child in children if box.fork else children[-1:]:
-        chart.link(child.exit, end)
-    if box.bypass:
-        chart.link(start, end)
-    return Nodes(start or children[0].entry, end or children[-1].exit, name)
+        The stream goes through the children of a box from one to the next or, in a fork, into all and out of all.
+        """
+        if not box.children:
+            name = self.add_node(box_label(box), depth, ROUND if box.kind == "memory" else SQUARE)
+            self.nodes[box.key] = Nodes(name if box.reads_stream else "", name, name)
+            return self.nodes[box.key]
+        name = self.add_node(box_label(box), depth, GROUP)
+        has_start = box.fork or box.bypass or box.key in self.read_at_input
+        start = self.add_node("in", depth + 1, CIRCLE) if has_start else ""
+        children = [self.add_box(child, depth + 1) for child in box.children]
+        end = self.add_node(escape_label(box.join), depth + 1, CIRCLE) if box.join else ""
+        self.lines.append(f"{INDENT * depth}end")
+        firsts, lasts = (children, children) if box.fork else (children[:1], children[-1:])
+        links = [] if box.fork else [(before.exit, after.entry) for before, after in pairwise(children)]
+        links += [(start, child.entry) for child in firsts] + [(child.exit, end) for child in lasts]
+        links += [(start, end)] if box.bypass else []
+        self.links += [f"{a} --> {b}" for a, b in links if a and b]
+        self.nodes[box.key] = Nodes(start or children[0].entry, end or children[-1].exit, name)
+        return self.nodes[box.key]
 
 
 def box_label(box: Box) -> str:

@@ -5,6 +5,7 @@ Lengths are pixels at the picture's own size, with (0, 0) at the top left. The f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,9 +17,8 @@ from composer.viz.architecture_graph import MAX_LINE, Box, Graph
 Point = tuple[float, float]
 CELL_WIDTH, LINE_HEIGHT = 7.25, 16.0
 """Width of a character cell and height of a line of text, at 12 pixels."""
-PAD, MARGIN, GAP = 10.0, 20.0, 18.0
-"""Space inside a box, around the picture, and between consecutive boxes."""
-BOTTOM_PAD = 10.0
+PAD, MARGIN, GAP, PART_GAP = 10.0, 20.0, 18.0, 44.0
+"""Space inside a box, around the picture, between consecutive boxes, and between parts."""
 JOIN_SPACE, JOIN_HEIGHT = 34.0, 20.0
 """Space at the bottom of a box for its join, and the height of the join."""
 LANE, PORT, TRACK = 10.0, 12.0, 9.0
@@ -29,7 +29,6 @@ BYPASS = 20.0
 """Space for the line around the children of a box."""
 MAX_STRETCH = 340.0
 """Width up to which a block without children is stretched to its neighbours' width."""
-PART_GAP = 44.0
 HEADING = 52.0
 """Height of the model's name and sizes above the parts."""
 
@@ -41,17 +40,34 @@ class Span(NamedTuple):
     text: str
 
 
+class Join(NamedTuple):
+    """Node where branches, or an output and its bypass, are joined: its centre, size and label."""
+
+    x: float
+    y: float
+    w: float
+    h: float
+    label: str
+
+
+class StreamLine(NamedTuple):
+    """Piece of the stream, with an arrowhead at its end or without."""
+
+    points: Sequence[Point]
+    arrowhead: bool = True
+
+
 @dataclass(eq=False)
 class PlacedBox:
     """Box with its position, size, and the keys of the edges that end at its `left`, `right` or `bottom`.
 
-    `left_lanes` and `right_lanes` are the numbers of vertical edges beside its children, `tracks` that of horizontal
-    edges above its branches.
+    `lanes` is the number of vertical edges for which there is space at each side of its children, `tracks` that of
+    horizontal edges above its branches.
     """
 
     box: Box
-    parent: PlacedBox | None
-    children: list[PlacedBox] = field(default_factory=list)
+    parent: PlacedBox | None = None
+    children: list[PlacedBox] = field(init=False)
     x: float = 0.0
     y: float = 0.0
     w: float = 0.0
@@ -59,9 +75,11 @@ class PlacedBox:
     left: list[str] = field(default_factory=list)
     right: list[str] = field(default_factory=list)
     bottom: list[str] = field(default_factory=list)
-    left_lanes: int = 0
-    right_lanes: int = 0
+    lanes: int = 0
     tracks: int = 0
+
+    def __post_init__(self) -> None:
+        self.children = [PlacedBox(child, self) for child in self.box.children]
 
     @property
     def center(self) -> float:
@@ -90,18 +108,31 @@ class PlacedBox:
     @property
     def footer_height(self) -> float:
         """Height below the children: a join, and the ends of edges."""
-        join = JOIN_SPACE * bool(self.box.join)
-        return max(BOTTOM_PAD + join, PORT * len(self.bottom) + 2 + join)
+        return JOIN_SPACE * bool(self.box.join) + max(PAD, PORT * len(self.bottom) + 2)
+
+    @property
+    def lead(self) -> float:
+        """Space between the text and the first child."""
+        if self.box.fork:
+            return GAP / 2 + TRACK * self.tracks + GAP
+        return PAD if self.box.kind == "part" else GAP
 
     @property
     def child_margin(self) -> float:
         """Space at each side of the children; equal at both sides, so that the stream stays in the middle."""
-        return PAD + 2 + max(BYPASS * self.box.bypass, LANE * self.left_lanes, LANE * self.right_lanes)
+        return PAD + 2 + max(BYPASS * self.box.bypass, LANE * self.lanes)
 
     @property
     def text_margin(self) -> float:
         """Space at each side of the text."""
-        return PAD + max(LANE * self.left_lanes, LANE * self.right_lanes)
+        return PAD + LANE * self.lanes
+
+    @property
+    def join(self) -> Join:
+        """The node at the bottom that joins the branches, or the output and its bypass."""
+        y = self.y + self.h - self.footer_height + JOIN_SPACE - JOIN_HEIGHT / 2
+        width = max(JOIN_HEIGHT, text_width(self.box.join) + PAD + 4)
+        return Join(self.center, y, width, JOIN_HEIGHT, self.box.join)
 
     def port(self, key: str) -> float:
         """Return the height at which an edge ends."""
@@ -127,109 +158,75 @@ class PlacedBox:
         for child in self.children:
             yield from child.walk()
 
+    def set_heights(self, y: float) -> None:
+        """Set the top and the height of this box and of all inside it."""
+        self.y, self.h = y, self.header_height
+        y += self.header_height + self.lead
+        for child in self.children:
+            child.set_heights(y)
+            y += 0.0 if self.box.fork else child.h + GAP
+        if self.children:
+            lowest = max(child.y + child.h for child in self.children)
+            self.h = lowest + self.footer_height - self.y
+
+    def set_least_widths(self) -> None:
+        """Set the least width of this box and of all inside it."""
+        for child in self.children:
+            child.set_least_widths()
+        texts = max(map(text_width, self.text_lines), default=0.0) + 2 * self.text_margin
+        widths = [child.w for child in self.children]
+        across = sum(widths) + GAP * (len(widths) - 1) if self.box.fork else max(widths, default=0.0)
+        least = 60.0 if self.box.kind == "memory" else 120.0
+        self.w = max(texts, across + 2 * self.child_margin if widths else 0.0, least)
+
+    def stretch(self, x: float, width: float) -> None:
+        """Place this box and all inside it in a column that begins at `x`, and widen them to its width."""
+        stretched = width if self.children or width <= MAX_STRETCH else max(self.w, MAX_STRETCH)
+        stretched = self.w if self.box.kind == "memory" else stretched
+        spare = (stretched - self.w) / max(len(self.children), 1)
+        self.x, self.w = x + (width - stretched) / 2, stretched
+        start, column = self.x + self.child_margin, self.w - 2 * self.child_margin
+        for child in self.children:
+            if self.box.fork:
+                column = child.w + spare
+            child.stretch(start, column)
+            start += column + GAP if self.box.fork else 0.0
+
 
 @dataclass
 class Layout:
     """All boxes with their positions. `lanes` are the vertical edges right of each part, `tracks` those below all."""
 
     graph: Graph
-    parts: list[PlacedBox]
-    lanes: list[int] = field(init=False)
+    parts: list[PlacedBox] = field(init=False)
+    lanes: Counter[int] = field(default_factory=Counter)
     tracks: int = 0
     width: float = 0.0
     height: float = 0.0
 
     def __post_init__(self) -> None:
-        self.lanes = [0] * len(self.parts)
+        self.parts = [PlacedBox(part) for part in self.graph.parts]
 
     def walk(self) -> Iterator[PlacedBox]:
         for part in self.parts:
             yield from part.walk()
 
-    def bottom(self, first: int = 0, stop: int | None = None) -> float:
-        """Return the lowest end of some parts."""
-        return max(part.y + part.h for part in self.parts[first:stop])
-
     def track(self, number: int, start: int, stop: int) -> float:
         """Return the height of a horizontal edge below the parts between two parts."""
-        return snap(self.bottom(start + 1, stop) + PAD + TRACK * (number + 0.5), False)
+        lowest = max(part.y + part.h for part in self.parts[start + 1 : stop])
+        return snap(lowest + PAD + TRACK * (number + 0.5), False)
 
-
-def wrap_box(box: Box, parent: PlacedBox | None) -> PlacedBox:
-    """Return a box and all inside it, not yet placed."""
-    placed = PlacedBox(box, parent)
-    placed.children = [wrap_box(child, placed) for child in box.children]
-    return placed
-
-
-def set_height(placed: PlacedBox) -> None:
-    """Set the height of a box and of all inside it."""
-    for child in placed.children:
-        set_height(child)
-    heights = [child.h for child in placed.children]
-    if not heights:
-        placed.h = placed.header_height
-    elif placed.box.fork:
-        placed.h = placed.header_height + lead(placed) + max(heights) + placed.footer_height
-    else:
-        gaps = GAP * (len(heights) - 1)
-        placed.h = placed.header_height + lead(placed) + sum(heights) + gaps + placed.footer_height
-
-
-def lead(placed: PlacedBox) -> float:
-    """Return the space between the text of a box and its first child."""
-    if placed.box.fork:
-        return GAP / 2 + TRACK * placed.tracks + GAP
-    return PAD if placed.box.kind == "part" else GAP
-
-
-def set_top(placed: PlacedBox, y: float) -> None:
-    """Set the top of a box and of all inside it."""
-    placed.y = y
-    y += placed.header_height + lead(placed)
-    for child in placed.children:
-        set_top(child, y)
-        y += 0.0 if placed.box.fork else child.h + GAP
-
-
-def place_horizontally(layout: Layout) -> None:
-    """Set the width and the left of every box, and the size of the picture."""
-    x = MARGIN
-    for part, lanes in zip(layout.parts, layout.lanes, strict=True):
-        set_width(part)
-        set_left(part, x, part.w)
-        x += part.w + (PART_GAP + LANE * lanes if part is not layout.parts[-1] else 0.0)
-    heading = max(text_width(layout.graph.name) * 1.5, text_width(layout.graph.summary))
-    layout.width = max(x, heading + MARGIN) + MARGIN
-    layout.height = layout.bottom() + (PAD + TRACK * layout.tracks if layout.tracks else 0.0) + MARGIN
-
-
-def set_width(placed: PlacedBox) -> None:
-    """Set the least width of a box and of all inside it."""
-    for child in placed.children:
-        set_width(child)
-    texts = max((text_width(line) for line in placed.text_lines), default=0.0) + 2 * placed.text_margin
-    widths = [child.w for child in placed.children]
-    across = sum(widths) + GAP * (len(widths) - 1) if placed.box.fork else max(widths, default=0.0)
-    least = 60.0 if placed.box.kind == "memory" else 120.0
-    placed.w = max(texts, across + 2 * placed.child_margin if widths else 0.0, least)
-
-
-def set_left(placed: PlacedBox, x: float, width: float) -> None:
-    """Set the left of a box and of all inside it, in a column of that width, and stretch it to the column."""
-    stretched = width if placed.children or width <= MAX_STRETCH else max(placed.w, MAX_STRETCH)
-    stretched = placed.w if placed.box.kind == "memory" else stretched
-    placed.x, placed.w, natural = x + (width - stretched) / 2, stretched, placed.w
-    start, column = placed.x + placed.child_margin, placed.w - 2 * placed.child_margin
-    if not placed.box.fork:
-        for child in placed.children:
-            set_left(child, start, column)
-        return
-    spare = (stretched - natural) / max(len(placed.children), 1)
-    for child in placed.children:
-        column = child.w + spare
-        set_left(child, start, column)
-        start += column + GAP
+    def set_widths(self) -> None:
+        """Set the width and the left of every box, and the size of the picture."""
+        x = MARGIN
+        for number, part in enumerate(self.parts):
+            part.set_least_widths()
+            part.stretch(x, part.w)
+            x += part.w + (PART_GAP + LANE * self.lanes[number] if part is not self.parts[-1] else 0.0)
+        heading = max(text_width(self.graph.name) * 1.5, text_width(self.graph.summary))
+        lowest = max(part.y + part.h for part in self.parts)
+        self.width = max(x, heading + MARGIN) + MARGIN
+        self.height = lowest + (PAD + TRACK * self.tracks if self.tracks else 0.0) + MARGIN
 
 
 def snap(y: float, from_left: bool) -> float:
@@ -244,75 +241,32 @@ def text_width(line: str | Iterable[Span]) -> float:
     return CELL_WIDTH * cell_len(text)
 
 
-@dataclass(frozen=True)
-class StreamLine:
-    """Piece of the stream, with an arrowhead at its end or without."""
-
-    points: Sequence[Point]
-    arrowhead: bool = True
-
-
-@dataclass(frozen=True)
-class Join:
-    """Node where branches, or an output and its bypass, are joined: its centre, size and label."""
-
-    x: float
-    y: float
-    w: float
-    h: float
-    label: str
-
-
-def join_of(placed: PlacedBox) -> Join:
-    """Return the join at the bottom of a box."""
-    y = placed.y + placed.h - placed.footer_height + JOIN_SPACE - JOIN_HEIGHT / 2
-    width = max(JOIN_HEIGHT, text_width(placed.box.join) + PAD + 4)
-    return Join(placed.center, y, width, JOIN_HEIGHT, placed.box.join)
-
-
-def stream_lines(layout: Layout) -> Iterator[StreamLine]:
-    """Yield all lines of the stream."""
-    for placed in layout.walk():
-        if placed.children and placed.box.fork:
-            yield from stream_through_branches(placed)
-        elif placed.children:
-            yield from stream_through_stack(placed)
-
-
-def stream_through_stack(placed: PlacedBox) -> Iterator[StreamLine]:
-    """Yield the stream through consecutive boxes, and around them where there is a bypass."""
-    last = placed.children[-1]
-    top = placed.y + placed.header_height
-    is_part = placed.box.kind == "part"
-    starts = [] if is_part else [(placed.center, top)]
-    starts += [(child.center, child.y + child.h) for child in placed.children[:-1]]
-    for start, child in zip(starts, placed.children[is_part:], strict=True):
-        if child.box.reads_stream:
-            yield StreamLine((start, (child.center, child.y)))
-    if is_part:
+def stream_lines(placed: PlacedBox) -> Iterator[StreamLine]:
+    """Yield the stream through the children of a box: from one to the next, or into all branches and out of them."""
+    if not placed.children:
         return
-    end = placed.y + placed.h
-    if not placed.box.join:
-        yield StreamLine(((last.center, last.y + last.h), (last.center, end)), arrowhead=False)
-        return
-    join = join_of(placed)
-    yield StreamLine(((last.center, last.y + last.h), (last.center, join.y - join.h / 2)))
-    yield StreamLine(((join.x, join.y + join.h / 2), (join.x, end)), arrowhead=False)
+    join, last = placed.join, placed.children[-1]
+    top, into_join = placed.y + placed.header_height, (join.x, join.y - join.h / 2)
+    if placed.box.fork:
+        split, under = top + GAP / 4, max(child.y + child.h for child in placed.children) + 6
+        for child in placed.children:
+            x, start, below = child.center, (placed.center, top), (child.center, child.y + child.h)
+            yield StreamLine(straighten([start, (placed.center, split), (x, split), (x, child.y)]))
+            yield StreamLine(straighten([below, (x, under), (placed.center, under), into_join]))
+    else:
+        ends = [(placed.center, top), *((child.center, child.y + child.h) for child in placed.children)]
+        for end, child in zip(ends, placed.children, strict=False):
+            if child.box.reads_stream and (placed.box.kind != "part" or child is not placed.children[0]):
+                yield StreamLine((end, (child.center, child.y)))
+        if placed.box.join:
+            yield StreamLine((ends[-1], (last.center, into_join[1])))
+        elif placed.box.kind != "part":
+            yield StreamLine((ends[-1], (last.center, placed.y + placed.h)), arrowhead=False)
+    if placed.box.join:
+        yield StreamLine(((join.x, join.y + join.h / 2), (join.x, placed.y + placed.h)), arrowhead=False)
     if placed.box.bypass:
-        x, fork = placed.x + PAD / 2 + BYPASS / 2 + 2, top + lead(placed) / 2 - 4
+        x, fork = placed.x + PAD / 2 + BYPASS / 2 + 2, top + placed.lead / 2 - 4
         yield StreamLine(((placed.center, fork), (x, fork), (x, join.y), (join.x - join.w / 2, join.y)))
-
-
-def stream_through_branches(placed: PlacedBox) -> Iterator[StreamLine]:
-    """Yield the stream into branches and out of them."""
-    x, top, join = placed.center, placed.y + placed.header_height, join_of(placed)
-    split = top + GAP / 4
-    under = max(child.y + child.h for child in placed.children) + 6
-    for child in placed.children:
-        below, into_join = child.y + child.h, (x, join.y - join.h / 2)
-        yield StreamLine(straighten([(x, top), (x, split), (child.center, split), (child.center, child.y)]))
-        yield StreamLine(straighten([(child.center, below), (child.center, under), (x, under), into_join]))
-    yield StreamLine(((x, join.y + join.h / 2), (x, placed.y + placed.h)), arrowhead=False)
 
 
 def straighten(points: Iterable[Point]) -> list[Point]:
