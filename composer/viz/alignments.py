@@ -22,6 +22,7 @@ from composer.viz.page import png_uri, render
 from composer.viz.records import (
     Attention,
     Film,
+    SentenceRecords,
     attentions,
     count_frames,
     describe_film,
@@ -100,14 +101,8 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], 
     with evaluation_mode([run.model]):
         # not the model itself: a compiled one would be compiled again
         run.model.forward(source, pad([[BOS, *output]], run.model.device), StepInputs(records=records))
-    return Alignment(
-        texts,
-        text,
-        list(attentions(run.recipe, records, tokens)),
-        note,
-        films(run.recipe, records, tokens),
-        memories(run.recipe, records, tokens),
-    )
+    sentence = SentenceRecords(run.recipe, records, tokens)
+    return Alignment(texts, text, list(attentions(sentence)), note, list(films(sentence)), memories(sentence))
 
 
 PARTS = {"target": "the decoder", "source": "the encoder"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 from composer.formatting import si
@@ -12,7 +13,6 @@ from composer.recipe.json_schema import holds_stacks
 from composer.recipe.recipe import Recipe
 
 RecipePath = tuple[str | int, ...]
-PREV = "prev."
 JOINS = {"residual": "+", "highway": "gate"}
 """Blocks with a bypass, and the label of the node that joins it to the output."""
 SCOPES = {"input": "recurrent", "tape": "active_memory"}
@@ -83,129 +83,148 @@ class Graph:
 
 
 @dataclass
-class Outputs:
-    """Keys of the boxes whose outputs can be read in one part: its embedding, its memory, and those with names."""
+class Part:
+    """Encoder or decoder under construction, with its rows of the plan by their places in the recipe.
 
-    embedding: str
-    memory: str = ""
-    named: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Draft:
-    """Graph under construction; `readers` has each box that reads by name, its part, and the boxes around it."""
+    `used` are the named stacks that have been built in full. What can be read are the outputs of boxes with names
+    (`named`), an encoder's `memory`, and the embedding, by their keys; `readers` are the boxes that read by name, each
+    with the boxes around it.
+    """
 
     recipe: Recipe
-    plan: Plan
-    memories: dict[str, Outputs] = field(default_factory=dict)
-    readers: list[tuple[Box, Outputs, tuple[Box, ...]]] = field(default_factory=list)
+    name: str
+    rows: dict[RecipePath, PlanRow]
+    memory: str = ""
+    used: set[str] = field(default_factory=set)
+    named: dict[str, str] = field(default_factory=dict)
+    readers: list[tuple[Box, tuple[Box, ...]]] = field(default_factory=list)
+
+    @property
+    def embedding(self) -> str:
+        return f"{self.name}/embedding"
+
+    def stack(self, place: RecipePath) -> tuple[Box, ...]:
+        """Return the boxes of one list of blocks of the recipe, in order."""
+        depth = len(place)
+        members = [row for row in self.rows.values() if len(row.place) == depth + 2 and row.place[:depth] == place]
+        return tuple(map(self.box, members))
+
+    def box(self, row: PlanRow) -> Box:
+        """Return the box of one block; a named stack that was used before is not built in full again."""
+        settings = self.recipe.settings_at(row.place)
+        title, is_repeated_use = row.block, False
+        if row.block == "repeat":
+            times = settings["times"]
+            title += f" {TIMES} {times}" if isinstance(times, int) else ", as often as there are positions"
+        if row.block == "use":
+            title += f" {settings['stack']}"
+            is_repeated_use = settings["stack"] in self.used
+            self.used.add(settings["stack"])
+        places = [] if is_repeated_use else self.inner_stacks(row, settings)
+        fork = row.block != "use" and any(len(place) > len(row.place) + 1 for place in places)
+        inside = [self.stack(place) for place in places]
+        key = f"{self.name}/" + "/".join(map(str, row.place[1:]))
+        if fork:
+            names = [place[-1] if isinstance(place[-1], str) else "" for place in places]
+            children = tuple(
+                Box(f"{key}/{place[-1]}", "branch", name, name, children=boxes)
+                for place, name, boxes in zip(places, names, inside, strict=True)
+            )
+        else:
+            children = frame_loop(tuple(chain(*inside)), key)
+        return Box(
+            key=key,
+            kind="block",
+            title=title,
+            name=row.name,
+            lines=setting_lines(self.recipe, row, settings, is_repeated_use),
+            footer=format_size(row),
+            children=children,
+            fork=fork,
+            join=str(settings.get("merge", "")) if fork else JOINS.get(row.block, ""),
+            bypass=row.block in JOINS,
+            grid=row.columns > 0,
+            reads_stream=row.reads_stream,
+            row=row,
+        )
+
+    def inner_stacks(self, row: PlanRow, settings: Mapping[str, Any]) -> list[RecipePath]:
+        """Return the paths of the stacks in a block: `stack`, each of `branches`, or the one that `use` names."""
+        if row.block == "use":
+            return [("model", "stacks", settings["stack"])]
+        depth = len(row.place)
+        inner = [place for place in self.rows if place[:depth] == row.place and len(place) > depth]
+        # (setting, number, word) in a list of blocks; in a list of branches another number, or a name, stands before
+        return list(dict.fromkeys(place[: depth + 1 + isinstance(place[depth + 2], int)] for place in inner))
+
+    def collect_names(self, box: Box, around: tuple[Box, ...] = ()) -> None:
+        """Collect the named outputs, and the boxes that read by name, of a box and all inside it."""
+        if box.name:
+            self.named[box.name] = box.key
+        if box.row is not None and box.row.reads:
+            self.readers.append((box, around))
+        for child in box.children:
+            self.collect_names(child, (*around, box))
+
+    def edges(self, memories: Mapping[str, Part]) -> Iterator[Edge]:
+        """Yield an edge for each name that a box reads. memories: the encoders by their names."""
+        for reader, around in self.readers:
+            for name in reader.row.reads if reader.row is not None else ():
+                memory, _, inner = name.partition(".")
+                encoder = memories.get(memory, self)
+                if encoder is not self:
+                    producer = encoder.named.get(inner, encoder.embedding) if inner else encoder.memory
+                    yield Edge(producer, reader.key, name, "memory")
+                elif name.startswith("prev."):
+                    yield Edge(self.named[inner], reader.key, name, "before")
+                elif name in self.named:
+                    yield Edge(self.named[name], reader.key, name, "name")
+                else:
+                    innermost = {box.row.block: box.key for box in around if box.row is not None}
+                    scope = innermost.get(SCOPES.get(name, ""))
+                    yield Edge(scope or self.embedding, reader.key, name, "name", of_input=scope is not None)
 
 
 def build_graph(recipe: Recipe, plan: Plan) -> Graph:
     """Return the graph of a recipe and its plan."""
-    draft = Draft(recipe, plan)
-    parts = [build_part(draft, rows) for rows in split_parts(plan.rows)]
-    edges = tuple(
-        edge for reader, outputs, around in draft.readers for edge in edges_to(draft, reader, outputs, around)
-    )
-    producers = {edge.producer for edge in edges}
+    # each part has the rows from its embedding to the next one
+    starts = [number for number, row in enumerate(plan.rows) if row.block == "embedding"]
+    built = [build_part(recipe, plan, plan.rows[start:stop]) for start, stop in pairwise([*starts, len(plan.rows)])]
+    memories = {part.name: part for part, _ in built if part.memory}
+    edges = [edge for part, _ in built for edge in part.edges(memories)]
     # the end of an encoder that stands for its memory is drawn only where something reads it as one
-    shown = (
-        replace(part, children=tuple(box for box in part.children if box.kind != "memory" or box.key in producers))
-        for part in parts
+    hidden = {part.memory for part in memories.values()} - {edge.producer for edge in edges}
+    parts = (
+        replace(box, children=tuple(child for child in box.children if child.key not in hidden)) for _, box in built
     )
     flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
     summary = f"width {recipe.model['width']:,}; {si(plan.parameters)} parameters; {flops}"
-    return Graph(recipe.name, summary, tuple(shown), edges)
+    return Graph(recipe.name, summary, tuple(parts), tuple(edges))
 
 
-def split_parts(rows: Iterable[PlanRow]) -> Iterator[list[PlanRow]]:
-    """Yield the rows of each encoder, then those of the decoder with the output; each part starts at its embedding."""
-    part: list[PlanRow] = []
-    for row in rows:
-        if row.block == "embedding" and part:
-            yield part
-            part = []
-        part.append(row)
-    yield part
-
-
-def build_part(draft: Draft, rows: Sequence[PlanRow]) -> Box:
-    """Return the box of an encoder or of the decoder, and collect what can be read in it."""
-    first, place = rows[0], rows[0].place
-    memory, is_decoder = str(place[-1]), place == ("model", "decoder")
-    title = memory if len(place) == 2 else f"encoder {memory}"
-    lines = embedding_lines(draft.recipe, first, draft.plan)
-    is_grid = first.columns > 0
-    key = f"{memory}/embedding"
-    embedding = Box(key, "block", "embedding", lines=lines, footer=format_size(first), row=first, grid=is_grid)
-    outputs = Outputs(embedding.key)
-    blocks = build_stack(draft, memory, {row.place: row for row in rows[1:]}, place, set())
-    if is_decoder:
-        lines, footer = output_lines(draft.recipe, draft.plan), format_size(rows[-1])
+def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Part, Box]:
+    """Return an encoder or the decoder, and its box."""
+    place, name = rows[0].place, str(rows[0].place[-1])
+    part = Part(recipe, name, {row.place: row for row in rows[1:]})
+    first = Box(
+        key=part.embedding,
+        kind="block",
+        title="embedding",
+        lines=embedding_lines(recipe, rows[0], plan),
+        footer=format_size(rows[0]),
+        row=rows[0],
+        grid=rows[0].columns > 0,
+    )
+    if place == ("model", "decoder"):
+        lines, footer = output_lines(recipe, plan), format_size(rows[-1])
         last = Box("output", "block", "output", lines=lines, footer=footer, row=rows[-1])
     else:
-        last = Box(f"{memory}/memory", "memory", memory)
-        outputs.memory = last.key
-        draft.memories[memory] = outputs
-    part = Box(f"{memory}/part", "part", title, children=(embedding, *blocks, last))
-    collect_names(draft, part, outputs, ())
-    return part
-
-
-def build_stack(
-    draft: Draft, part: str, rows: Mapping[RecipePath, PlanRow], place: RecipePath, used: set[str]
-) -> tuple[Box, ...]:
-    """Return the boxes of one list of blocks of the recipe, in order."""
-    depth = len(place) + 2
-    members = [row for row in rows.values() if len(row.place) == depth and row.place[: len(place)] == place]
-    return tuple(build_box(draft, part, rows, row, used) for row in members)
-
-
-def build_box(draft: Draft, part: str, rows: Mapping[RecipePath, PlanRow], row: PlanRow, used: set[str]) -> Box:
-    """Return the box of one block. used: the named stacks drawn so far, which are not drawn in full again."""
-    settings = draft.recipe.settings_at(row.place)
-    is_repeated_use = row.block == "use" and settings["stack"] in used
-    stacks = {} if is_repeated_use else inner_stacks(rows, row, settings)
-    used |= {settings["stack"]} if row.block == "use" else set()
-    key = f"{part}/" + "/".join(map(str, row.place[1:]))
-    fork = any(len(stack) > len(row.place) + 1 for stack in stacks) and row.block != "use"
-    inside = {stack: build_stack(draft, part, rows, stack, used) for stack in stacks}
-    if fork:
-        labels = [str(stack[-1]) if isinstance(stack[-1], str) else "" for stack in stacks]
-        children = tuple(
-            Box(f"{key}/{stack[-1]}", "branch", label, label, children=boxes)
-            for (stack, boxes), label in zip(inside.items(), labels, strict=True)
-        )
-    else:
-        children = frame_loop(tuple(box for boxes in inside.values() for box in boxes), key)
-    return Box(
-        key=key,
-        kind="block",
-        title=format_title(row, settings),
-        name=row.name,
-        lines=setting_lines(draft.recipe, row, settings, is_repeated_use),
-        footer=format_size(row),
-        children=children,
-        fork=fork,
-        join=str(settings.get("merge", "")) if fork else JOINS.get(row.block, ""),
-        bypass=row.block in JOINS,
-        grid=row.columns > 0,
-        reads_stream=row.reads_stream,
-        row=row,
-    )
-
-
-def inner_stacks(
-    rows: Mapping[RecipePath, PlanRow], row: PlanRow, settings: Mapping[str, Any]
-) -> dict[RecipePath, None]:
-    """Return the paths of the stacks in a block, in order: `stack`, each of `branches`, or the one that `use` names."""
-    if row.block == "use":
-        return {("model", "stacks", settings["stack"]): None}
-    depth = len(row.place)
-    inner = (place for place in rows if place[:depth] == row.place and len(place) > depth)
-    # (setting, number, word) in a list of blocks; in a list of branches another number, or a name, stands before
-    return dict.fromkeys(place[: depth + 1 + isinstance(place[depth + 2], int)] for place in inner)
+        last = Box(f"{name}/memory", "memory", name)
+        part.memory = last.key
+    title = name if len(place) == 2 else f"encoder {name}"
+    box = Box(f"{name}/part", "part", title, children=(first, *part.stack(place), last))
+    part.collect_names(box)
+    return part, box
 
 
 def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
@@ -218,50 +237,17 @@ def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
     return (*boxes[:first], loop, *boxes[stop:])
 
 
-def collect_names(draft: Draft, box: Box, outputs: Outputs, around: tuple[Box, ...]) -> None:
-    """Collect the named outputs, and the boxes that read by name, of a box and all inside it."""
-    if box.name:
-        outputs.named[box.name] = box.key
-    if box.row is not None and box.row.reads:
-        draft.readers.append((box, outputs, around))
-    for child in box.children:
-        collect_names(draft, child, outputs, (*around, box))
-
-
-def edges_to(draft: Draft, reader: Box, outputs: Outputs, around: tuple[Box, ...]) -> Iterator[Edge]:
-    """Yield an edge for each name that a box reads."""
-    for name in reader.row.reads if reader.row is not None else ():
-        memory, _, inner = name.partition(".")
-        if memory in draft.memories and draft.memories[memory] is not outputs:
-            encoder = draft.memories[memory]
-            producer = encoder.named.get(inner, encoder.embedding) if inner else encoder.memory
-            yield Edge(producer, reader.key, name, "memory")
-        elif name.startswith(PREV):
-            yield Edge(outputs.named[inner], reader.key, name, "before")
-        elif name in outputs.named:
-            yield Edge(outputs.named[name], reader.key, name, "name")
-        else:
-            scopes = (box.key for box in reversed(around) if box.row is not None and box.row.block == SCOPES.get(name))
-            scope = next(scopes, None)
-            yield Edge(scope or outputs.embedding, reader.key, name, "name", of_input=scope is not None)
-
-
-def format_title(row: PlanRow, settings: Mapping[str, Any]) -> str:
-    """Return a block's word, with the number of times of a `repeat` and the name of a stack that is used."""
-    if row.block == "repeat":
-        times = settings["times"]
-        return f"repeat {TIMES} {times}" if isinstance(times, int) else "repeat, as often as there are positions"
-    return f"use {settings['stack']}" if row.block == "use" else row.block
-
-
 def setting_lines(recipe: Recipe, row: PlanRow, settings: Mapping[str, Any], is_repeated_use: bool) -> tuple[str, ...]:
     """Return lines with the settings that differ from their defaults or are usually set, and with what is read."""
     rules = recipe.rules["$defs"][f"block.{row.block}"]
-    shown = {key: value for key, value in settings.items() if is_shown(recipe, row, key, value, rules)}
-    shown = {} if row.block == "use" else shown
+    shown = {} if row.block == "use" else settings
+    shown = {key: value for key, value in shown.items() if is_shown(recipe, row, key, value, rules)}
     first = rules.get("x-first")
     items = [format_setting(key, value, key == first and value not in row.reads) for key, value in shown.items()]
-    words = {word for value in shown.values() for word in words_in(value)}
+    words: set[str] = set()
+    for value in shown.values():
+        values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        words |= set(map(str, values))
     unnamed = [name for name in row.reads if name not in words]
     items += [f"reads {', '.join(unnamed)}"] if unnamed else []
     lines: list[str] = []
@@ -292,13 +278,6 @@ def sharing_lines(row: PlanRow, settings: Mapping[str, Any], is_repeated_use: bo
         return ["as above, with the same parameters"] if is_repeated_use else []
     shared = row.block == "repeat" and (settings["share"] or not isinstance(settings["times"], int))
     return ["the same parameters each time"] if shared and settings["relaxation"] is None else []
-
-
-def words_in(value: Any) -> list[str]:
-    """Return the words in a setting that may be names of outputs."""
-    if isinstance(value, Mapping):
-        return [str(word) for word in value.values()]
-    return [str(word) for word in value] if isinstance(value, list) else [str(value)]
 
 
 def format_setting(key: str, value: Any, is_first: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,16 +15,7 @@ from torch.nn import functional as F
 from blocks.core.contract import Record
 from composer.data.sources import TARGET
 from composer.model.builder import encoder_stacks
-from composer.recipe.recipe import Recipe
-from composer.viz.records import (
-    Tokens,
-    axis_labels,
-    block_name,
-    sides_of,
-    split_passes,
-    tokens_read,
-    tokens_written,
-)
+from composer.viz.records import SentenceRecords, axis_labels
 
 READS, BOTTOM, WRITES = "read_weights", "read_weights_bottom", "write_weights"
 STRENGTHS, STACKS, HOPS, REGISTERS, HALTING = "strengths", "stacks", "hops", "registers", "halting"
@@ -80,10 +72,15 @@ class Recording(NamedTuple):
     `columns` are the labels of the positions; in a decoder, the token that is predicted there.
     """
 
+    sentence: SentenceRecords
     record: Record
     side: str
     columns: list[str]
     values: Mapping[str, list[Tensor]]
+
+    @property
+    def block(self) -> str:
+        return self.sentence.block_name(self.record)
 
     @property
     def part(self) -> str:
@@ -95,46 +92,40 @@ class Recording(NamedTuple):
         return as_array(torch.cat([value[0] for value in self.values[name]]))
 
 
-def memories(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> list[Memory]:
+def memories(sentence: SentenceRecords) -> list[Memory]:
     """Return the memories of one sentence, in the order in which they were first used."""
     groups: dict[tuple[object, ...], list[Recording]] = {}
-    counts: dict[tuple[object, ...], int] = {}
-    for recording in recordings(records, tokens):
+    counts: Counter[tuple[object, ...]] = Counter()
+    for recording in recordings(sentence):
         name = next(name for name in BY_RECORD if name in recording.values)
         shape = () if name == STRENGTHS else recording.values[name][0].shape[2:]
         kind = (name, recording.record.path[-1], shape)
-        # the n-th memory of a kind in the encoder stands beside the n-th of this kind in the decoder
-        turn = counts[(kind, recording.side)] = counts.get((kind, recording.side), 0) + 1
-        groups.setdefault((*kind, turn), []).append(recording)
-    return [BY_RECORD[str(kind[0])](recipe, group, tokens) for kind, group in groups.items()]
+        # the n-th memory of a kind in the encoder is shown beside the n-th of this kind in the decoder
+        counts[kind, recording.side] += 1
+        groups.setdefault((*kind, counts[kind, recording.side]), []).append(recording)
+    return [BY_RECORD[str(kind[0])](group) for kind, group in groups.items()]
 
 
-def recordings(records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> Iterator[Recording]:
+def recordings(sentence: SentenceRecords) -> Iterator[Recording]:
     """Yield what every memory recorded, once for each time that a named stack ran."""
     blocks: dict[Record, dict[str, Sequence[Tensor]]] = {}
-    for record, values in records.items():
+    for record, values in sentence.values.items():
         blocks.setdefault(record._replace(name=""), {})[record.name] = values
     for record, by_name in blocks.items():
         if not by_name.keys() & BY_RECORD.keys():
             continue
-        sides = sides_of(record.path, tokens)
-        lengths = [len(tokens[side]) for side in sides]
         # a machine has steps instead of positions
         runs = {
-            name: [[value] for value in values] if name in (REGISTERS, HALTING) else list(split_passes(values, lengths))
+            name: [[value] for value in values]
+            if name in (REGISTERS, HALTING)
+            else sentence.passes(record.path, values)
             for name, values in by_name.items()
         }
         for turn in range(min(map(len, runs.values()))):
             recorded = {name: run[turn] for name, run in runs.items()}
             length = sum(value.shape[1] for value in next(iter(recorded.values())))
-            side = next((side for side in sides if len(tokens[side]) == length), sides[0])
-            labels = tokens_written(tokens) if side == TARGET else tokens[side]
-            yield Recording(record, side, axis_labels(labels, length, len(tokens[TARGET])), recorded)
-
-
-def block_names(recipe: Recipe, group: Sequence[Recording]) -> list[str]:
-    """Return the names of the blocks of a group."""
-    return [block_name(recipe, recording.record) for recording in group]
+            side = sentence.side_of_length(record.path, length)
+            yield Recording(sentence, record, side, sentence.labels(side, length), recorded)
 
 
 def as_array(values: Tensor) -> np.ndarray:
@@ -149,7 +140,7 @@ SLOTS = (
 )
 
 
-def slots(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+def slots(group: Sequence[Recording]) -> Memory:
     """Return the write and read weights of a memory with slots (NTM)."""
     # (T, H, N)
     weights = [(recording, {name: recording.joined(name) for name in (WRITES, READS)}) for recording in group]
@@ -164,7 +155,7 @@ def slots(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
         for name, kind in ((WRITES, "write"), (READS, "read"))
         for head in range(weights[0][1][name].shape[1])
     ]
-    return Memory(block_names(recipe, group), SLOTS, note_on_range(shown, len(highest), "slots"), panels)
+    return Memory([recording.block for recording in group], SLOTS, note_on_range(shown, len(highest), "slots"), panels)
 
 
 def shortest_arc(used: np.ndarray) -> list[int]:
@@ -195,7 +186,7 @@ CELLS = (
 STRENGTH_KINDS = {STRENGTHS: "strength", READS: "read", BOTTOM: "read at the bottom"}
 
 
-def cells(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+def cells(group: Sequence[Recording]) -> Memory:
     """Return the strengths and the read weights of the cells of a neural stack, queue or deque."""
     lines: dict[str, list[Panel]] = {name: [] for name in STRENGTH_KINDS if name in group[0].values}
     labels: list[str] = []
@@ -210,7 +201,7 @@ def cells(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
         for name, value in values.items():
             title = f"{recording.part}: {STRENGTH_KINDS[name]}"
             lines[name].append(Panel(title, rows, recording.columns, value.T[shown]))
-    return Memory(block_names(recipe, group), CELLS, " ".join(filter(None, notes)), list(lines.values()))
+    return Memory([recording.block for recording in group], CELLS, " ".join(filter(None, notes)), list(lines.values()))
 
 
 def pad_cells(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
@@ -236,7 +227,7 @@ CONTENTS = (
 )
 
 
-def stacks(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+def stacks(group: Sequence[Recording]) -> Memory:
     """Return the contents of the first few discrete stacks."""
     contents = [recording.joined(STACKS) for recording in group]  # (T, stacks, depth)
     count = contents[0].shape[1]
@@ -250,7 +241,7 @@ def stacks(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory
         for which in range(min(MAX_STACKS, count))
     ]
     note = f"Shown: the first {MAX_STACKS} of {count} stacks." if count > MAX_STACKS else ""
-    return Memory(block_names(recipe, group), CONTENTS, note, panels)
+    return Memory([recording.block for recording in group], CONTENTS, note, panels)
 
 
 HOP_TABLE = (
@@ -260,16 +251,16 @@ HOP_TABLE = (
 HOP_MAPS = "A map is a hop, one look at the memory after another; each position has a query of its own."
 
 
-def hops(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+def hops(group: Sequence[Recording]) -> Memory:
     """Return the weights of each hop: a table if all positions have the same query, else a map for each hop."""
     weights = [recording.joined(HOPS) for recording in group]  # (T, K, N)
     labels = [
-        axis_labels(tokens_read(recipe, recording.record.path, tokens), values.shape[2], 0)
+        axis_labels(recording.sentence.tokens_read(recording.record.path), values.shape[2])
         for recording, values in zip(group, weights, strict=True)
     ]
-    blocks = block_names(recipe, group)
+    blocks = [recording.block for recording in group]
     if all(bool((values == values[:1]).all()) for values in weights):
-        tables = [hop_table(recipe, *columns, tokens) for columns in zip(group, labels, weights, strict=True)]
+        tables = [hop_table(*columns) for columns in zip(group, labels, weights, strict=True)]
         return Memory(blocks, HOP_TABLE, tables=tables)
     panels = [
         [Panel(f"{rec.part}: hop {hop + 1}", rows, rec.columns, values[:, hop].T) for hop in range(values.shape[1])]
@@ -278,9 +269,10 @@ def hops(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
     return Memory(blocks, HOP_MAPS, panels=panels)
 
 
-def hop_table(recipe: Recipe, recording: Recording, rows: list[str], values: np.ndarray, tokens: Tokens) -> Table:
+def hop_table(recording: Recording, rows: list[str], values: np.ndarray) -> Table:
     """Return the weights of each hop on each row, titled with the question and the answer. values: (T, K, N)"""
     weights = values[0].T  # (N, K)
+    recipe, tokens = recording.sentence.recipe, recording.sentence.tokens
     keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
     query = str(recipe.settings_at(recording.record.path).get("query") or "").partition(".")[0]
     question = tokens.get(keys.get(query, ""), [])[:-1]
@@ -301,7 +293,7 @@ MACHINE = (
 )
 
 
-def registers(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Memory:
+def registers(group: Sequence[Recording]) -> Memory:
     """Return the registers of a neural random-access machine at each step, and when it stops."""
     tables = [
         register_table(recording.joined(REGISTERS)[:MAX_STEPS], recording.joined(HALTING)[:MAX_STEPS])
@@ -309,7 +301,7 @@ def registers(recipe: Recipe, group: Sequence[Recording], tokens: Tokens) -> Mem
     ]
     steps = len(group[0].joined(HALTING))
     note = f"Shown: the first {MAX_STEPS} of {steps} steps." if steps > MAX_STEPS else ""
-    return Memory(block_names(recipe, group), MACHINE, note, tables=tables)
+    return Memory([recording.block for recording in group], MACHINE, note, tables=tables)
 
 
 def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
@@ -325,7 +317,7 @@ def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
     )
 
 
-BY_RECORD: dict[str, Callable[[Recipe, Sequence[Recording], Tokens], Memory]] = {
+BY_RECORD: dict[str, Callable[[Sequence[Recording]], Memory]] = {
     WRITES: slots,
     STRENGTHS: cells,
     STACKS: stacks,

@@ -20,21 +20,12 @@ from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
 
-Tokens = Mapping[str, Sequence[str]]
-"""Tokens at the positions of every side: of a source its tokens and eos; of the target bos and its tokens."""
 BLANK = "·"
 """Label of a token of white space, and of a position that has room for an answer and no token."""
-WEIGHTS, BRANCHES = "weights", "branches"
-"""Names under which attention records its weights, and attention over branches."""
-SELF_ATTENTION = "self_attention"
-IMAGE, BEFORE = "image", "before"
-"""Names under which a block records a grid, and a decoder the grid before its first token."""
-GRID = "grid"
-"""The block that makes a grid; a strip with this frame alone shows nothing."""
+IMAGE = "image"
+"""Name under which a block records a grid."""
 MAX_FRAMES, MAX_CELLS = 24, 8000
 """Limits of a film strip, which keep pages small."""
-READS_IN_PLACE = "source_state"
-"""The block with which token t of an answer is read at position t of the encoder."""
 
 
 def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
@@ -49,31 +40,60 @@ def token_labels(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[
     return [text if text.strip() else BLANK for text in tokenizers.decode(side, [[token] for token in ids])]
 
 
-def sides_of(path: Path, tokens: Tokens) -> list[str]:
-    """Return the sides whose tokens may be at a block's positions: one, or any for a block of a named stack."""
-    if path[1] == "stacks":
-        return [TARGET, *(side for side in tokens if side != TARGET)]
-    return [str(path[2]) if path[1] == "encoders" else {"encoder": "source", "decoder": TARGET}[str(path[1])]]
+@dataclass(frozen=True)
+class SentenceRecords:
+    """What the blocks recorded for one sentence.
+
+    `tokens` are those at the positions of every side: of a source its tokens and eos; of the target bos and its tokens.
+    """
+
+    recipe: Recipe
+    values: Mapping[Record, Sequence[Tensor]]
+    tokens: Mapping[str, Sequence[str]]
+
+    @property
+    def answer(self) -> list[str]:
+        """The tokens of the answer and eos: position t of a decoder is labelled with what it predicts."""
+        return [*self.tokens[TARGET][1:], SPECIAL_TOKENS[EOS]]
+
+    def sides(self, path: Path) -> list[str]:
+        """Return the sides whose tokens may be at a block's positions: one, or any for a block of a named stack."""
+        if path[1] == "stacks":
+            return [TARGET, *(side for side in self.tokens if side != TARGET)]
+        return [str(path[2]) if path[1] == "encoders" else {"encoder": "source", "decoder": TARGET}[str(path[1])]]
+
+    def side_of_length(self, path: Path, length: int) -> str:
+        """Return the side of a block that has so many positions."""
+        sides = self.sides(path)
+        return next((side for side in sides if len(self.tokens[side]) == length), sides[0])
+
+    def passes(self, path: Path, values: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Return what a block recorded, in parts of one run over all positions each."""
+        return list(split_passes(values, [len(self.tokens[side]) for side in self.sides(path)]))
+
+    def labels(self, side: str, length: int) -> list[str]:
+        """Return the labels of the positions of a side."""
+        tokens = self.answer if side == TARGET else self.tokens[side]
+        return axis_labels(tokens, length, len(self.tokens[TARGET]))
+
+    def tokens_read(self, path: Path) -> list[str]:
+        """Return the tokens of the memory, or memories in a row, that a block reads; or the names of its branches."""
+        keys = {memory: key for key, memory, _, _ in encoder_stacks(self.recipe.model)}
+        settings = self.recipe.settings_at(path)
+        branches = settings.get("branches")
+        if isinstance(branches, Mapping):
+            return list(branches)
+        names = settings.get("from") or settings.get("keys") or next(iter(keys), "")
+        memories = [str(name).partition(".")[0] for name in (names if isinstance(names, list) else [names])]
+        return [token for memory in memories for token in self.tokens.get(keys.get(memory, ""), ())]
+
+    def block_name(self, record: Record, with_iterations: bool = True) -> str:
+        """Return the path of a block as the recipe writes it, with the iteration of every `repeat` around it."""
+        iterations = "".join(f", iteration {number + 1}" for number in record.iterations) if with_iterations else ""
+        return source_path(self.recipe, record.path).removeprefix("model.") + iterations
 
 
-def tokens_read(recipe: Recipe, path: Path, tokens: Tokens) -> list[str]:
-    """Return the tokens of the memory, or the memories in a row, that a block reads; or the names of its branches."""
-    keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
-    settings = recipe.settings_at(path)
-    branches = settings.get("branches")
-    if isinstance(branches, Mapping):
-        return list(branches)
-    names = settings.get("from") or settings.get("keys") or next(iter(keys), "")
-    memories = [str(name).partition(".")[0] for name in (names if isinstance(names, list) else [names])]
-    return [token for memory in memories for token in tokens.get(keys.get(memory, ""), ())]
-
-
-def tokens_written(tokens: Tokens) -> list[str]:
-    """Return the tokens of the answer and eos: position t of a decoder is labelled with what it predicts."""
-    return [*tokens[TARGET][1:], SPECIAL_TOKENS[EOS]]
-
-
-def axis_labels(tokens: Sequence[str], length: int, answer: int) -> list[str]:
+def axis_labels(tokens: Sequence[str], length: int, answer: int = 0) -> list[str]:
     """Return labels for so many positions.
 
     These are the tokens, followed by blanks where there is room for an answer of `answer` positions, or numbers where
@@ -95,12 +115,6 @@ def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[l
     yield part
 
 
-def block_name(recipe: Recipe, record: Record, with_iterations: bool = True) -> str:
-    """Return the path of a block as the recipe writes it, with the iteration of every `repeat` around it."""
-    iterations = "".join(f", iteration {number + 1}" for number in record.iterations) if with_iterations else ""
-    return source_path(recipe, record.path).removeprefix("model.") + iterations
-
-
 @dataclass(frozen=True)
 class Attention:
     """Attention weights of one block: `block` is its path in the recipe, `word` its type, `side` where it runs.
@@ -116,31 +130,22 @@ class Attention:
     weights: np.ndarray  # (H, T, S)
 
 
-def attentions(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> Iterator[Attention]:
+def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
     """Yield the weights of every attention, in the order in which they ran."""
-    for record, values in records.items():
-        if record.name == BRANCHES:
-            weights = [value[:, :, None] for value in values if value.dim() == 3]
+    answer = len(sentence.tokens[TARGET])
+    for record, values in sentence.values.items():
+        if record.name == "branches":  # attention over the branches of a `parallel`: one head, no memory
+            recorded = [value[:, :, None] for value in values if value.dim() == 3]
         else:
-            weights = [value for value in values if record.name == WEIGHTS and value.dim() == 4]
-        if weights:
-            sides = sides_of(record.path, tokens)
-            for part in split_passes(weights, [len(tokens[side]) for side in sides]):
-                length = sum(value.shape[1] for value in part)
-                side = next((side for side in sides if len(tokens[side]) == length), sides[0])
-                yield attention(recipe, record, side, part, tokens)
-
-
-def attention(recipe: Recipe, record: Record, side: str, values: Sequence[Tensor], tokens: Tokens) -> Attention:
-    """Return the weights of one block over all positions of a side. values: (1, t, H, S) each"""
-    word = str(record.path[-1])
-    joined = join_self_attention(values) if word == SELF_ATTENTION else join_cross_attention(values)  # (T, H, S)
-    weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
-    _, length, width = weights.shape
-    answer = len(tokens[TARGET])
-    rows = axis_labels(tokens_written(tokens) if side == TARGET else tokens[side], length, answer)
-    read = tokens[side] if word == SELF_ATTENTION else tokens_read(recipe, record.path, tokens)
-    return Attention(block_name(recipe, record), word, side, rows, axis_labels(read, width, answer), weights)
+            recorded = [value for value in values if record.name == "weights" and value.dim() == 4]
+        for part in sentence.passes(record.path, recorded) if recorded else ():
+            word, side = str(record.path[-1]), sentence.side_of_length(record.path, sum(v.shape[1] for v in part))
+            is_self = word == "self_attention"
+            joined = join_self_attention(part) if is_self else join_cross_attention(part)  # (T, H, S)
+            weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
+            read = sentence.tokens[side] if is_self else sentence.tokens_read(record.path)
+            rows, columns = sentence.labels(side, weights.shape[1]), axis_labels(read, weights.shape[2], answer)
+            yield Attention(sentence.block_name(record), word, side, rows, columns, weights)
 
 
 def join_cross_attention(values: Sequence[Tensor]) -> Tensor:
@@ -195,17 +200,53 @@ class Frame(NamedTuple):
         depth = len(part_of(self.record))
         return self.turn, self.record.iterations, self.record.path[: depth + 2]
 
+    @property
+    def label(self) -> str:
+        """The number of the iteration in each `repeat`, counted from 1; outside of one the type of the block."""
+        number = ".".join(str(iteration + 1) for iteration in self.record.iterations)
+        return f"step {number}" if number else str(self.record.path[-1])
 
-def films(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], tokens: Tokens) -> list[Film]:
-    """Return the film strips of one sentence: one for each encoder's grid and each memory that a decoder changes."""
-    steps = [last for _, (*_, last) in groupby(encoder_frames(records), key=lambda frame: frame.step)]
-    strips = [list(same) for _, same in groupby(steps, key=lambda frame: (frame.part, frame.image.shape))]
-    changing = [strip for strip in strips if len(strip) > 1 or strip[0].record.path[-1] != GRID]
-    memories = [record for record, values in records.items() if record.name == IMAGE and values[0].dim() == 5]
-    return [
-        *(encoder_film(recipe, strip, tokens) for strip in changing),
-        *(decoder_film(recipe, records, record, tokens) for record in memories),
-    ]
+
+def films(sentence: SentenceRecords) -> Iterator[Film]:
+    """Yield the film strips of one sentence: one for each encoder's grid and each memory that a decoder changes."""
+    steps = [last for _, (*_, last) in groupby(encoder_frames(sentence.values), key=lambda frame: frame.step)]
+    for (part, _), frames in groupby(steps, key=lambda frame: (frame.part, frame.image.shape)):
+        strip = list(frames)
+        if len(strip) == 1 and strip[0].record.path[-1] == "grid":  # as the block makes it, and nothing changes it
+            continue
+        side = next((side for side in sentence.sides(part) if side != TARGET), TARGET)
+        below = sentence.answer if reads_in_place(sentence.recipe.model["decoder"]) else []
+        images, labels = torch.stack([frame.image for frame in strip]), [frame.label for frame in strip]
+        yield film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side], below)
+    for record, values in sentence.values.items():
+        if record.name == IMAGE and values[0].dim() == 5:
+            before = sentence.values[record._replace(name="before")][0]
+            images = torch.cat([value[0] for value in (before, *values)])  # (1 + T, N, W, D)
+            labels = ["at first", *axis_labels(sentence.answer, len(images) - 1)]
+            yield film(sentence, record, TARGET, images, labels, sentence.tokens_read(record.path))
+
+
+def film(
+    sentence: SentenceRecords,
+    record: Record,
+    side: str,
+    images: Tensor,
+    labels: Sequence[str],
+    read: Sequence[str],
+    below: Sequence[str] = (),
+) -> Film:
+    """Return a film strip with evenly spaced frames of all images. images: (frames, N, W, D)"""
+    total, length, columns, _ = images.shape
+    shown = frame_numbers(total, length * columns)
+    return Film(
+        block=sentence.block_name(record, with_iterations=False),
+        side=side,
+        frames=[labels[at] for at in shown],
+        total=total,
+        read=axis_labels(read, length, len(sentence.tokens[TARGET])),
+        output=axis_labels(below, length, length) if 0 < len(below) <= length else [],
+        images=images[shown].float().cpu().numpy(),
+    )
 
 
 def encoder_frames(records: Mapping[Record, Sequence[Tensor]]) -> Iterator[Frame]:
@@ -226,47 +267,6 @@ def part_of(record: Record) -> Path:
     return record.path[:3] if record.path[1] == "encoders" else record.path[:2]
 
 
-def encoder_film(recipe: Recipe, strip: Sequence[Frame], tokens: Tokens) -> Film:
-    """Return the grid of an encoder at first and after each step."""
-    side = next((side for side in sides_of(strip[-1].part, tokens) if side != TARGET), TARGET)
-    length, columns, _ = strip[0].image.shape
-    shown = [strip[at] for at in frame_numbers(len(strip), length * columns)]
-    below = tokens_written(tokens) if reads_in_place(recipe.model["decoder"]) else []
-    return Film(
-        block=block_name(recipe, strip[-1].record, with_iterations=False),
-        side=side,
-        frames=[frame_label(frame.record) for frame in shown],
-        total=len(strip),
-        read=axis_labels(tokens[side], length, len(tokens[TARGET])),
-        output=axis_labels(below, length, length) if 0 < len(below) <= length else [],
-        images=torch.stack([frame.image for frame in shown]).float().cpu().numpy(),
-    )
-
-
-def decoder_film(recipe: Recipe, records: Mapping[Record, Sequence[Tensor]], record: Record, tokens: Tokens) -> Film:
-    """Return a decoder's memory before the first token and at each token."""
-    before = records[record._replace(name=BEFORE)][0]
-    images = torch.cat([value[0] for value in (before, *records[record])])  # (1 + T, N, W, D)
-    labels = ["at first", *axis_labels(tokens_written(tokens), len(images) - 1, 0)]
-    length, columns = images.shape[1:3]
-    shown = frame_numbers(len(images), length * columns)
-    return Film(
-        block=block_name(recipe, record, with_iterations=False),
-        side=TARGET,
-        frames=[labels[at] for at in shown],
-        total=len(images),
-        read=axis_labels(tokens_read(recipe, record.path, tokens), length, len(tokens[TARGET])),
-        output=[],
-        images=images[shown].float().cpu().numpy(),
-    )
-
-
-def frame_label(record: Record) -> str:
-    """Return the number of the iteration in each `repeat`, counted from 1; outside of one the type of the block."""
-    number = ".".join(str(iteration + 1) for iteration in record.iterations)
-    return f"step {number}" if number else str(record.path[-1])
-
-
 def frame_numbers(count: int, cells: int) -> list[int]:
     """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
     return evenly_spaced(range(count), max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
@@ -280,9 +280,9 @@ def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:
 
 
 def reads_in_place(stack: Any) -> bool:
-    """Return whether a stack, or one inside it, reads the answer at the positions of an encoder."""
+    """Return whether a stack, or one inside it, reads token t of the answer at position t of an encoder."""
     if isinstance(stack, Mapping):
-        return READS_IN_PLACE in stack or any(map(reads_in_place, stack.values()))
+        return "source_state" in stack or any(map(reads_in_place, stack.values()))
     return isinstance(stack, list) and any(map(reads_in_place, stack))
 
 
