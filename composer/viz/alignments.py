@@ -17,7 +17,7 @@ from composer.data.sources import TARGET, source_names
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, pad, source_tensor
 from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
-from composer.viz.memory import Memory, Panel, Table, memories
+from composer.viz.memory import Memory, Panel, memories
 from composer.viz.page import png_uri, render
 from composer.viz.records import (
     Attention,
@@ -50,11 +50,6 @@ class Alignment:
     films: Sequence[Film] = ()
     memories: Sequence[Memory] = ()
 
-    @property
-    def heading(self) -> list[str]:
-        """The source texts and the output."""
-        return [*self.texts.values(), self.output]
-
     def _repr_html_(self) -> str:
         # a frame keeps the page's style away from the notebook
         height = min(640, 120 + sum(90 + 18 * len(attention.rows) for attention in self.attentions))
@@ -79,10 +74,9 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
         outputs: Sequence[Sequence[int]] = run.tokenizers.encode(TARGET, lines)
         if sides:
             outputs = [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
-        return [
-            alignment(run, {side: texts[side][at] for side in sides}, {side: ids[side][at] for side in sides}, output)
-            for at, output in enumerate(outputs)
-        ]
+        ids_by_line = [{side: ids[side][at] for side in sides} for at in range(len(lines))]
+        texts_by_line = [dict(zip(sides, row, strict=True)) for row in rows]
+        return [alignment(run, *line) for line in zip(texts_by_line, ids_by_line, outputs, strict=True)]
 
 
 def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], output: Sequence[int]) -> Alignment:
@@ -117,8 +111,6 @@ NARROW, BROAD = frozenset(" .,:;'!|()[]fijltrI"), frozenset("mwMWÄÖÜ@%")
 """Approximate widths of letters, in SVG units: narrow, usual, broad and Chinese ones."""
 SLANT, SIN, COS = 60, 0.87, 0.5
 """Degrees by which the labels of columns are turned; their sine and cosine."""
-SHADES = 10
-"""Levels of a shaded table cell; `style.css` has a class for each."""
 MAX_HEIGHT, MIN_ROW = 420, 3.0
 """SVG units of a memory's map, and of a row in it, which wins."""
 MAX_DESCRIBED = 20
@@ -151,6 +143,9 @@ class Axes(NamedTuple):
         return CELL * len(self.columns), self.row_height * len(self.rows)
 
 
+AxesByLabels = dict[tuple[tuple[str, ...], tuple[str, ...]], Axes]
+
+
 class HeatMap(NamedTuple):
     """Heat map as an SVG: a PNG image with one pixel a cell, and references to its axes."""
 
@@ -179,21 +174,13 @@ class MapGroup(NamedTuple):
 
 
 class Pictures(NamedTuple):
-    """All pictures of one sentence; templates draw them."""
+    """All pictures of one sentence; templates draw them. A memory has a line of maps for each line of panels."""
 
     axes: list[Axes]
     groups: list[MapGroup]
     films: list[FilmStrip]
     memory_axes: list[Axes]
-    memories: list[MemoryPicture]
-
-
-class MemoryPicture(NamedTuple):
-    """Lines of maps of one memory, and the rows of its tables: labels, and texts with the levels of their shades."""
-
-    memory: Memory
-    lines: list[list[HeatMap]]
-    tables: list[tuple[Table, list[tuple[str, list[tuple[str, int]]]]]]
+    memories: list[tuple[Memory, list[list[HeatMap]]]]
 
 
 def alignment_page(alignment: Alignment) -> str:
@@ -203,21 +190,28 @@ def alignment_page(alignment: Alignment) -> str:
 
 def pictures(alignment: Alignment, number: int) -> Pictures:
     """Return the pictures of a sentence. number: its number on the page, which makes ids unique."""
-    axes: dict[tuple[tuple[str, ...], tuple[str, ...]], Axes] = {}
+    axes: AxesByLabels = {}
+    blocks: dict[tuple[str, str], list[tuple[str, list[HeatMap]]]] = {}
     for attention in alignment.attentions:
-        labels = tuple(attention.rows), tuple(attention.columns)
-        axes.setdefault(labels, Axes(f"axes-{number}-{len(axes)}", *labels))
-    grouped: dict[tuple[str, str], list[Attention]] = {}
-    for attention in alignment.attentions:
-        grouped.setdefault((attention.word, attention.side), []).append(attention)
+        maps = attention_maps(attention, shared_axes(axes, f"axes-{number}", attention.rows, attention.columns))
+        blocks.setdefault((attention.word, attention.side), []).append((attention.block, maps))
     groups: list[MapGroup] = []
-    for (word, side), members in sorted(grouped.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
-        count = sum(len(attention.weights) for attention in members)
+    for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
+        count = sum(len(maps) for _, maps in members)
         title = f"{word} of {PARTS.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
-        blocks = [(one.block, attention_maps(one, axes[tuple(one.rows), tuple(one.columns)])) for one in members]
-        groups.append(MapGroup(title, not groups or word == SHOWN_FIRST, blocks))
-    strips = list(map(film_strip, alignment.films))
-    return Pictures(list(axes.values()), groups, strips, *memory_pictures(alignment.memories, number))
+        groups.append(MapGroup(title, not groups or word == SHOWN_FIRST, members))
+    memory_axes: AxesByLabels = {}
+    panels = [[panel_maps(line, memory_axes, f"cells-{number}") for line in one.panels] for one in alignment.memories]
+    memories = list(zip(alignment.memories, panels, strict=True))
+    return Pictures([*axes.values()], groups, [*map(film_strip, alignment.films)], [*memory_axes.values()], memories)
+
+
+def shared_axes(
+    axes: AxesByLabels, prefix: str, rows: Sequence[str], columns: Sequence[str], row_height: float = CELL
+) -> Axes:
+    """Return the axes with these labels, new ones if no map had them."""
+    labels = tuple(rows), tuple(columns)
+    return axes.setdefault(labels, Axes(f"{prefix}-{len(axes)}", *labels, row_height))
 
 
 def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
@@ -232,29 +226,16 @@ def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
     return maps
 
 
-def memory_pictures(memories: Sequence[Memory], number: int) -> tuple[list[Axes], list[MemoryPicture]]:
-    """Return the axes and the pictures of all memories, a line of maps for each line of panels."""
-    axes: dict[tuple[tuple[str, ...], tuple[str, ...]], Axes] = {}
-    drawings = []
-    for memory in memories:
-        lines = []
-        for panels in memory.panels:
-            top = max(label_height(panel.columns) for panel in panels)  # the first rows of a line are level
-            maps = []
-            for panel in panels:
-                labels = tuple(panel.rows), tuple(panel.columns)
-                shared = Axes(f"cells-{number}-{len(axes)}", *labels, memory_row_height(len(panel.rows)))
-                shared = axes.setdefault(labels, shared)
-                image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
-                maps.append(HeatMap(panel.title, describe_panel(panel), shared, image, top, panel.low))
-            lines.append(maps)
-        drawings.append(MemoryPicture(memory, lines, [(table, shaded_rows(table)) for table in memory.tables]))
-    return list(axes.values()), drawings
-
-
-def memory_row_height(rows: int) -> float:
-    """Return the height of a row such that the map fits on a screen."""
-    return float(min(CELL, max(MIN_ROW, MAX_HEIGHT // rows)))
+def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list[HeatMap]:
+    """Return a line of maps of a memory; its rows are so high that it fits on a screen."""
+    top = max(label_height(panel.columns) for panel in panels)  # the first rows of a line are level
+    maps = []
+    for panel in panels:
+        row_height = float(min(CELL, max(MIN_ROW, MAX_HEIGHT // len(panel.rows))))
+        own = shared_axes(axes, prefix, panel.rows, panel.columns, row_height)
+        image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
+        maps.append(HeatMap(panel.title, describe_panel(panel), own, image, top, panel.low))
+    return maps
 
 
 def describe_panel(panel: Panel) -> str:
@@ -263,13 +244,6 @@ def describe_panel(panel: Panel) -> str:
     largest = [f"{token}: {panel.rows[row]}" for token, row in best]
     more = f"; and {len(largest) - MAX_DESCRIBED} more" if len(largest) > MAX_DESCRIBED else ""
     return f"{panel.title}. Largest at each moment: {'; '.join(largest[:MAX_DESCRIBED])}{more}"
-
-
-def shaded_rows(table: Table) -> list[tuple[str, list[tuple[str, int]]]]:
-    """Return the label of each row of a table, and its texts with the levels of their shades, 0 to SHADES."""
-    levels = (SHADES * table.shades.clip(0.0, 1.0)).round().astype(int).tolist()
-    rows = zip(table.rows, table.texts, levels, strict=True)
-    return [(label, list(zip(texts, shades, strict=True))) for label, texts, shades in rows]
 
 
 def grey_levels(weights: np.ndarray) -> np.ndarray:
@@ -294,10 +268,8 @@ def label_width(label: str) -> float:
     """Return the approximate width of a label, in SVG units."""
     width = 0.0
     for character in shorten(label):
-        if cell_len(character) != 1:
-            width += CJK_WIDTH if cell_len(character) else 0.0
-        else:
-            width += NARROW_WIDTH if character in NARROW else BROAD_WIDTH if character in BROAD else WIDTH
+        usual = NARROW_WIDTH if character in NARROW else BROAD_WIDTH if character in BROAD else WIDTH
+        width += {0: 0.0, 1: usual}.get(cell_len(character), CJK_WIDTH)
     return width
 
 

@@ -27,6 +27,8 @@ MAX_STACKS, MAX_STEPS = 4, 40
 EMPTY = -1.0
 """Value of an empty cell of a discrete stack."""
 ROUNDS_TO_ZERO = 0.005
+SHADES = 10
+"""Levels of a shaded table cell; `style.css` has a class for each."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,13 @@ class Table:
     columns: list[str]  # C
     texts: list[list[str]]  # R of C
     shades: np.ndarray  # (R, C)
+
+    @property
+    def shaded_rows(self) -> list[tuple[str, list[tuple[str, int]]]]:
+        """Label of each row, and its texts with the levels of their shades, 0 to SHADES."""
+        levels = (SHADES * self.shades.clip(0.0, 1.0)).round().astype(int).tolist()
+        rows = zip(self.rows, self.texts, levels, strict=True)
+        return [(label, list(zip(texts, shades, strict=True))) for label, texts, shades in rows]
 
 
 @dataclass(frozen=True)
@@ -116,9 +125,7 @@ def recordings(sentence: SentenceRecords) -> Iterator[Recording]:
             continue
         # a machine has steps instead of positions
         runs = {
-            name: [[value] for value in values]
-            if name in (REGISTERS, HALTING)
-            else sentence.passes(record.path, values)
+            name: sentence.passes(record.path, values) if name not in (REGISTERS, HALTING) else [[v] for v in values]
             for name, values in by_name.items()
         }
         for turn in range(min(map(len, runs.values()))):
