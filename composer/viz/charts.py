@@ -17,8 +17,6 @@ from composer.recipe.metrics import METRICS
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-CHART_MARKER = "data-figure='"
-"""What only a chart has in a page."""
 MAX_POINTS, MAX_MARKERS = 300, 60
 """Points of a curve, beyond which each is the mean of several, and beyond which they have no markers."""
 Point = tuple[float, float]
@@ -157,21 +155,16 @@ OTHER_CHARTS = (
 """Charts of what is logged beside the metrics."""
 
 
-def chart_specs() -> list[ChartSpec]:
-    """Return the charts of learning curves: those of the metrics, then the others."""
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    """Return every chart of metrics, and of what is logged beside them, of which the run has logged something."""
     specs: dict[str, ChartSpec] = {}
     for name, metric in METRICS.items():
         title = metric.chart or metric.label
         keys = specs[title].keys if title in specs else ("train/loss",) if name == "loss" else ()
         y_range = (0.0, 1.0) if metric.highest == 1 else None
         specs[title] = ChartSpec(title, metric.unit, (*keys, f"val/{name}"), metric.logarithmic, y_range)
-    return [*specs.values(), *OTHER_CHARTS]
-
-
-def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
-    """Return every chart of which the run has logged something."""
     charts = []
-    for spec in chart_specs():
+    for spec in (*specs.values(), *OTHER_CHARTS):
         curves = [Curve(key, points(rows, key, spec.logarithmic)) for key in spec.keys]
         if curves := [curve for curve in curves if curve.points]:
             figure = line_chart(spec.title, curves, "step", spec.unit, spec.logarithmic, spec.y_range)

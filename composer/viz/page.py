@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
-from composer.viz.charts import CHART_MARKER, plotly_script
+from composer.viz.charts import plotly_script
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -103,6 +104,9 @@ def load_templates() -> Environment:
     """Return the templates of `composer/viz/templates`, with the functions that they may call."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # training, which may not need it, imports this room
 
+    def strip_text(value: object) -> object:
+        return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
     environment = Environment(
         loader=PackageLoader("composer.viz", "templates"),
         autoescape=True,
@@ -112,31 +116,18 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["coordinate"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
-    environment.globals.update(asset=asset, page_scripts=page_scripts, content_security_policy=content_security_policy)
+    environment.globals.update(asset=asset, plotly_script=plotly_script, security_policy=security_policy)
     return environment
 
 
 def asset(name: str) -> Markup:
     """Return the text of a file of `composer/viz/templates`, such as a style sheet, as it is."""
-    environment = load_templates()
-    assert environment.loader is not None
-    return Markup(environment.loader.get_source(environment, name)[0])
+    return Markup((files("composer.viz") / "templates" / name).read_text(encoding="utf-8"))
 
 
-def page_scripts(body: str) -> list[Markup]:
-    """Return the scripts that a page needs: Plotly's where it has charts, then our own."""
-    # no text can forge the marker: in what is escaped there are no apostrophes
-    return [*([plotly_script()] if CHART_MARKER in body else []), asset("script.js")]
-
-
-def content_security_policy(scripts: Iterable[str]) -> str:
+def security_policy(scripts: Iterable[str]) -> str:
     """Return the policy of a page that loads nothing from elsewhere and runs these scripts only."""
-    # Plotly draws the pictures that it saves as a blob of the page
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # Plotly draws the pictures that it saves as a blob of the page
     return f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {allowed}"
-
-
-def strip_text(value: object) -> object:
-    """Return what a template prints: text without control characters, everything else as it is."""
-    return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -36,14 +36,8 @@ PROGRESS_EVERY = 200
 """Lines translated between two progress messages."""
 FINAL = "the final weights"
 Say = Callable[[str], None]
-
-
-class Section(NamedTuple):
-    """Section of the page; `name` is its id and the macro of `report.html` that writes `content`."""
-
-    name: str
-    title: str
-    content: Any
+ComparedTexts = list[tuple[str, str, bool]]
+"""The texts of a sentence: label, text, and whether it equals the reference."""
 
 
 class Source(NamedTuple):
@@ -141,7 +135,10 @@ def translate_split(
     count = len(pairs) if measure else min(NUM_EXAMPLES, len(pairs))
     references = list(pairs.sides[TARGET][:count])
     texts = [list(pairs.sides[side][:count]) for side in sides]
-    lines = ["\t".join(row) for row in zip(*texts, strict=True)] if sides else [first_half(line) for line in references]
+    if sides:
+        lines = ["\t".join(row) for row in zip(*texts, strict=True)]
+    else:
+        lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references)]
     outputs: list[str] = []
     for start in range(0, len(lines), PROGRESS_EVERY):
         part = translate_lines([run], lines[start : start + PROGRESS_EVERY], decoding_settings(run.recipe), first=start)
@@ -173,12 +170,6 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         return None
 
 
-def first_half(line: str) -> str:
-    """Return the first half of a line's words, the larger one."""
-    words = line.split(" ")
-    return " ".join(words[: (len(words) + 1) // 2])
-
-
 def choose_sentences(run: Run, examples: Sequence[Sample]) -> list[str]:
     """Return a few sentences for pictures: the first that are neither empty nor long.
 
@@ -186,12 +177,8 @@ def choose_sentences(run: Run, examples: Sequence[Sample]) -> list[str]:
     """
     lines = [sample.source if source_names(run.recipe) else sample.reference for sample in examples]
     lines = [line for line in lines if line.strip()]
-    if (
-        lines
-        and not any(map(is_short, lines))
-        and run.recipe.dataset.get("generate")
-        and "val" in available_splits(run.recipe)
-    ):
+    has_short_ones_in_val = run.recipe.dataset.get("generate") and "val" in available_splits(run.recipe)
+    if lines and not any(map(is_short, lines)) and has_short_ones_in_val:
         pairs = open_pairs(run.recipe, "val", [])
         texts = [pairs.sides[side][:NUM_EXAMPLES] for side in source_names(run.recipe) or [TARGET]]
         lines = ["\t".join(row) for row in zip(*texts, strict=True)] + lines
@@ -214,16 +201,16 @@ def page(
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
     abouts = list(dict.fromkeys(memory.about for one in shown for memory in one.memories))
     sections = [
-        Section("curves", "Learning curves", learning_curves(source.rows)),
-        Section("length", "BLEU by source length", bleu_chart(source.split, by_length)),
-        Section("accuracy", "Accuracy by source length", accuracy_chart(source.split, by_length)),
-        Section("samples", "Translations" if sides else "Continuations", [comparison(one, sides) for one in examples]),
-        Section("alignments", "Alignments", sentences if has_maps else []),
-        Section("films", "Film strips", sentences if has_films else []),
-        Section("memories", "Memory", sentences if has_memories else []),
-        Section("training", "Translations during training", training_samples(source.folder.path)),
-        Section("architecture", "Architecture", architecture(source)),
-        Section("recipe", "Recipe", source.folder.recipe.read_text(encoding="utf-8")),
+        ("curves", "Learning curves", learning_curves(source.rows)),
+        ("length", "BLEU by source length", bleu_chart(source.split, by_length)),
+        ("accuracy", "Accuracy by source length", accuracy_chart(source.split, by_length)),
+        ("samples", "Translations" if sides else "Continuations", [compare_sample(one, sides) for one in examples]),
+        ("alignments", "Alignments", sentences if has_maps else []),
+        ("films", "Film strips", sentences if has_films else []),
+        ("memories", "Memory", sentences if has_memories else []),
+        ("training", "Translations during training", training_samples(source.folder.path)),
+        ("architecture", "Architecture", architecture(source)),
+        ("recipe", "Recipe", source.folder.recipe.read_text(encoding="utf-8")),
     ]
     return render(
         "report.html",
@@ -234,7 +221,7 @@ def page(
         scores=score_table(source),
         hints=hints(source),
         notes=source.notes,
-        sections=[section for section in sections if section.content],
+        sections=[(name, heading, content) for name, heading, content in sections if content],
         split=source.split,
         weights=source.weights,
         has_source=bool(sides),
@@ -333,23 +320,21 @@ def accuracy_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> dict[s
     return {"chart": figure_html(figure, describe_curves(title, curves, "length")), "counts": counts}
 
 
-def comparison(sample: Sample, sides: Sequence[str]) -> list[tuple[str, str, bool]]:
-    """Return the texts of a sentence: label, text, and whether it equals the reference."""
+def compare_sample(sample: Sample, sides: Sequence[str]) -> ComparedTexts:
+    """Return the source texts, the reference and the translation of a sentence."""
     texts = sample.source.split("\t") if len(sides) > 1 else [sample.source]
     names = sides if len(sides) == len(texts) else ["source"] if sides else ["beginning"]
     output = "translation" if sides else "continuation"
     return compare(list(zip(names, texts, strict=False)), sample.reference, [(output, sample.translation)])
 
 
-def compare(
-    inputs: Sequence[tuple[str, str]], reference: str, outputs: Sequence[tuple[str, str]]
-) -> list[tuple[str, str, bool]]:
+def compare(inputs: Sequence[tuple[str, str]], reference: str, outputs: Sequence[tuple[str, str]]) -> ComparedTexts:
     """Return labelled texts, and whether each output equals the reference."""
     rows = [(name, text, False) for name, text in (*inputs, ("reference", reference))]
     return rows + [(name, text, text.strip() == reference.strip()) for name, text in outputs]
 
 
-def training_samples(folder: Path) -> list[list[tuple[str, str, bool]]]:
+def training_samples(folder: Path) -> list[ComparedTexts]:
     """Return a few validation sentences, each with its translations after some steps.
 
     They are those that a run has logged into its folder for W&B; this contacts no server.
