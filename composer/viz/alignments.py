@@ -19,18 +19,7 @@ from composer.inference.run import Run, check_stories, oom_as_run_failed, split_
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.viz.memory import Memory, Panel, memories
 from composer.viz.page import png_uri, render
-from composer.viz.records import (
-    Attention,
-    Film,
-    SentenceRecords,
-    attentions,
-    count_frames,
-    describe_film,
-    films,
-    finite,
-    source_labels,
-    token_labels,
-)
+from composer.viz.records import Attention, Film, SentenceRecords, attentions, films, source_labels, token_labels
 
 MAX_TOKENS = 100
 """Tokens of a source, or of an output, beyond which a picture cannot be read."""
@@ -135,7 +124,7 @@ class Axes(NamedTuple):
     @property
     def column_labels(self) -> list[tuple[str, str]]:
         """Label of each column, and its SVG transform."""
-        return labels_above(self.columns)
+        return turned_labels(self.columns)
 
     @property
     def size(self) -> tuple[float, float]:
@@ -165,19 +154,15 @@ class HeatMap(NamedTuple):
         return -left, -self.top, left + width + right, self.top + height + 2
 
 
-class MapGroup(NamedTuple):
-    """Maps of all blocks of one type in the encoder or in the decoder."""
-
-    title: str
-    is_open: bool
-    blocks: list[tuple[str, list[HeatMap]]]
-
-
 class Pictures(NamedTuple):
-    """All pictures of one sentence; templates draw them. A memory has a line of maps for each line of panels."""
+    """All pictures of one sentence; templates draw them.
+
+    A group has the maps of all blocks of one type in the encoder or in the decoder: its title, whether it is open, and
+    the maps by block. A memory has a line of maps for each line of panels.
+    """
 
     axes: list[Axes]
-    groups: list[MapGroup]
+    groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]]
     films: list[FilmStrip]
     memory_axes: list[Axes]
     memories: list[tuple[Memory, list[list[HeatMap]]]]
@@ -193,24 +178,22 @@ def pictures(alignment: Alignment, number: int) -> Pictures:
     axes: AxesByLabels = {}
     blocks: dict[tuple[str, str], list[tuple[str, list[HeatMap]]]] = {}
     for attention in alignment.attentions:
-        maps = attention_maps(attention, shared_axes(axes, f"axes-{number}", attention.rows, attention.columns))
+        maps = attention_maps(attention, shared_axes(axes, f"axes-{number}", attention))
         blocks.setdefault((attention.word, attention.side), []).append((attention.block, maps))
-    groups: list[MapGroup] = []
+    groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]] = []
     for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
         count = sum(len(maps) for _, maps in members)
         title = f"{word} of {PARTS.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
-        groups.append(MapGroup(title, not groups or word == SHOWN_FIRST, members))
+        groups.append((title, not groups or word == SHOWN_FIRST, members))
     memory_axes: AxesByLabels = {}
     panels = [[panel_maps(line, memory_axes, f"cells-{number}") for line in one.panels] for one in alignment.memories]
     memories = list(zip(alignment.memories, panels, strict=True))
     return Pictures([*axes.values()], groups, [*map(film_strip, alignment.films)], [*memory_axes.values()], memories)
 
 
-def shared_axes(
-    axes: AxesByLabels, prefix: str, rows: Sequence[str], columns: Sequence[str], row_height: float = CELL
-) -> Axes:
-    """Return the axes with these labels, new ones if no map had them."""
-    labels = tuple(rows), tuple(columns)
+def shared_axes(axes: AxesByLabels, prefix: str, labelled: Attention | Panel, row_height: float = CELL) -> Axes:
+    """Return the axes of a map, new ones if no map before had its labels."""
+    labels = tuple(labelled.rows), tuple(labelled.columns)
     return axes.setdefault(labels, Axes(f"{prefix}-{len(axes)}", *labels, row_height))
 
 
@@ -232,7 +215,7 @@ def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list
     maps = []
     for panel in panels:
         row_height = float(min(CELL, max(MIN_ROW, MAX_HEIGHT // len(panel.rows))))
-        own = shared_axes(axes, prefix, panel.rows, panel.columns, row_height)
+        own = shared_axes(axes, prefix, panel, row_height)
         image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
         maps.append(HeatMap(panel.title, describe_panel(panel), own, image, top, panel.low))
     return maps
@@ -252,11 +235,9 @@ def grey_levels(weights: np.ndarray) -> np.ndarray:
     return 255 - levels
 
 
-def labels_above(labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the labels of columns, each with its SVG transform."""
-    return [
-        (shorten(label), f"translate({CELL * at + CELL - 3} -4)rotate(-{SLANT})") for at, label in enumerate(labels)
-    ]
+def turned_labels(labels: Sequence[str], x: int = CELL - 3, y: int = -4, angle: int = -SLANT) -> list[tuple[str, str]]:
+    """Return the labels of columns, by default those above, each with its SVG transform."""
+    return [(shorten(label), f"translate({CELL * at + x} {y})rotate({angle})") for at, label in enumerate(labels)]
 
 
 def label_height(labels: Sequence[str]) -> float:
@@ -308,23 +289,44 @@ def film_strip(film: Film) -> FilmStrip:
     last = max(map(label_width, [film.read[-1], *film.output[-1:]]))
     right = max(COS * last - CELL / 2, 0.0) + 4
     below = SIN * max(map(label_width, film.output), default=0.0) + 10
-    bottom = len(film.frames) * (height + FRAME_GAP) - FRAME_GAP
+    tops = [at * (height + FRAME_GAP) for at in range(len(film.frames))]
+    bottom = tops[-1] + height
     images = map(png_uri, vector_colors(film.images))
     return FilmStrip(
         caption=f"{film.block}: {count_frames(film)}",
         description=describe_film(film),
         box=(-left, -top, left + width + right, top + bottom + below),
         size=(width, height),
-        frames=[
-            (shorten(name), at * (height + FRAME_GAP), image)
-            for at, (name, image) in enumerate(zip(film.frames, images, strict=True))
-        ],
-        above=labels_above(film.read),
-        below=[
-            (shorten(token), f"translate({CELL * at + 4} {bottom + 10})rotate({SLANT})")
-            for at, token in enumerate(film.output)
-        ],
+        frames=list(zip(map(shorten, film.frames), tops, images, strict=True)),
+        above=turned_labels(film.read),
+        below=turned_labels(film.output, 4, bottom + 10, SLANT),
     )
+
+
+def count_frames(film: Film) -> str:
+    """Return how many frames are shown."""
+    if len(film.frames) < film.total:
+        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
+    return f"{film.total:,} frame{'' if film.total == 1 else 's'}"
+
+
+def describe_film(film: Film) -> str:
+    """Return a film in words, for those who cannot see it."""
+    _, positions, columns, _ = film.images.shape
+    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
+    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
+    parts += [f"Written: {' '.join(film.output)}."] if film.output else []
+    if len(film.frames) > 1:
+        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
+        largest = int(changes.argmax())
+        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
+    return " ".join(parts)
+
+
+def finite(images: np.ndarray) -> np.ndarray:
+    """Return numbers with 0 for NaN and infinity."""
+    numbers: np.ndarray = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return numbers
 
 
 def vector_colors(images: np.ndarray) -> np.ndarray:

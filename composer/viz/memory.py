@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -100,6 +101,10 @@ class Recording(NamedTuple):
         """Return the values of a name at all positions, (T, ...), with 0 for NaN."""
         return as_array(torch.cat([value[0] for value in self.values[name]]))
 
+    def panel(self, title: str, rows: list[str], values: np.ndarray, low: float = 0.0) -> Panel:
+        """Return a panel with a value for each row and position. values: (R, T)"""
+        return Panel(f"{self.part}: {title}", rows, self.columns, values, low)
+
 
 def memories(sentence: SentenceRecords) -> list[Memory]:
     """Return the memories of one sentence, in the order in which they were first used."""
@@ -149,19 +154,15 @@ SLOTS = (
 
 def slots(group: Sequence[Recording]) -> Memory:
     """Return the write and read weights of a memory with slots (NTM)."""
-    # (T, H, N)
-    weights = [(recording, {name: recording.joined(name) for name in (WRITES, READS)}) for recording in group]
-    highest = np.max([values.max((0, 1)) for _, by_name in weights for values in by_name.values()], 0)  # (N,)
+    weights = {name: [recording.joined(name) for recording in group] for name in (WRITES, READS)}  # (T, H, N) each
+    highest = np.max([values.max((0, 1)) for values in chain(*weights.values())], 0)  # (N,)
     shown = shortest_arc(highest > NEGLIGIBLE)
     rows = [f"slot {number}" for number in shown]
-    panels = [
-        [
-            Panel(f"{rec.part}: {kind} head {head + 1}", rows, rec.columns, by_name[name][:, head, shown].T)
-            for rec, by_name in weights
-        ]
-        for name, kind in ((WRITES, "write"), (READS, "read"))
-        for head in range(weights[0][1][name].shape[1])
-    ]
+    panels = []
+    for name, kind in ((WRITES, "write"), (READS, "read")):
+        for head in range(weights[name][0].shape[1]):
+            title, of_group = f"{kind} head {head + 1}", zip(group, weights[name], strict=True)
+            panels.append([recording.panel(title, rows, values[:, head, shown].T) for recording, values in of_group])
     return Memory([recording.block for recording in group], SLOTS, note_on_range(shown, len(highest), "slots"), panels)
 
 
@@ -206,8 +207,7 @@ def cells(group: Sequence[Recording]) -> Memory:
         notes.append(note_on_range(shown, len(labels), f"the {recording.part}'s cells"))
         rows = labels[shown.start : shown.stop]
         for name, value in values.items():
-            title = f"{recording.part}: {STRENGTH_KINDS[name]}"
-            lines[name].append(Panel(title, rows, recording.columns, value.T[shown]))
+            lines[name].append(recording.panel(STRENGTH_KINDS[name], rows, value.T[shown]))
     return Memory([recording.block for recording in group], CELLS, " ".join(filter(None, notes)), list(lines.values()))
 
 
@@ -240,13 +240,10 @@ def stacks(group: Sequence[Recording]) -> Memory:
     count = contents[0].shape[1]
     full = np.flatnonzero(np.max([values.max((0, 1)) for values in contents], 0) > EMPTY + NEGLIGIBLE)
     rows = ["top", *(f"{depth} below" for depth in range(1, full[-1] + 1 if len(full) else 1))]
-    panels = [
-        [
-            Panel(f"{rec.part}: stack {which + 1}", rows, rec.columns, values[:, which, : len(rows)].T, low=EMPTY)
-            for rec, values in zip(group, contents, strict=True)
-        ]
-        for which in range(min(MAX_STACKS, count))
-    ]
+    panels = []
+    for which in range(min(MAX_STACKS, count)):
+        tops = [values[:, which, : len(rows)].T for values in contents]
+        panels.append([rec.panel(f"stack {which + 1}", rows, top, EMPTY) for rec, top in zip(group, tops, strict=True)])
     note = f"Shown: the first {MAX_STACKS} of {count} stacks." if count > MAX_STACKS else ""
     return Memory([recording.block for recording in group], CONTENTS, note, panels)
 
@@ -260,33 +257,29 @@ HOP_MAPS = "A map is a hop, one look at the memory after another; each position 
 
 def hops(group: Sequence[Recording]) -> Memory:
     """Return the weights of each hop: a table if all positions have the same query, else a map for each hop."""
-    weights = [recording.joined(HOPS) for recording in group]  # (T, K, N)
-    labels = [
-        axis_labels(recording.sentence.tokens_read(recording.record.path), values.shape[2])
-        for recording, values in zip(group, weights, strict=True)
-    ]
     blocks = [recording.block for recording in group]
-    if all(bool((values == values[:1]).all()) for values in weights):
-        tables = [hop_table(*columns) for columns in zip(group, labels, weights, strict=True)]
-        return Memory(blocks, HOP_TABLE, tables=tables)
-    panels = [
-        [Panel(f"{rec.part}: hop {hop + 1}", rows, rec.columns, values[:, hop].T) for hop in range(values.shape[1])]
-        for rec, rows, values in zip(group, labels, weights, strict=True)
-    ]
+    weights = [(recording, recording.joined(HOPS)) for recording in group]  # (T, K, N)
+    if all(bool((values == values[:1]).all()) for _, values in weights):
+        return Memory(blocks, HOP_TABLE, tables=[hop_table(recording, values[0].T) for recording, values in weights])
+    panels = []
+    for recording, values in weights:
+        rows = axis_labels(recording.sentence.tokens_read(recording.record.path), values.shape[2])
+        panels.append([recording.panel(f"hop {k + 1}", rows, values[:, k].T) for k in range(values.shape[1])])
     return Memory(blocks, HOP_MAPS, panels=panels)
 
 
-def hop_table(recording: Recording, rows: list[str], values: np.ndarray) -> Table:
-    """Return the weights of each hop on each row, titled with the question and the answer. values: (T, K, N)"""
-    weights = values[0].T  # (N, K)
+def hop_table(recording: Recording, weights: np.ndarray) -> Table:
+    """Return the weights of each hop on each row, titled with the question and the answer. weights: (N, K)"""
     recipe, tokens = recording.sentence.recipe, recording.sentence.tokens
     keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
     query = str(recipe.settings_at(recording.record.path).get("query") or "").partition(".")[0]
     question = tokens.get(keys.get(query, ""), [])[:-1]
     answer = " ".join(tokens[TARGET][1:])
     title = f"{' '.join(question)} → {answer}" if question else answer
+    rows = axis_labels(recording.sentence.tokens_read(recording.record.path), len(weights))
+    columns = [f"hop {hop + 1}" for hop in range(weights.shape[1])]
     texts = [[share(weight) for weight in row] for row in weights.tolist()]
-    return Table(title, "memory", rows, [f"hop {hop + 1}" for hop in range(weights.shape[1])], texts, weights)
+    return Table(title, "memory", rows, columns, texts, weights)
 
 
 def share(value: float) -> str:
@@ -302,10 +295,8 @@ MACHINE = (
 
 def registers(group: Sequence[Recording]) -> Memory:
     """Return the registers of a neural random-access machine at each step, and when it stops."""
-    tables = [
-        register_table(recording.joined(REGISTERS)[:MAX_STEPS], recording.joined(HALTING)[:MAX_STEPS])
-        for recording in group
-    ]
+    first_steps = [[recording.joined(name)[:MAX_STEPS] for name in (REGISTERS, HALTING)] for recording in group]
+    tables = [register_table(*values) for values in first_steps]
     steps = len(group[0].joined(HALTING))
     note = f"Shown: the first {MAX_STEPS} of {steps} steps." if steps > MAX_STEPS else ""
     return Memory([recording.block for recording in group], MACHINE, note, tables=tables)
@@ -313,15 +304,10 @@ def registers(group: Sequence[Recording]) -> Memory:
 
 def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
     """Return a table of one run. registers: (steps, R, M), probabilities of integers; halting: (steps,)"""
-    integers = [[str(value) for value in row] for row in registers.argmax(2).T.tolist()]
-    return Table(
-        title="registers",
-        corner="step",
-        rows=[*(f"r{number + 1}" for number in range(registers.shape[1])), "stops"],
-        columns=[str(step + 1) for step in range(len(halting))],
-        texts=[*integers, [share(value) for value in halting.tolist()]],
-        shades=np.concatenate((registers.max(2).T, halting[None])),
-    )
+    rows = [*(f"r{number + 1}" for number in range(registers.shape[1])), "stops"]
+    columns = [str(step + 1) for step in range(len(halting))]
+    texts = [*(list(map(str, row)) for row in registers.argmax(2).T.tolist()), list(map(share, halting.tolist()))]
+    return Table("registers", "step", rows, columns, texts, np.concatenate((registers.max(2).T, halting[None])))
 
 
 BY_RECORD: dict[str, Callable[[Sequence[Recording]], Memory]] = {

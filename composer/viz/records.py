@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -215,9 +215,11 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
         if len(strip) == 1 and strip[0].record.path[-1] == "grid":  # as the block makes it, and nothing changes it
             continue
         side = next((side for side in sentence.sides(part) if side != TARGET), TARGET)
-        below = sentence.answer if reads_in_place(sentence.recipe.model["decoder"]) else []
         images, labels = torch.stack([frame.image for frame in strip]), [frame.label for frame in strip]
-        yield film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side], below)
+        strip_film = film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side])
+        length = len(strip_film.read)
+        in_place = reads_in_place(sentence.recipe.model["decoder"]) and len(sentence.answer) <= length
+        yield replace(strip_film, output=axis_labels(sentence.answer, length, length) if in_place else [])
     for record, values in sentence.values.items():
         if record.name == IMAGE and values[0].dim() == 5:
             before = sentence.values[record._replace(name="before")][0]
@@ -227,26 +229,14 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
 
 
 def film(
-    sentence: SentenceRecords,
-    record: Record,
-    side: str,
-    images: Tensor,
-    labels: Sequence[str],
-    read: Sequence[str],
-    below: Sequence[str] = (),
+    sentence: SentenceRecords, record: Record, side: str, images: Tensor, labels: Sequence[str], read: Sequence[str]
 ) -> Film:
     """Return a film strip with evenly spaced frames of all images. images: (frames, N, W, D)"""
     total, length, columns, _ = images.shape
     shown = frame_numbers(total, length * columns)
-    return Film(
-        block=sentence.block_name(record, with_iterations=False),
-        side=side,
-        frames=[labels[at] for at in shown],
-        total=total,
-        read=axis_labels(read, length, len(sentence.tokens[TARGET])),
-        output=axis_labels(below, length, length) if 0 < len(below) <= length else [],
-        images=images[shown].float().cpu().numpy(),
-    )
+    block, frames = sentence.block_name(record, with_iterations=False), [labels[at] for at in shown]
+    read = axis_labels(read, length, len(sentence.tokens[TARGET]))
+    return Film(block, side, frames, total, read, [], images[shown].float().cpu().numpy())
 
 
 def encoder_frames(records: Mapping[Record, Sequence[Tensor]]) -> Iterator[Frame]:
@@ -269,7 +259,8 @@ def part_of(record: Record) -> Path:
 
 def frame_numbers(count: int, cells: int) -> list[int]:
     """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
-    return evenly_spaced(range(count), max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
+    limit = max(2, min(MAX_FRAMES, MAX_CELLS // cells))
+    return evenly_spaced(range(count), limit)
 
 
 def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:
@@ -284,29 +275,3 @@ def reads_in_place(stack: Any) -> bool:
     if isinstance(stack, Mapping):
         return "source_state" in stack or any(map(reads_in_place, stack.values()))
     return isinstance(stack, list) and any(map(reads_in_place, stack))
-
-
-def count_frames(film: Film) -> str:
-    """Return how many frames are shown."""
-    if len(film.frames) < film.total:
-        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
-    return f"{film.total:,} frame{'' if film.total == 1 else 's'}"
-
-
-def describe_film(film: Film) -> str:
-    """Return a film in words, for those who cannot see it."""
-    _, positions, columns, _ = film.images.shape
-    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
-    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
-    parts += [f"Written: {' '.join(film.output)}."] if film.output else []
-    if len(film.frames) > 1:
-        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
-        largest = int(changes.argmax())
-        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
-    return " ".join(parts)
-
-
-def finite(images: np.ndarray) -> np.ndarray:
-    """Return numbers with 0 for NaN and infinity."""
-    numbers: np.ndarray = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return numbers

@@ -19,9 +19,11 @@ from composer.viz.alignments import (
     alignment,
     alignment_page,
     alignments,
+    count_frames,
+    describe_film,
     vector_colors,
 )
-from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, count_frames, describe_film, frame_numbers
+from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
 from tests.viz.pages import having, headings, needs_nothing, read, size_without_plotly, texts
