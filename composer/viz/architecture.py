@@ -15,17 +15,7 @@ from composer.model.planner import plan, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph
-from composer.viz.architecture_layout import (
-    LINE_HEIGHT,
-    MARGIN,
-    Layout,
-    PlacedBox,
-    Point,
-    Span,
-    StreamLine,
-    stream_lines,
-    text_width,
-)
+from composer.viz.architecture_layout import LINE_HEIGHT, MARGIN, Layout, PlacedBox, Point, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
 from composer.viz.page import check_can_overwrite, render, write_document
 
@@ -54,10 +44,8 @@ class Drawing:
     def svg(self) -> str:
         """Return the diagram as an SVG file with a light and a dark style."""
         picture = place(self.graph)
-        parts = (
-            f"{part.title}: {', '.join(box.title for box in part.walk() if box.row is not None)}"
-            for part in self.graph.parts
-        )
+        blocks = {part.title: [box.title for box in part.walk() if box.row is not None] for part in self.graph.parts}
+        parts = (f"{part}: {', '.join(titles)}" for part, titles in blocks.items())
         return render(
             "architecture.svg",
             name=self.graph.name,
@@ -138,8 +126,6 @@ def is_diagram(file: Path) -> bool:
     return content.startswith(FILE_STARTS[file.suffix.lower()])
 
 
-SHEETS = (6.0, 3.0)
-"""Offsets of the sheets behind a repeat."""
 LEGEND = {
     "name": "reads an output by its name",
     "before": "reads it as it was one position before",
@@ -149,28 +135,6 @@ LEGEND = {
 REPEATED = "Parameters in a repeat, or in a stack that is used, are those of all its times."
 LEGEND_ARROW = 34.0
 """Space of the arrow before a line of the legend."""
-
-
-class Text(NamedTuple):
-    """Line of text: its start (or, if `centered`, its centre), its baseline, and its spans."""
-
-    x: float
-    y: float
-    spans: tuple[Span, ...]
-    centered: bool = False
-    scale: float = 1.0
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom."""
-        width = text_width(self.spans) * self.scale
-        left = self.x - width / 2 if self.centered else self.x
-        return left, self.y - 11 * self.scale, left + width, self.y + 4 * self.scale
-
-    @property
-    def style(self) -> str:
-        """CSS class."""
-        return f"{self.spans[0].style}{' middle' if self.centered else ''}".strip()
 
 
 class Picture(NamedTuple):
@@ -191,7 +155,7 @@ def place(graph: Graph) -> Picture:
     texts = [
         Text(MARGIN, MARGIN + 14, (Span("heading", graph.name),), scale=1.5),
         Text(MARGIN, MARGIN + 34, (Span("soft", graph.summary),)),
-        *(text for placed in layout.walk() for text in texts_in(placed)),
+        *(text for placed in layout.walk() for text in placed.texts()),
         *(Text(join.x, join.y + 4, (Span("", join.label),), centered=True) for join in joins),
     ]
     samples = []
@@ -202,17 +166,8 @@ def place(graph: Graph) -> Picture:
         y += LINE_HEIGHT
     if any(box.row is not None and box.row.block in ("repeat", "use") for box in graph.boxes()):
         texts.append(Text(MARGIN, y, (Span("soft", REPEATED),)))
-    lines = [line for placed in layout.walk() for line in stream_lines(placed)]
+    lines = [line for placed in layout.walk() for line in placed.stream_lines()]
     return Picture(layout, routes, lines, texts, samples)
-
-
-def texts_in(placed: PlacedBox) -> Iterator[Text]:
-    """Yield the lines of text in a box."""
-    lines = placed.text_lines
-    height = placed.header_height if placed.children else placed.h
-    y = placed.y + (height - LINE_HEIGHT * len(lines)) / 2 + 12
-    for number, line in enumerate(lines):
-        yield Text(placed.x + placed.text_margin, y + LINE_HEIGHT * number, line)
 
 
 def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, float, float]]:
@@ -221,8 +176,8 @@ def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, flo
     style = {"block": "hull" if placed.children else ""}.get(box.kind, box.kind)
     style = f"{style} grid".strip() if box.grid and not placed.children else style
     corner = placed.h / 2 if box.kind == "memory" else 6.0
-    sheets = SHEETS if box.row is not None and box.row.block == "repeat" else ()
-    for offset in (*sheets, 0.0):
+    is_repeat = box.row is not None and box.row.block == "repeat"
+    for offset in (6.0, 3.0, 0.0) if is_repeat else (0.0,):
         yield style, placed.x + offset, placed.y + offset, placed.w, placed.h, corner
 
 

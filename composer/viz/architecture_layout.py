@@ -57,6 +57,28 @@ class StreamLine(NamedTuple):
     arrowhead: bool = True
 
 
+class Text(NamedTuple):
+    """Line of text: its start (or, if `centered`, its centre), its baseline, and its spans."""
+
+    x: float
+    y: float
+    spans: tuple[Span, ...]
+    centered: bool = False
+    scale: float = 1.0
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom."""
+        width = text_width(self.spans) * self.scale
+        left = self.x - width / 2 if self.centered else self.x
+        return left, self.y - 11 * self.scale, left + width, self.y + 4 * self.scale
+
+    @property
+    def style(self) -> str:
+        """CSS class."""
+        return f"{self.spans[0].style}{' middle' if self.centered else ''}".strip()
+
+
 @dataclass(eq=False)
 class PlacedBox:
     """Box with its position, size, and the keys of the edges that end at its `left`, `right` or `bottom`.
@@ -134,6 +156,14 @@ class PlacedBox:
         width = max(JOIN_HEIGHT, text_width(self.box.join) + PAD + 4)
         return Join(self.center, y, width, JOIN_HEIGHT, self.box.join)
 
+    def texts(self) -> Iterator[Text]:
+        """Yield the lines of text with their positions."""
+        lines = self.text_lines
+        height = self.header_height if self.children else self.h
+        y = self.y + (height - LINE_HEIGHT * len(lines)) / 2 + 12
+        for number, line in enumerate(lines):
+            yield Text(self.x + self.text_margin, y + LINE_HEIGHT * number, line)
+
     def port(self, key: str) -> float:
         """Return the height at which an edge ends."""
         if key in self.bottom:
@@ -145,6 +175,33 @@ class PlacedBox:
     def track(self, number: int, from_left: bool) -> float:
         """Return the height of a horizontal edge above the branches."""
         return snap(self.y + self.header_height + GAP / 2 + TRACK * (number + 0.5), from_left)
+
+    def stream_lines(self) -> Iterator[StreamLine]:
+        """Yield the stream through the children: from one to the next, or into all branches and out of them."""
+        if not self.children:
+            return
+        join, last = self.join, self.children[-1]
+        top, into_join = self.y + self.header_height, (join.x, join.y - join.h / 2)
+        if self.box.fork:
+            split, under = top + GAP / 4, max(child.y + child.h for child in self.children) + 6
+            for child in self.children:
+                x, start, below = child.center, (self.center, top), (child.center, child.y + child.h)
+                yield StreamLine(straighten([start, (self.center, split), (x, split), (x, child.y)]))
+                yield StreamLine(straighten([below, (x, under), (self.center, under), into_join]))
+        else:
+            ends = [(self.center, top), *((child.center, child.y + child.h) for child in self.children)]
+            for end, child in zip(ends, self.children, strict=False):
+                if child.box.reads_stream and (self.box.kind != "part" or child is not self.children[0]):
+                    yield StreamLine((end, (child.center, child.y)))
+            if self.box.join:
+                yield StreamLine((ends[-1], (last.center, into_join[1])))
+            elif self.box.kind != "part":
+                yield StreamLine((ends[-1], (last.center, self.y + self.h)), arrowhead=False)
+        if self.box.join:
+            yield StreamLine(((join.x, join.y + join.h / 2), (join.x, self.y + self.h)), arrowhead=False)
+        if self.box.bypass:
+            x, fork = self.x + PAD / 2 + BYPASS / 2 + 2, top + self.lead / 2 - 4
+            yield StreamLine(((self.center, fork), (x, fork), (x, join.y), (join.x - join.w / 2, join.y)))
 
     def ancestors(self) -> Iterator[PlacedBox]:
         """Yield the boxes around this one, the innermost first."""
@@ -239,34 +296,6 @@ def text_width(line: str | Iterable[Span]) -> float:
     """Return the width of a line of text."""
     text = line if isinstance(line, str) else "".join(span.text for span in line)
     return CELL_WIDTH * cell_len(text)
-
-
-def stream_lines(placed: PlacedBox) -> Iterator[StreamLine]:
-    """Yield the stream through the children of a box: from one to the next, or into all branches and out of them."""
-    if not placed.children:
-        return
-    join, last = placed.join, placed.children[-1]
-    top, into_join = placed.y + placed.header_height, (join.x, join.y - join.h / 2)
-    if placed.box.fork:
-        split, under = top + GAP / 4, max(child.y + child.h for child in placed.children) + 6
-        for child in placed.children:
-            x, start, below = child.center, (placed.center, top), (child.center, child.y + child.h)
-            yield StreamLine(straighten([start, (placed.center, split), (x, split), (x, child.y)]))
-            yield StreamLine(straighten([below, (x, under), (placed.center, under), into_join]))
-    else:
-        ends = [(placed.center, top), *((child.center, child.y + child.h) for child in placed.children)]
-        for end, child in zip(ends, placed.children, strict=False):
-            if child.box.reads_stream and (placed.box.kind != "part" or child is not placed.children[0]):
-                yield StreamLine((end, (child.center, child.y)))
-        if placed.box.join:
-            yield StreamLine((ends[-1], (last.center, into_join[1])))
-        elif placed.box.kind != "part":
-            yield StreamLine((ends[-1], (last.center, placed.y + placed.h)), arrowhead=False)
-    if placed.box.join:
-        yield StreamLine(((join.x, join.y + join.h / 2), (join.x, placed.y + placed.h)), arrowhead=False)
-    if placed.box.bypass:
-        x, fork = placed.x + PAD / 2 + BYPASS / 2 + 2, top + placed.lead / 2 - 4
-        yield StreamLine(((placed.center, fork), (x, fork), (x, join.y), (join.x - join.w / 2, join.y)))
 
 
 def straighten(points: Iterable[Point]) -> list[Point]:

@@ -116,13 +116,13 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["coordinate"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
-    environment.globals.update(asset=asset, plotly_script=plotly_script, security_policy=security_policy)
+    folder = files("composer.viz") / "templates"
+    environment.globals.update(
+        asset=lambda name: Markup((folder / name).read_text(encoding="utf-8")),  # as it is, not escaped
+        plotly_script=plotly_script,
+        security_policy=security_policy,
+    )
     return environment
-
-
-def asset(name: str) -> Markup:
-    """Return the text of a file of `composer/viz/templates`, such as a style sheet, as it is."""
-    return Markup((files("composer.viz") / "templates" / name).read_text(encoding="utf-8"))
 
 
 def security_policy(scripts: Iterable[str]) -> str:

@@ -220,10 +220,8 @@ def page(
         facts={name: value for name, value in facts(source).items() if value},
         scores=score_table(source),
         hints=hints(source),
-        notes=source.notes,
+        source=source,
         sections=[(name, heading, content) for name, heading, content in sections if content],
-        split=source.split,
-        weights=source.weights,
         has_source=bool(sides),
         abouts=abouts,
         versions=record.get("versions", {}),
@@ -361,6 +359,7 @@ def training_samples(folder: Path) -> list[ComparedTexts]:
 def architecture(source: Source) -> Markup:
     """Return the diagram of the model with the run's vocabularies, or why it cannot be built here."""
     try:
-        return Markup(draw(source.recipe, vocabularies=recorded_vocabularies(source.record)).svg())
+        drawing = draw(source.recipe, vocabularies=recorded_vocabularies(source.record))
     except RecipeError as error:  # a block of a plug-in may be missing on this machine
         return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(error.faults[0].message)
+    return Markup(drawing.svg())

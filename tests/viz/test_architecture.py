@@ -17,7 +17,7 @@ from composer.errors import RunError
 from composer.model.builder import RecordingBuilder
 from composer.model.planner import TOKENS, Plan, count_parameters, plan_rows, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
-from composer.viz.architecture import Drawing, Picture, draw, escape_label, place, texts_in
+from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
 from composer.viz.architecture_graph import Box, Graph, build_graph
 
 HOME = Path(__file__).parents[2] / "recipes"
@@ -168,7 +168,7 @@ def in_each_other(picture: Picture) -> None:
             assert each.x + each.w <= area[2]
             assert area[1] <= each.y
             assert each.y + each.h <= area[3]
-        for text in texts_in(placed):
+        for text in placed.texts():
             assert area[0] < text.box[0]
             assert text.box[2] < area[2]
             assert area[1] <= text.box[1]
