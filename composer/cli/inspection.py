@@ -98,11 +98,7 @@ def draw(
         "seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run"
     ),
 )
-def fingerprints(
-    path: RecipeOrRun,
-    data: DataDir = None,
-    as_json: AsJson = False,
-) -> None:
+def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = False) -> None:
     """Print SHA-256 fingerprints of a recipe or a run: of its model, its data, and all that decides a training.
 
     They do not depend on how the recipe is written: comments, the order of keys, spelt-out defaults, `vars` and

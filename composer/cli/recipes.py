@@ -45,8 +45,7 @@ def new(
     source: Annotated[Path, typer.Option("--source", metavar="F", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("--target", metavar="F", help="Target text, line by line.")],
     output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="F", help="The file to write.  [default: from the names of the texts]"),
+        Path | None, typer.Option("--output", metavar="F", help="The file to write.  [default: named after the texts]")
     ] = None,
 ) -> None:
     """Write a commented recipe for your own text, with a model size that suits the amount of it.

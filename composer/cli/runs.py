@@ -134,7 +134,7 @@ def report(
     data: DataDir = None,
     sentences: Annotated[
         list[str] | None,
-        typer.Option("--sentence", metavar="TEXT", help="A sentence to draw attention maps of; may be repeated."),
+        typer.Option("--sentence", metavar="TEXT", help="Sentence for attention maps; may be repeated."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="F", help="File to write.  [default: RUN/report.html]")
@@ -165,12 +165,10 @@ def export(
     source: Annotated[Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.")],
     overrides: Overrides = None,
     script: Annotated[
-        Path | None,
-        typer.Option("--script", metavar="DIR", help="New folder of Python modules that need PyTorch alone."),
+        Path | None, typer.Option("--script", metavar="DIR", help="New folder of modules that need PyTorch alone.")
     ] = None,
     ctranslate2: Annotated[
-        Path | None,
-        typer.Option("--ctranslate2", metavar="DIR", help="New CTranslate2 folder, for standard Transformers."),
+        Path | None, typer.Option("--ctranslate2", metavar="DIR", help="New CTranslate2 folder: standard Transformers.")
     ] = None,
 ) -> None:
     """Export the model to run where this project is not installed.

@@ -32,8 +32,7 @@ def sweep(
         Path | None, typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]")
     ] = None,
     ray: Annotated[
-        str | None,
-        typer.Option("--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local, or its address."),
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local or its address.")
     ] = None,
     wandb: Annotated[
         Path | None, typer.Option("--wandb", metavar="F", help="Write a Weights & Biases sweep file; train nothing.")
@@ -79,8 +78,7 @@ def sweep(
 def leaderboard(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.")],
     output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="F", help="HTML page to write.  [default: FOLDER/leaderboard.html]"),
+        Path | None, typer.Option("--output", metavar="F", help="Page to write.  [default: FOLDER/leaderboard.html]")
     ] = None,
     compare: Annotated[
         tuple[str, str] | None,

@@ -23,8 +23,9 @@ from composer.atomic_io import atomic_directory, require_absent
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, FrozenRecipe
+from composer.inference.viterbi import require_first_order
 from composer.model.builder import build
-from composer.model.encoder_decoder import EncoderDecoder, has_state
+from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.planner import vocabulary_bounds
 from composer.model.weights import load_weights
 from composer.recipe.cache import is_hash
@@ -108,9 +109,8 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     source = open_source(run_or_recipe, overrides)
     recipe, sizes = source.recipe, dict(source.vocabularies)
     model = build(recipe, sizes)
-    if "viterbi" in recipe.decoding and has_state(model):
-        message = "`viterbi` needs a decoder whose next token depends on the last one alone; this one depends on more"
-        raise RunError.of(message, "write `decoding.beam.size=5`")
+    if "viterbi" in recipe.decoding:
+        require_first_order([model], "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
     frozen = FrozenRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
     with atomic_directory(target, OPTION) as draft:

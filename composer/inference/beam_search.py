@@ -38,8 +38,8 @@ def beam(
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
-    log_p, position, known = prefill(search)
-    beams = initial_beams(search, known, search.limits(max_length, max_ratio), size)
+    log_p, position, prefix_log_p = prefill(search)
+    beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.room), size)
     stops = set(beams.limit.tolist())
     results: dict[int, list[Hypothesis]] = {}
@@ -70,8 +70,8 @@ class Beams(NamedTuple):
     """The hypotheses of B sequences: K that grow, best first, and the N best that have ended."""
 
     row: Tensor  # (B,) of the search
-    known: Tensor  # (B,) tokens of the forced prefix
-    limit: Tensor  # (B,) tokens at most beside it
+    prefix_length: Tensor  # (B,) tokens of the forced prefix
+    limit: Tensor  # (B,) tokens at most after it
     room: Tensor  # (B,) how many may still grow
     score: Tensor  # (B, K) sum of log p of those that grow; -inf where there is none
     ids: Tensor  # (B, K, t) their tokens, the prefix left out
@@ -81,11 +81,11 @@ class Beams(NamedTuple):
 
     def penalty(self, tokens: int | Tensor, length_penalty: float) -> Tensor:
         """Return the length penalty, by which a score is divided; `tokens` without the prefix. -> (B, 1)"""
-        return ((5.0 + self.known + tokens) / 6.0).pow(length_penalty)[:, None]
+        return ((5.0 + self.prefix_length + tokens) / 6.0).pow(length_penalty)[:, None]
 
 
 class Layout(NamedTuple):
-    """Where hypotheses stand in the batch: sequences whose beams have narrowed have fewer rows."""
+    """The rows of hypotheses in the batch: sequences whose beams have narrowed have fewer."""
 
     slots: Tensor  # (R,) which of the B K hypotheses each row is
     rows: Tensor  # (B, K) which row each hypothesis is; of those without one, a row of the same sequence
@@ -99,16 +99,16 @@ class Layout(NamedTuple):
         return cls(slots, first[:, None] + torch.minimum(column, room[:, None] - 1))
 
 
-def initial_beams(search: Search, known: Tensor, limits: Tensor, size: int) -> Beams:
+def initial_beams(search: Search, prefix_log_p: Tensor, limits: Tensor, size: int) -> Beams:
     """Return one empty hypothesis for each row of the search."""
-    batch, device = len(known), known.device
+    batch, device = len(prefix_log_p), prefix_log_p.device
     rows = torch.arange(batch, device=device)
     score = torch.full((batch, size), -torch.inf, device=device)
-    score[:, 0] = known
+    score[:, 0] = prefix_log_p
     none = torch.full((batch, search.n_best), -torch.inf, device=device)
     empty = torch.empty(batch, size, 0, dtype=torch.long, device=device)
     room = torch.full_like(rows, size)
-    return Beams(rows, search.known(), limits, room, score, empty, none, none, empty[:, : search.n_best])
+    return Beams(rows, search.prefix_lengths(), limits, room, score, empty, none, none, empty[:, : search.n_best])
 
 
 def expand(

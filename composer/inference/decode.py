@@ -85,7 +85,7 @@ def decode(
 def length_queries(
     models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
 ) -> list[LengthQuery]:
-    """Return what to ask the models: each row, at each candidate length if answers have lengths. Raises RunError."""
+    """Return the queries: each row, at each candidate length if answers have lengths. Raises RunError."""
     check_same_kind(models)
     ((name, settings),) = decoding.items()
     arguments = {**(DECODERS[name].__kwdefaults__ or {}), **settings}

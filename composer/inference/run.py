@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from composer.viz.alignments import Alignment
 
 OVERRIDABLE = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
-"""What can be set for a run that has been trained: how it is asked, and about which data of its task."""
+"""Settings that can differ from those of the training: the search, and which data of the task are read."""
 
 
 class Translation(NamedTuple):
@@ -40,7 +40,7 @@ class Translation(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A translation beside its source and its reference."""
+    """A translation with its source and its reference."""
 
     source: str
     reference: str
@@ -97,7 +97,7 @@ class Run:
         return alignments(self, lines)
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
-        """Return where data files are looked up: in `data`, else where the run results them; then beside its recipe."""
+        """Return where data files are looked up: in `data`, else where training read them; then next to the recipe."""
         known = [] if data is not None else self.folder.read().get("data", {}).get("folders", [])
         return [*map(Path, known), *self.recipe.folders(data)]
 
@@ -142,7 +142,7 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     if beam is None:
         return recipe.decoding
     if not 1 <= beam <= MAX_BEAM:
-        raise RunError.of(f"a beam of {beam} cannot be", f"write a size from 1 to {MAX_BEAM}")
+        raise RunError.of(f"a beam cannot have the size {beam}", f"write a size from 1 to {MAX_BEAM}")
     ((_, settings),) = recipe.decoding.items()
     taken = DECODERS["beam"].__kwdefaults__ or {}
     return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}

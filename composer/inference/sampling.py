@@ -84,13 +84,13 @@ class Hypotheses(NamedTuple):
 
 def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -> list[Hypothesis]:
     """Decode `copies` hypotheses for each row, side by side. Rows that are done leave the batch."""
-    log_p, position, known = prefill(search)
+    log_p, position, prefix_log_p = prefill(search)
     if copies > 1:
         rows = position.sequences.repeat_interleave(copies)
         position, log_p = position.select(rows), log_p[rows]
     none = torch.zeros_like(position.sequences)
     places = torch.arange(len(none), device=none.device)
-    empty, score = none[:, None][:, :0], known[position.sequences]
+    empty, score = none[:, None][:, :0], prefix_log_p[position.sequences]
     state = Hypotheses(places, limits[position.sequences], empty, none, score, none.bool())
     finished: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):

@@ -20,7 +20,7 @@ from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, state_
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
 SYNC_STEPS = 8
-"""Steps between two questions to an accelerator which rows are done. On a CPU the answer is free."""
+"""Steps between two checks which rows are done: each waits for the accelerator. On a CPU every step is checked."""
 
 
 class Hypothesis(NamedTuple):
@@ -37,7 +37,7 @@ class Hypothesis(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A question to a decoder. See `composer.inference.decode.decode`."""
+    """The arguments of a decoder. See `composer.inference.decode.decode`."""
 
     models: Sequence[EncoderDecoder]
     sources: Mapping[str, Tensor]  # ids (B, S), of a story (B, N, W), by the encoders' keys
@@ -61,14 +61,14 @@ class Search(NamedTuple):
     def require_one_answer(self, decoder: str) -> None:
         """Raise RunError if a decoder that finds one answer is to return several."""
         if self.n_best > 1:
-            message = f"{decoder} finds one answer, and {self.n_best} are asked for"
+            message = f"{decoder} finds one answer, and {self.n_best} are requested"
             raise RunError.of(message, f"use a beam: `--beam {self.n_best}`")
 
     def is_check_due(self, step: int) -> bool:
         """Return whether to check after a step which rows are done."""
         return self.device.type == "cpu" or step % SYNC_STEPS == 0
 
-    def known(self) -> Tensor:
+    def prefix_lengths(self) -> Tensor:
         """Return the number of forced tokens. -> (B,)"""
         return torch.tensor([len(prefix) for prefix in self.prefixes], device=self.device)
 
@@ -81,7 +81,7 @@ class DecoderState(NamedTuple):
     sequences: Tensor  # (R,) the row of `origins` that each row belongs to
     memories: Sequence[Mapping[str, Output]]  # of R rows
     unchanged: Unchanged
-    length: int = 0  # tokens beside the forced prefix
+    length: int = 0  # tokens after the forced prefix
 
     def reorder(self, rows: Tensor) -> DecoderState:
         """Reorder the states: row i becomes a copy of row `rows[i]` of the same sequence."""
@@ -108,10 +108,10 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
     ids = torch.tensor(rows, dtype=torch.long, device=search.device)  # (B, P + 1)
     logits, position = run_step(search.models, ids, position)  # (B, P + 1, V)
-    known = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
-    last = logits[torch.arange(batch, device=search.device), search.known()]  # (B, V)
+    prefix_log_p = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
+    last = logits[torch.arange(batch, device=search.device), search.prefix_lengths()]  # (B, V)
     position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
-    return token_log_probs(search, last, position), position, known
+    return token_log_probs(search, last, position), position, prefix_log_p
 
 
 def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -200,7 +200,7 @@ Lengths = Mapping[str, Sequence[int]]
 
 
 class LengthQuery(NamedTuple):
-    """A row, and the size that its answer is queries for; 0 where sizes do not matter."""
+    """A row, and the size of the answer to decode for it; 0 where sizes do not matter."""
 
     row: int
     size: int
@@ -221,7 +221,7 @@ class LengthConstraint(NamedTuple):
     def allowed(self, log_p: Tensor, rows: Tensor, length: int) -> Tensor:
         """Mask log p of the next token: eos is forced at a given length, and excluded before it if it is exact.
 
-        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; length: tokens beside the prefix.
+        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; length: tokens after the prefix.
         """
         last = (self.left[rows] <= length + 1)[:, None]  # (R, 1)
         early = self.exact[rows][:, None] & ~last

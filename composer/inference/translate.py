@@ -124,7 +124,7 @@ def write_all(output: BinaryIO, text: str) -> None:
         while content:
             content = content[output.write(content) :]
         output.flush()
-    except BrokenPipeError:  # whoever reads has left
+    except BrokenPipeError:  # the reader has closed the pipe, which is no error
         raise
     except OSError as error:
         message = f"the translations cannot be written: {os_error_reason(error)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from blocks.core.contract import Count, Positive
 from composer.errors import RunError
 from composer.inference.search import DecoderState, Hypothesis, Search, advance, prefill
-from composer.model.encoder_decoder import EOS, has_state
+from composer.model.encoder_decoder import EOS, EncoderDecoder, has_state
 
 CELLS = 1 << 22
 """Scores that are computed at once, for each row of every word after every other."""
@@ -29,14 +30,10 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     search.require_one_answer("`viterbi`")
-    if any(has_state(model) for model in search.models):
-        message = (
-            "`viterbi` needs a decoder whose next token depends on the last one alone, and this one remembers more"
-        )
-        raise RunError.of(message, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
-    log_p, position, known = prefill(search)
+    require_first_order(search.models, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
+    log_p, position, prefix_log_p = prefill(search)
     limits = search.limits(max_length, max_ratio)
-    reached = known[:, None] + log_p  # (B, V), of which eos is the first
+    reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first
     best = BestEnd(reached[:, 0], torch.ones_like(limits))
     came_from: list[Tensor] = []
     words = previous_words(search, reached)
@@ -52,6 +49,13 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         better = score > best.score
         best = BestEnd(torch.where(better, score, best.score), best.tokens.masked_fill(better, step + 1))
     return backtrace(search, best, came_from)
+
+
+def require_first_order(models: Sequence[EncoderDecoder], fix: str) -> None:
+    """Raise RunError if the next token of a decoder depends on more than the last one."""
+    if any(has_state(model) for model in models):
+        message = "`viterbi` needs a decoder whose next token depends on the last one alone, and this one has a state"
+        raise RunError.of(message, fix)
 
 
 class BestEnd(NamedTuple):

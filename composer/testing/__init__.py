@@ -1,6 +1,6 @@
 """Proves that a block keeps the contract, anyone's: `check_block(MyBlock, {"heads": 2})`, in a test of your own.
 
-The laws stand in `LAWS`, one small function each; `check_model` has those of a whole model. What they cannot see, a
+`LAWS` has the laws, one small function each; `check_model` has those of a whole model. What they cannot see, a
 block's own test must: whether it computes the equation that it promises, and what it makes of its first position
 (`start`, `initial_output`), unless that is copied.
 """
@@ -91,7 +91,7 @@ def check_block(
     accepted = [case for case, refusal in refusals if refusal is None]
     for case, refusal in refusals:
         if refusal is not None and case.settings not in [other.settings for other in accepted]:
-            case.broken("shapes", f"it can stand neither in a decoder nor in an encoder: {refusal}")
+            case.broken("shapes", f"it is refused both in a decoder and in an encoder: {refusal}")
         if refusal is not None and not refusal.fix:
             case.broken("grid_or_refusal", f"it is refused without a `fix`, which says what to write: {refusal}")
     for index, case in enumerate(accepted):

@@ -117,7 +117,7 @@ def padding(case: Case) -> None:
     block, batch = case.exact(), random_batch(case, longest=9)
     made = run(block, batch)
     y = run(block, map_outputs(batch, fill, memories=True)).y
-    expect_equal(case, "padding", y[made.mask], made.y[made.mask], "after a change of what stands in the padding")
+    expect_equal(case, "padding", y[made.mask], made.y[made.mask], "after a change of the values in the padding")
     for row, length in enumerate(LENGTHS):
         if length:
             single = run(block, cut_memories(single_row(batch, row)))

@@ -96,7 +96,7 @@ class Case:
     def build(self, seed: int = 1, *, noise: float = 0.2) -> Block:
         """Build the block in evaluation mode, with noise on every parameter, so that no zero hides what it multiplies.
 
-        Raises BlockError where it cannot stand here.
+        Raises BlockError where the block is refused.
         """
         settings = {python_name(key): value for key, value in self.settings.items()}
         with torch.random.fork_rng(devices=[]):
@@ -112,7 +112,7 @@ class Case:
         return self.build(seed).double()
 
     def refusal(self) -> BlockError | None:
-        """Return why the block cannot stand here with these settings; None where it can."""
+        """Return why the block is refused with these settings; None where it is not."""
         try:
             self.build()
         except BlockError as error:
@@ -159,7 +159,7 @@ def site(case: Case) -> Site:
 
 
 def copied_block(case: Case) -> Block | None:
-    """Build the block as it may stand in an encoder for `{copy: encoder.same}`, if the case copies it."""
+    """Build the block in an encoder for `{copy: encoder.same}`, if the case copies it."""
     copied = {key: value for key, value in case.settings.items() if value == {"copy": "encoder.same"}}
     if not copied:
         return None
@@ -223,7 +223,7 @@ def real_rows(mask: Tensor) -> Tensor:
 
 
 def expand_as(which: Tensor, states: Tensor) -> Tensor:
-    """Reshape what is said of rows (B,) or positions (B, T) to broadcast over their states."""
+    """Reshape a mask of rows (B,) or positions (B, T) to broadcast over their states."""
     return which.view(*which.shape, *[1] * (states.ndim - which.ndim))
 
 
@@ -257,7 +257,7 @@ def mix(batch: Batch, other: Batch, choose: Callable[[Tensor, Tensor], Tensor], 
 
 
 def positions(batch: Batch, start: int, stop: int | None = None) -> Batch:
-    """Return the positions from `start` to before `stop`, of the stream and of all that runs beside it."""
+    """Return the positions from `start` to before `stop`, of the stream and of the named outputs."""
     return map_outputs(batch, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
 
 

@@ -166,7 +166,7 @@ def _expect_finite(model: EncoderDecoder, pairs: RandomPairs, detail: str) -> No
 
 
 def saving(model: EncoderDecoder) -> None:
-    """Check that a model that is saved, spoilt and loaded gives the same logits."""
+    """Check that a model that is saved, overwritten and loaded gives the same logits."""
     pairs = random_pairs(model)
     with torch.no_grad():
         logits = model(pairs.sources, pairs.target)
@@ -261,8 +261,8 @@ def expect_argmax(model: EncoderDecoder, row: int, hypothesis: Hypothesis, known
         logits = constrain_length(logits, SOURCES[row])
     for at, token in enumerate(tokens.tolist()[known:], known):
         if logits[at, token] < logits[at].max() - SEARCH_TOLERANCE:
-            message = f"greedy search writes {token} at position {at} of row {row}, and `forward` thinks "
-            fail("searching", f"{message}{int(logits[at].argmax())} more probable")
+            message = f"greedy search writes {token} at position {at} of row {row}, and by `forward` "
+            fail("searching", f"{message}{int(logits[at].argmax())} is more probable")
 
 
 def constrain_length(logits: Tensor, own: int) -> Tensor:

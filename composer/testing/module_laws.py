@@ -87,12 +87,12 @@ def _shape_faults(block: Block, batch: Batch) -> Iterator[str]:
 
 
 def recording(case: Case) -> None:
-    """Check that asking for pictures, penalties or the progress of training changes no output."""
+    """Check that records, penalties and the progress of training change no output."""
     block, batch = case.exact(), random_batch(case)
     plain = run(block, batch).y
     context = context_of(batch)._replace(records={}, penalties={}, progress=torch.tensor(0.5))
     recorded, *_ = block(batch.x, start(block, batch), context)
-    expect_equal(case, "recording", recorded, plain, "with pictures and penalties asked for")
+    expect_equal(case, "recording", recorded, plain, "with records and penalties enabled")
 
 
 def gradients(case: Case) -> None:
@@ -196,7 +196,7 @@ def meta(case: Case) -> None:
     except (RuntimeError, NotImplementedError) as error:
         case.broken("meta", one_line_error(error))
     if (there.y.shape, there.mask.shape) != (made.y.shape, made.mask.shape):
-        case.broken("meta", f"the shape is {tuple(there.y.shape)} on meta, and {tuple(made.y.shape)} else")
+        case.broken("meta", f"the shape is {tuple(there.y.shape)} on meta, and {tuple(made.y.shape)} on the CPU")
 
 
 def compiling(case: Case) -> None:
@@ -211,7 +211,7 @@ def compiling(case: Case) -> None:
         y, *_ = compiled(batch.x, state, context_of(batch))
     except RuntimeError as error:
         case.broken("compiling", one_line_error(error))
-    expect_equal(case, "compiling", y, expected, "compiled, against as it is")
+    expect_equal(case, "compiling", y, expected, "compiled, against eager")
 
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)

@@ -124,7 +124,7 @@ def numbers(hint: Any, bounds: Bounds) -> list[Any]:
 
 
 def differs(case: Case, other: Case) -> bool:
-    """Tell whether two settings of one block can be told apart."""
+    """Return whether two settings of one block make any difference."""
     try:
         one, two = case.exact(), other.exact()
     except BlockError:

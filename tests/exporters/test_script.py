@@ -292,7 +292,7 @@ def test_decoding_settings_of_a_run_are_exported(tmp_path: Path) -> None:
 
 def test_viterbi_is_refused_for_a_decoder_with_state(tmp_path: Path) -> None:
     run = made(tmp_path / "run", GRU)
-    with pytest.raises(RunError, match="this one depends on more"):
+    with pytest.raises(RunError, match="this one has a state"):
         export_script(run, tmp_path / "exported", ["decoding={viterbi: {}}"])
     assert not (tmp_path / "exported").exists()
 

@@ -106,7 +106,7 @@ def test_a_decoder_that_remembers_more_is_refused() -> None:
 
 
 def test_it_has_one_answer() -> None:
-    with pytest.raises(RunError, match="2 are asked for"):
+    with pytest.raises(RunError, match="2 are requested"):
         decode_all([first_order(0)], {"source": [[5]]}, {"viterbi": {}}, n_best=2)
 
 
