@@ -124,7 +124,7 @@ def write_all(output: BinaryIO, text: str) -> None:
         while content:
             content = content[output.write(content) :]
         output.flush()
-    except BrokenPipeError:  # the reader has closed the pipe, which is no error
+    except BrokenPipeError:  # the reader has left, which `main` answers without a message
         raise
     except OSError as error:
         message = f"the translations cannot be written: {os_error_reason(error)}"

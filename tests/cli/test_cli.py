@@ -56,7 +56,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return running
 
 
-def written(name: str, text: str) -> str:
+def write(name: str, text: str) -> str:
     Path(name).write_text(text, encoding="utf-8")
     return name
 
@@ -69,7 +69,7 @@ def files() -> set[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches(command: str, run: Runner) -> None:
+def test_help_shows_examples(command: str, run: Runner) -> None:
     answer = run(command, "--help")
     assert answer.status == 0
     assert f"Examples:\n    seqcomposer {command}" in answer.out or f"| seqcomposer {command}" in answer.out
@@ -82,7 +82,7 @@ def test_help_names_every_command(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("chekc",), ("check",), ("check", "--jsno", "a.yaml"), ("translate", "a=b")])
-def test_a_slip_of_the_pen_is_refused(arguments: tuple[str, ...], run: Runner) -> None:
+def test_a_misspelt_command_or_option_is_refused(arguments: tuple[str, ...], run: Runner) -> None:
     answer = run(*arguments)
     assert answer.status == 2
     assert "Traceback" not in answer.err
@@ -92,13 +92,13 @@ def test_a_slip_of_the_pen_is_refused(arguments: tuple[str, ...], run: Runner) -
 
 
 def test_check_accepts(run: Runner) -> None:
-    answer = run("check", written("good.yaml", RECIPE))
+    answer = run("check", write("good.yaml", RECIPE))
     assert answer == (0, answer.out, "")
     assert answer.out.startswith("good.yaml: no faults")
 
 
-def test_check_tells_a_typo_in_the_fixed_form(run: Runner) -> None:
-    answer = run("check", written("bad.yaml", RECIPE.replace("heads", "heds")))
+def test_check_reports_a_typo_in_the_fixed_form(run: Runner) -> None:
+    answer = run("check", write("bad.yaml", RECIPE.replace("heads", "heds")))
     assert (answer.status, answer.out) == (2, "")
     lines = answer.err.splitlines()
     assert re.fullmatch(r"bad\.yaml:10:25: error\[[a-z-]+\]: .*`heds`.*`heads`.*", lines[0])
@@ -109,26 +109,26 @@ def test_check_tells_a_typo_in_the_fixed_form(run: Runner) -> None:
     assert lines[-1] == "1 error"
 
 
-def test_check_tells_the_faults_of_all_recipes(run: Runner) -> None:
-    one = written("one.yaml", RECIPE.replace("heads", "heds"))
-    two = written("two.yaml", RECIPE.replace("width: 8", "width: wide").replace("gru", "gur"))
-    answer = run("check", one, written("good.yaml", RECIPE), two)
+def test_check_reports_the_faults_of_all_recipes(run: Runner) -> None:
+    one = write("one.yaml", RECIPE.replace("heads", "heds"))
+    two = write("two.yaml", RECIPE.replace("width: 8", "width: wide").replace("gru", "gur"))
+    answer = run("check", one, write("good.yaml", RECIPE), two)
     assert answer.status == 2
     assert {line.split(":")[0] for line in answer.err.splitlines() if "error[" in line} == {one, two}
     assert answer.err.endswith("4 errors\n")
 
 
-def test_check_tells_model_and_files_together(run: Runner) -> None:
+def test_check_reports_faults_of_model_and_files_together(run: Runner) -> None:
     files = "parallel: {train: {source: no.en, target: no.de}}"
     text = RECIPE.replace("generate: {copy: {}}", files).replace("heads: 2", "heads: 3")
-    answer = run("check", written("bad.yaml", text))
+    answer = run("check", write("bad.yaml", text))
     assert answer.status == 2
     assert [int(line.split(":")[1]) for line in answer.err.splitlines() if "error[" in line] == [3, 3, 10]
 
 
 def test_check_as_json(run: Runner) -> None:
-    assert run("check", "--json", written("good.yaml", RECIPE)) == (0, "[]\n", "")
-    answer = run("check", "--json", written("bad.yaml", RECIPE.replace("heads", "heds")), "good.yaml")
+    assert run("check", "--json", write("good.yaml", RECIPE)) == (0, "[]\n", "")
+    answer = run("check", "--json", write("bad.yaml", RECIPE.replace("heads", "heds")), "good.yaml")
     (fault,) = json.loads(answer.out)
     assert (answer.status, answer.err) == (2, "")
     assert list(fault) == ["file", "line", "column", "code", "path", "message", "hint"]
@@ -140,7 +140,7 @@ def test_check_as_json(run: Runner) -> None:
 )
 def test_bad_text_is_refused_with_a_place(text: str, run: Runner) -> None:
     for command in ("check", "plan", "train"):
-        answer = run(command, written("bad.yaml", text))
+        answer = run(command, write("bad.yaml", text))
         assert answer.status == 2
         assert re.match(r"bad\.yaml:\d+:\d+: error\[", answer.err)
         assert "Traceback" not in answer.err
@@ -148,21 +148,21 @@ def test_bad_text_is_refused_with_a_place(text: str, run: Runner) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "train"])
-def test_a_recipe_that_is_not_there(command: str, run: Runner) -> None:
+def test_a_missing_recipe_is_refused(command: str, run: Runner) -> None:
     answer = run(command, "none.yaml")
     assert answer.status == 2
     assert answer.err.startswith("none.yaml:1:1: error[file]: ")
 
 
-def test_nothing_is_written_on_refusal(run: Runner) -> None:
-    bad = written("bad.yaml", RECIPE.replace("heads: 2", "heads: 3"))
+def test_a_refused_command_leaves_no_files(run: Runner) -> None:
+    bad = write("bad.yaml", RECIPE.replace("heads: 2", "heads: 3"))
     assert run("train", bad).status == 2
-    assert run("train", written("good.yaml", RECIPE), "training.no_such=1").status == 2
+    assert run("train", write("good.yaml", RECIPE), "training.no_such=1").status == 2
     assert files() == {"bad.yaml", "good.yaml"}
 
 
-def test_an_override_is_told_as_such(run: Runner) -> None:
-    answer = run("train", written("good.yaml", RECIPE), "model.width=wide")
+def test_a_fault_in_an_override_names_the_override(run: Runner) -> None:
+    answer = run("train", write("good.yaml", RECIPE), "model.width=wide")
     assert answer.status == 2
     assert answer.err.startswith("<command line>:1:")
 
@@ -171,7 +171,7 @@ def test_an_override_is_told_as_such(run: Runner) -> None:
 
 
 def test_plan_as_json(run: Runner) -> None:
-    answer = run("plan", "--json", written("good.yaml", RECIPE))
+    answer = run("plan", "--json", write("good.yaml", RECIPE))
     plan = json.loads(answer.out)
     assert answer.status == 0
     assert {"path", "width", "parameters", "flops", "state_bytes"} <= set(plan["blocks"][0])
@@ -180,7 +180,7 @@ def test_plan_as_json(run: Runner) -> None:
 
 
 def test_plan_as_a_table(run: Runner) -> None:
-    answer = run("plan", written("good.yaml", RECIPE))
+    answer = run("plan", write("good.yaml", RECIPE))
     assert answer.status == 0
     assert "cross_attention" in answer.out
     assert "…" not in answer.out
@@ -195,7 +195,7 @@ def test_blocks(run: Runner) -> None:
         assert run("blocks", name).status == 0
 
 
-def test_a_block_that_is_not_there(run: Runner) -> None:
+def test_an_unknown_block_is_refused_with_a_suggestion(run: Runner) -> None:
     answer = run("blocks", "self_atention")
     assert answer.status == 2
     assert "did you mean `self_attention`?" in answer.err
@@ -222,16 +222,16 @@ def lines_of(*texts: str) -> str:
 )
 def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe: str, joint: str, run: Runner) -> None:
     Path("data").mkdir()
-    written(source, lines_of("a man sleeps"))
-    written(target, lines_of("ένας άντρας κοιμάται" if joint == "false" else "un homme sleeps man"))
+    write(source, lines_of("a man sleeps"))
+    write(target, lines_of("ένας άντρας κοιμάται" if joint == "false" else "un homme sleeps man"))
     answer = run("new", "--source", source, "--target", target)
     assert (answer.status, answer.err) == (0, "")
     text = Path(recipe).read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=")
     assert f"joint: {joint}" in text
-    told = f"{recipe}: no faults; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
-    assert run("check", recipe) == (0, f"{told}next: seqcomposer train {recipe}\n", "")
-    assert run("check", recipe, recipe) == (0, told * 2, "")
+    summary = f"{recipe}: no faults; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
+    assert run("check", recipe) == (0, f"{summary}next: seqcomposer train {recipe}\n", "")
+    assert run("check", recipe, recipe) == (0, summary * 2, "")
     *_, line = run("check", recipe, "--data", "my data").out.splitlines()
     assert line == f"next: seqcomposer train {recipe} --data 'my data'"
 
@@ -241,7 +241,7 @@ def parameters(run: Runner, recipe: str) -> int:
 
 
 def test_new_never_overwrites(run: Runner) -> None:
-    arguments = ("new", "--source", written("a.en", lines_of("a")), "--target", written("a.de", lines_of("b")))
+    arguments = ("new", "--source", write("a.en", lines_of("a")), "--target", write("a.de", lines_of("b")))
     assert run(*arguments).status == 0
     before = Path("en-de.yaml").read_bytes()
     assert run(*arguments).status == 2
@@ -252,7 +252,7 @@ def test_new_never_overwrites(run: Runner) -> None:
     ("target", "code"), [(b"", "empty"), (b"a\n", "lines"), (b"\xff\n", "encoding"), (None, "file")]
 )
 def test_new_refuses_text_that_cannot_be_used(target: bytes | None, code: str, run: Runner) -> None:
-    written("a.en", "a\nb\n")
+    write("a.en", "a\nb\n")
     if target is not None:
         Path("a.de").write_bytes(target)
     answer = run("new", "--source", "a.en", "--target", "a.de")
@@ -271,7 +271,7 @@ logging: {wandb: false}
 
 
 def test_from_a_recipe_to_translations(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = written("small.yaml", RECIPE.replace("{copy: {}}", "{copy: {train: 50, val: 4, test: 4}}") + TRAINING)
+    recipe = write("small.yaml", RECIPE.replace("{copy: {}}", "{copy: {train: 50, val: 4, test: 4}}") + TRAINING)
     assert run("train", recipe, "model.width=4").status == 0
     assert {"recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "model.safetensors"} <= {
         path.name for path in Path("runs/small").iterdir()
@@ -279,7 +279,7 @@ def test_from_a_recipe_to_translations(run: Runner, monkeypatch: pytest.MonkeyPa
     assert run("train", recipe, "model.width=4").status == 2  # there is a run already
     assert run("train", recipe, "model.width=4", "--resume").status == 0  # and it has finished
 
-    text = written("text", "a b\n\nb\n")
+    text = write("text", "a b\n\nb\n")
     answer = run("translate", "runs/small", "decoding.greedy.max_length=5", "--input", text, "--output", "out")
     assert (answer.status, answer.out) == (0, "")
     lines = Path("out").read_text(encoding="utf-8").split("\n")
@@ -322,7 +322,7 @@ def test_quick_answers_import_nothing_heavy(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    written("bad.yaml", RECIPE.replace("heads", "heds"))
+    write("bad.yaml", RECIPE.replace("heads", "heds"))
     answer = process(HEAVY, *arguments)
     assert answer.returncode == (2 if "bad.yaml" in arguments else 0)
     assert answer.stderr.endswith("heavy: []")
@@ -346,7 +346,7 @@ def test_signals(name: str, status: int) -> None:
     assert (answer.returncode, answer.stderr) == (status, "")
 
 
-def test_a_reader_that_leaves(tmp_path: Path) -> None:
+def test_a_closed_pipe_exits_with_status_1(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "composer.cli.main", "schema"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
         assert writer.stdout
@@ -360,12 +360,12 @@ def test_a_reader_that_leaves(tmp_path: Path) -> None:
 
 
 def test_help_begins_with_ones_own_text(run: Runner) -> None:
-    told = run("--help").out
-    first = [line.split()[0] for line in told.partition("Commands:")[2].splitlines() if line.strip()]
+    help_text = run("--help").out
+    first = [line.split()[0] for line in help_text.partition("Commands:")[2].splitlines() if line.strip()]
     assert first[:5] == ["new", "check", "plan", "train", "translate"]
 
 
-def test_text_in_the_place_of_a_run_is_told_where_it_goes(run: Runner) -> None:
+def test_text_in_place_of_a_run_is_refused_with_the_right_command(run: Runner) -> None:
     Path("runs/mine").mkdir(parents=True)
     answer = run("translate", "runs/mine", "it's a man")
     assert answer.status == 2
@@ -373,7 +373,7 @@ def test_text_in_the_place_of_a_run_is_told_where_it_goes(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate", "report"])
-def test_a_recipe_in_the_place_of_a_run_is_told(command: str, run: Runner) -> None:
-    answer = run(command, written("mine.yaml", RECIPE))
+def test_a_recipe_in_place_of_a_run_is_refused(command: str, run: Runner) -> None:
+    answer = run(command, write("mine.yaml", RECIPE))
     assert answer.status == 2
     assert "mine.yaml: error[run]: this is a file, and a run is a folder\n" in answer.err

@@ -90,7 +90,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_combination_is_refused_where_it_stands(case: str, tmp_path: Path) -> None:
+def test_a_combination_is_refused_at_its_place(case: str, tmp_path: Path) -> None:
     block, place, message = REFUSED[case]
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, RECIPE.replace("@", block)).plan()
@@ -114,7 +114,7 @@ NOTHING_TO_READ = {
 
 
 @pytest.mark.parametrize("block", NOTHING_TO_READ)
-def test_a_decoder_that_reads_where_there_is_no_encoder(block: str, tmp_path: Path) -> None:
+def test_a_decoder_that_reads_an_encoder_needs_one(block: str, tmp_path: Path) -> None:
     place, message = NOTHING_TO_READ[block]
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, SMALL.replace("norm", block)).plan()
@@ -133,7 +133,7 @@ def test_the_same_recipe_with_a_loop_is_accepted(tmp_path: Path) -> None:
     }
 
 
-def test_a_fault_inside_branches_of_a_loop_is_told_alone(tmp_path: Path) -> None:
+def test_a_fault_inside_branches_of_a_loop_is_reported_alone(tmp_path: Path) -> None:
     branches = "{one: [{linear: {as: given}}], two: [{linear: {width: 3}}]}"
     block = f"recurrent: [{{concat: prev.given}}, {{parallel: {{branches: {branches}}}}}]"
     with pytest.raises(RecipeError, match="needs one width"):
@@ -161,7 +161,7 @@ class Failing(Linear):
         (Failing, "`identity` fails where (1, 1, 8) arrives: IndexError: list index out of range"),
     ],
 )
-def test_a_block_that_fails_answers_for_itself(
+def test_a_faulty_block_is_named_in_the_fault(
     block: type[Block], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builder.block_class
@@ -310,10 +310,10 @@ def test_a_grid_is_refused_where_it_does_not_fit(case: str, tmp_path: Path) -> N
     parts, place, message, fix = GRIDS_REFUSED[case]
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, with_grids({"!": "select_column: 0"} | parts)).plan()
-    told = {places([fault])[0]: fault for fault in raised.value.faults}
-    assert place in told, told
-    assert message in told[place].message
-    assert fix in told[place].hint
+    faults = {places([fault])[0]: fault for fault in raised.value.faults}
+    assert place in faults, faults
+    assert message in faults[place].message
+    assert fix in faults[place].hint
 
 
 def test_an_encoder_that_ends_with_a_grid_is_not_read_by_attention(tmp_path: Path) -> None:
@@ -478,13 +478,13 @@ def test_a_memory_is_refused_where_it_does_not_fit(case: str, tmp_path: Path) ->
     block, place, message, fix = MEMORIES_REFUSED[case]
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, MEMORIES.replace("@", block)).plan()
-    told = {places([fault])[0]: fault for fault in raised.value.faults}
-    assert place in told, told
-    assert message in told[place].message
-    assert fix in told[place].hint
+    faults = {places([fault])[0]: fault for fault in raised.value.faults}
+    assert place in faults, faults
+    assert message in faults[place].message
+    assert fix in faults[place].hint
 
 
-def test_memories_go_on_where_they_fit(tmp_path: Path) -> None:
+def test_memories_are_accepted_where_they_fit(tmp_path: Path) -> None:
     going_on = """ntm: {slots: 6, slot_width: 3, initial_state: {copy: encoder.paper}}
     - stack_memory: {width: 4, initial_state: {copy: encoder.pile}}
     - discrete_stacks: {stacks: 2, cells: 4, depth: 1, initial_state: {copy: encoder.cells}}
@@ -494,7 +494,7 @@ def test_memories_go_on_where_they_fit(tmp_path: Path) -> None:
     assert loaded(tmp_path, MEMORIES.replace("@", going_on)).plan().parameters > 0
 
 
-def test_two_memories_to_read_and_none_is_chosen(tmp_path: Path) -> None:
+def test_with_two_memories_one_must_be_named(tmp_path: Path) -> None:
     text = MEMORIES.replace("  encoder:\n", "  encoders:\n    other: [rnn]\n    source:\n").replace(
         "    - ", "      - "
     )
@@ -538,5 +538,5 @@ def test_an_answer_is_refused_where_it_does_not_fit(
     assert loaded(tmp_path, ANSWERS).plan().parameters > 0
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, ANSWERS.replace(old, new)).plan()
-    told = {places([fault])[0]: fault.message for fault in raised.value.faults}
-    assert message in told.get(place, ""), told
+    faults = {places([fault])[0]: fault.message for fault in raised.value.faults}
+    assert message in faults.get(place, ""), faults

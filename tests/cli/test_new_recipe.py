@@ -24,21 +24,21 @@ def lines(count: int, end: bytes = b"\n") -> bytes:
 
 
 @pytest.mark.parametrize("count", [1, MIN_PAIRS_TO_SPLIT - 1, MIN_PAIRS_TO_SPLIT, 300, 3000])
-def test_it_says_how_many_pairs_go_where(tmp_path: Path, count: int) -> None:
+def test_next_steps_names_the_sizes_of_the_splits(tmp_path: Path, count: int) -> None:
     source, target = texts(tmp_path, lines(count), lines(count))
     path = write_new_recipe(source, target, tmp_path / "mine.yaml")
     recipe = load(path)
     sizes = {split: recipe.dataset["parallel"].get(split) or 0 for split in ("val", "test")}
     left = len(split_rows(count, sizes)["train"])
-    said = "\n".join(next_steps(source, target, path))
-    assert f"{count:,} pairs" in said
-    assert (f"{left:,} for training" in said) == (count >= MIN_PAIRS_TO_SPLIT)
-    assert (f"{sizes['test']:,} for test" in said) == (count >= MIN_PAIRS_TO_SPLIT)
-    assert f"{recipe.training['max_minutes']:g} minutes" in said
-    assert "so few pairs" in said
+    output = "\n".join(next_steps(source, target, path))
+    assert f"{count:,} pairs" in output
+    assert (f"{left:,} for training" in output) == (count >= MIN_PAIRS_TO_SPLIT)
+    assert (f"{sizes['test']:,} for test" in output) == (count >= MIN_PAIRS_TO_SPLIT)
+    assert f"{recipe.training['max_minutes']:g} minutes" in output
+    assert "so few pairs" in output
 
 
-def test_little_text_spares_a_tenth_and_much_text_less() -> None:
+def test_a_tenth_of_a_small_corpus_is_held_out_and_less_of_a_large_one() -> None:
     shares = [held_out_of(pairs) / pairs for pairs in (100, 1_000, 10_000, 100_000)]
     assert shares[0] == 0.1
     assert shares == sorted(shares, reverse=True)
@@ -47,7 +47,7 @@ def test_little_text_spares_a_tenth_and_much_text_less() -> None:
     )
 
 
-def test_empty_lines_are_counted_and_what_is_next_can_be_pasted(tmp_path: Path) -> None:
+def test_empty_lines_are_counted_and_the_next_command_can_be_pasted(tmp_path: Path) -> None:
     source, target = texts(tmp_path, b"a\n\n  \nd\n", b"a\nb\nc\n\n")
     *_, blank, _, following = next_steps(source, target, Path("my recipe.yaml"))
     assert blank.startswith("note: 3 pairs have an empty side")
@@ -63,10 +63,10 @@ def test_empty_lines_are_counted_and_what_is_next_can_be_pasted(tmp_path: Path) 
         (lines(59) + b"a\rb\n", lines(60)),
     ],
 )
-def test_text_as_people_have_it_is_taken(tmp_path: Path, source: bytes, target: bytes) -> None:
-    said = next_steps(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
-    assert said[1].startswith("60 pairs: 48 for training")
-    assert not any("empty side" in line for line in said)
+def test_bom_crlf_and_other_common_formats_are_accepted(tmp_path: Path, source: bytes, target: bytes) -> None:
+    output = next_steps(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
+    assert output[1].startswith("60 pairs: 48 for training")
+    assert not any("empty side" in line for line in output)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_text_as_people_have_it_is_taken(tmp_path: Path, source: bytes, target: 
         (b"\n\n", b"a\nb\n", "no line has text both here and in", "give every line its translation"),
     ],
 )
-def test_text_that_is_no_pairs_is_refused(tmp_path: Path, source: bytes, target: bytes, message: str, fix: str) -> None:
+def test_texts_without_pairs_are_refused(tmp_path: Path, source: bytes, target: bytes, message: str, fix: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         write_new_recipe(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
     assert fix in refused.value.faults[0].hint
@@ -91,7 +91,7 @@ def test_one_file_for_both_sides_is_refused(tmp_path: Path, name: str, fix: str)
     assert fix in refused.value.faults[0].hint
 
 
-def test_a_lost_file_names_no_option_that_new_has_not(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_without_options_of_other_commands(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         write_new_recipe(tmp_path / "one", tmp_path / "two", tmp_path / "mine.yaml")
     assert all("--data" not in fault.hint for fault in refused.value.faults)

@@ -98,9 +98,9 @@ class Written(nn.Module):
         return torch.stack([torch.stack([self.logits(row[:end]) for end in ends]) for row in state.tolist()]), state
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
-        told = self.table(tuple(tokens[1:]))
+        probabilities = self.table(tuple(tokens[1:]))
         values = torch.full((self.vocabulary,), -torch.inf)
-        for token, probability in told.items():
+        for token, probability in probabilities.items():
             values[token] = torch.tensor(probability).log()
         return values
 

@@ -25,12 +25,12 @@ def answers(model: Any, decoding: dict[str, Any], **more: Any) -> list[list[Hypo
     return decode_all(models, {"source": more.pop("sources", SOURCES)}, decoding, **more)
 
 
-def texts(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
-    return [[each.ids for each in row] for row in found]
+def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[best.ids for best in row] for row in results]
 
 
-def flat(found: list[list[Hypothesis]]) -> Tensor:
-    return torch.tensor([each.score for row in found for each in row])
+def flat(results: list[list[Hypothesis]]) -> Tensor:
+    return torch.tensor([best.score for row in results for best in row])
 
 
 EVERY = [{"greedy": SHORT}, {"beam": {"size": 4, **SHORT}}, {"sample": {"temperature": 1.3, "seed": 3, **SHORT}}]
@@ -43,12 +43,12 @@ def test_scores_are_those_of_forward(kind: str, how: dict[str, Any]) -> None:
     n_best = 1 if "greedy" in how else 3
     for source, row in zip(SOURCES, answers(model, how, n_best=n_best), strict=True):
         assert len(row) == n_best
-        for each in row:
-            assert each.score == pytest.approx(forward_score(model, source, each.ids, each.ended), abs=2e-4)
+        for best in row:
+            assert best.score == pytest.approx(forward_score(model, source, best.ids, best.ended), abs=2e-4)
 
 
 @pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
-def test_a_forced_prefix_is_kept_and_scored(how: dict[str, Any]) -> None:
+def test_a_forced_prefix_begins_the_answer_and_counts_in_its_score(how: dict[str, Any]) -> None:
     model = model_of("mixed")
     prefixes = [[4, 5], [], [6, 6, 6, 3], [3], [5, 4, 3], [], [4], [4, 4]]
     for source, prefix, (best, *_) in zip(SOURCES, prefixes, answers(model, how, prefixes=prefixes), strict=True):
@@ -78,20 +78,20 @@ def test_a_beam_of_one_is_greedy(kind: str) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 def test_a_beam_as_wide_as_everything_is_exhaustive(alpha: float) -> None:
     length, vocabulary = 4, 6
-    written = [*range(3, vocabulary)]
+    words = [*range(3, vocabulary)]
     for seed in range(4):
         model = model_of("mixed", seed, target=vocabulary, sharp=4.0)
         source = [5, 6, 7]
         every = [
             (forward_score(model, source, ids, True) / ((5 + len(ids) + 1) / 6) ** alpha, list(ids))
             for count in range(length)
-            for ids in itertools.product(written, repeat=count)
+            for ids in itertools.product(words, repeat=count)
         ]
         best = sorted(every, reverse=True)[:5]
         settings = {"size": 4**length, "length_penalty": alpha, "max_length": length}
-        found = answers(model, {"beam": settings}, sources=[source], n_best=5)[0]
-        assert [each.ids for each in found] == [ids for _, ids in best]
-        assert [each.normalised for each in found] == pytest.approx([rank for rank, _ in best], abs=1e-4)
+        results = answers(model, {"beam": settings}, sources=[source], n_best=5)[0]
+        assert [best.ids for best in results] == [ids for _, ids in best]
+        assert [best.normalised for best in results] == pytest.approx([rank for rank, _ in best], abs=1e-4)
 
 
 @pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
@@ -150,7 +150,7 @@ def test_models_with_other_sources_cannot_vote() -> None:
         answers([model_of(), Written(lambda _: {2: 1.0}, TARGET)], {"greedy": {}})
 
 
-def test_what_has_no_n_best_says_so() -> None:
+def test_greedy_search_refuses_n_best() -> None:
     with pytest.raises(RunError, match="greedy search finds one answer"):
         answers(model_of(), {"greedy": {}}, n_best=2)
     with pytest.raises(RunError, match="a beam of 2"):
@@ -159,18 +159,18 @@ def test_what_has_no_n_best_says_so() -> None:
 
 def test_n_best_are_ranked_and_distinct() -> None:
     for row in answers(model_of(sharp=4.0), {"beam": {"size": 6, **SHORT}}, n_best=6):
-        assert len({(tuple(each.ids), each.ended) for each in row}) == 6
-        ended = [each.normalised for each in row if each.ended]
+        assert len({(tuple(best.ids), best.ended) for best in row}) == 6
+        ended = [best.normalised for best in row if best.ended]
         assert ended == sorted(ended, reverse=True)
-        assert [each.ended for each in row] == sorted((each.ended for each in row), reverse=True)
+        assert [best.ended for best in row] == sorted((best.ended for best in row), reverse=True)
 
 
-def test_batches_hold_what_is_alike_and_not_too_much() -> None:
+def test_batches_have_similar_lengths_and_a_limited_size() -> None:
     lengths = [3, 900, 3, 4, 3, 5000, 20_000]
     assert decoding.batches(lengths) == [[6], [5], [1, 3, 0, 2, 4]]
-    assert [len(each) for each in decoding.batches([5] * 300)] == [64, 64, 64, 64, 44]
-    assert [len(each) for each in decoding.batches([5] * 30, hypotheses=100)] == [10, 10, 10]
-    assert [len(each) for each in decoding.batches([5] * 2, hypotheses=10_000)] == [1, 1]
+    assert [len(batch) for batch in decoding.batches([5] * 300)] == [64, 64, 64, 64, 44]
+    assert [len(batch) for batch in decoding.batches([5] * 30, hypotheses=100)] == [10, 10, 10]
+    assert [len(batch) for batch in decoding.batches([5] * 2, hypotheses=10_000)] == [1, 1]
 
 
 def test_training_mode_is_left_as_it_was() -> None:
@@ -193,33 +193,33 @@ LATE = {(): {2: 0.5, 3: 0.5 - 1e-3, 4: 1e-3}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, 
 """Ends at once with p = 0.5, or after four tokens more with almost as much."""
 
 
-def test_the_first_that_ends_is_not_the_best_for_that() -> None:
+def test_the_first_finished_hypothesis_need_not_be_the_best() -> None:
     (best,), _ = from_table(LATE, size=3, length_penalty=1.0)
     assert best.ids == [3, 4, 5, 6]
     assert best.score == pytest.approx(math.log(0.499))
     assert best.normalised == pytest.approx(math.log(0.499) / (10 / 6))
 
 
-def test_without_a_length_penalty_nothing_that_is_behind_is_waited_for() -> None:
+def test_without_a_length_penalty_the_search_stops_at_the_first_finished_best() -> None:
     (best,), steps = from_table(LATE, size=3, length_penalty=0.0)
     assert best.ids == []
     assert steps == 1
 
 
-def test_what_can_no_longer_win_is_not_waited_for() -> None:
+def test_the_search_stops_when_no_growing_hypothesis_can_win() -> None:
     table = {(): {2: 0.9, 3: 0.1}} | {(3,) * n: {3: 1.0} for n in range(1, 40)}
     (best,), steps = from_table(table, size=2, length_penalty=1.0, max_length=30)
     assert best.ids == []
     assert steps == 1  # log 0.1 / (35 / 6) is below log 0.9
 
 
-def test_an_answer_that_never_ends_is_cut() -> None:
+def test_an_answer_without_eos_is_truncated() -> None:
     table = {(3,) * n: {3: 1.0} for n in range(100)}
     (best,), steps = from_table(table, size=2, max_length=10)
     assert (best.ids, best.ended, steps) == ([3] * 10, False, 10)
 
 
-def test_what_ended_ranks_before_what_was_cut() -> None:
+def test_finished_hypotheses_rank_before_truncated_ones() -> None:
     table = {(3,) * n: {3: 0.99, 2: 0.01} for n in range(100)}
     first, second, *_ = from_table(table, size=3, n_best=3, max_length=5, length_penalty=0.0)[0]
     assert first.ended
@@ -253,8 +253,8 @@ def test_a_token_costs_one_step() -> None:
 
 def test_samples_follow_the_probabilities() -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    found = decode([model], {}, {"sample": {}}, prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
-    shares = [sum(each.ids == [token] for each in found) / 2000 for token in (3, 4, 5)]
+    results = decode([model], {}, {"sample": {}}, prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
+    shares = [sum(best.ids == [token] for best in results) / 2000 for token in (3, 4, 5)]
     assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
 
 
@@ -269,13 +269,13 @@ def test_samples_follow_the_probabilities() -> None:
         ({"temperature": 1e-40}, {3}),
     ],
 )
-def test_sampling_keeps_to_the_most_probable(settings: dict[str, Any], allowed: set[int]) -> None:
+def test_top_k_and_top_p_restrict_sampling(settings: dict[str, Any], allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    found = decode([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
-    assert {each.ids[0] for each in found} == allowed
+    results = decode([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    assert {best.ids[0] for best in results} == allowed
 
 
-def test_seeds_and_numbers_tell_samples_apart() -> None:
+def test_samples_differ_by_seed_and_by_row_number() -> None:
     model = model_of(sharp=0.5)
     one, same, other = (answers(model, {"sample": {"seed": seed, **SHORT}}, n_best=2) for seed in (1, 1, 2))
     assert texts(one) == texts(same)

@@ -32,17 +32,17 @@ def lines(run: Path, name: str) -> list[str]:
     return (run.parent / "data" / name).read_text(encoding="utf-8").splitlines()
 
 
-def test_scores_are_what_they_say(gru: Path) -> None:
+def test_bleu_and_chrf_equal_those_of_sacrebleu(gru: Path) -> None:
     run = open_run(gru)
-    found = evaluate(run)
-    assert set(found) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
+    scores = evaluate(run)
+    assert set(scores) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
     references = lines(gru, "test.1")
     hypotheses = run.translate(lines(gru, "test.0"))
-    assert found["test/bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
-    assert found["test/chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
-    assert found["test/bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert found["test/chrf_signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
-    assert sum(bucket["lines"] for bucket in found["test/bleu_by_source_length"]) == len(references)
+    assert scores["test/bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert scores["test/chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
+    assert scores["test/bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert scores["test/chrf_signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert sum(bucket["lines"] for bucket in scores["test/bleu_by_source_length"]) == len(references)
 
 
 def test_the_loss_is_nats_per_token(gru: Path) -> None:
@@ -56,19 +56,19 @@ def test_the_loss_is_nats_per_token(gru: Path) -> None:
         nats -= float(logits.gather(1, answer[:, None]).sum())
         right += int((logits.argmax(-1) == answer).sum())
         tokens += len(answer)
-    found = evaluate(gru)
-    assert found["test/loss"] == pytest.approx(nats / tokens, rel=1e-4)
-    assert found["test/perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-4)
-    assert found["test/token_accuracy"] == pytest.approx(right / tokens)
+    scores = evaluate(gru)
+    assert scores["test/loss"] == pytest.approx(nats / tokens, rel=1e-4)
+    assert scores["test/perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    assert scores["test/token_accuracy"] == pytest.approx(right / tokens)
 
 
 def test_a_model_in_training_is_measured_without_dropout(tmp_path: Path) -> None:
     run = open_run(
         made(tmp_path / "run", "encoder: [dropout: 0.5]\ndecoder: [{cross_attention: {}}, {rnn: {cell: gru}}]")
     )
-    found = evaluate(run)
+    scores = evaluate(run)
     run.model.train()
-    assert evaluate(run) == found
+    assert evaluate(run) == scores
     assert run.model.training
 
 
@@ -80,7 +80,7 @@ def test_another_split(gru: Path) -> None:
         evaluate(gru, "tset")
 
 
-def test_data_are_found_where_they_are_said_to_be(gru: Path, tmp_path: Path) -> None:
+def test_data_files_are_looked_up_in_the_data_folder_first(gru: Path, tmp_path: Path) -> None:
     shutil.copytree(gru.parent / "data", tmp_path / "data")
     (tmp_path / "data" / "test.1").write_text("zehn\n" * 12, encoding="utf-8")
     assert evaluate(gru, data=tmp_path / "data")["test/loss"] != evaluate(gru)["test/loss"]
@@ -93,7 +93,7 @@ def test_several_encoders_and_none(tmp_path: Path) -> None:
     assert set(evaluate(made(tmp_path / "language" / "run", LANGUAGE))) == {f"test/{key}" for key in KEYS}
 
 
-def test_right_answers_have_full_scores() -> None:
+def test_correct_answers_have_full_scores() -> None:
     texts = ["the cat sat on the mat .", "and so did I"]
     assert text_scores(texts, texts) == pytest.approx({"exact_match": 1.0, "bleu": 100.0, "chrf": 100.0})
     assert text_scores(["the cat sat on the mat . ", "no"], texts)["exact_match"] == 0.5
@@ -109,35 +109,35 @@ def test_accuracy_by_length() -> None:
     ]
 
 
-def test_a_run_is_asked_about_other_lengths_of_its_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_evaluated_on_other_lengths_of_its_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run", tokenizer="{word: {split: spaces}}", task=COPY)
-    found = evaluate(run)
-    assert [(row["tokens"], row["lines"]) for row in found["test/accuracy_by_length"]] == [(4, 8), (7, 8)]
-    rows = found["test/accuracy_by_length"]
-    assert sum(row["exact_match"] for row in rows) / 2 == pytest.approx(found["test/exact_match"])
+    scores = evaluate(run)
+    assert [(row["tokens"], row["lines"]) for row in scores["test/accuracy_by_length"]] == [(4, 8), (7, 8)]
+    rows = scores["test/accuracy_by_length"]
+    assert sum(row["exact_match"] for row in rows) / 2 == pytest.approx(scores["test/exact_match"])
     other = evaluate(run, overrides=["data.generate.copy.test_lengths=[11]", "data.generate.copy.test=5"])
     assert [(row["tokens"], row["lines"]) for row in other["test/accuracy_by_length"]] == [(11, 5)]
     print_evaluation(
-        found | {"test/accuracy_by_length": [rows[0] | {"exact_match": 0.625, "positional_accuracy": 0.75}]}
+        scores | {"test/accuracy_by_length": [rows[0] | {"exact_match": 0.625, "positional_accuracy": 0.75}]}
     )
     assert ["4", "8", "62.5%", "75.0%"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     with pytest.raises(DataError, match="longer than the longest"):
         evaluate(run, overrides=["data.generate.copy.min_length=9"])
 
 
-def test_answers_that_were_cut_are_told(gru: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_answers_are_reported(gru: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = open_run(gru, ["decoding=greedy", "decoding.greedy.max_length=7"])
     torch.nn.init.zeros_(run.model.output.bias)
     run.model.output.bias.data[EOS] = -1e4
-    found = evaluate(run)
-    assert found[CUT] == "12 of 12 outputs were cut at `decoding.greedy.max_length` and `max_ratio`"
-    print_evaluation(found)
+    scores = evaluate(run)
+    assert scores[CUT] == "12 of 12 outputs were cut at `decoding.greedy.max_length` and `max_ratio`"
+    print_evaluation(scores)
     assert "12 of 12 outputs were cut" in capsys.readouterr().out
     run.model.output.bias.data[EOS] = 1e4
     assert CUT not in evaluate(run)
 
 
-def test_a_training_keeps_accuracy_by_length_and_tells_what_was_cut(
+def test_training_records_accuracy_by_length_and_reports_truncated_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(tmp_path / "run", tokenizer="{word: {split: spaces}}", task=COPY, decoding="{greedy: {max_length: 2}}")
@@ -145,9 +145,9 @@ def test_a_training_keeps_accuracy_by_length_and_tells_what_was_cut(
     recipe = tmp_path / "copy.yaml"
     recipe.write_text((run / "recipe.yaml").read_text(encoding="utf-8") + training, encoding="utf-8")
     record = train(load(recipe), run=tmp_path / "trained").record
-    found = evaluate(tmp_path / "trained")
-    assert record["by_length"] == {"test": found["test/accuracy_by_length"]}
-    assert f"test: {found[CUT]}" in "".join(capsys.readouterr())
+    scores = evaluate(tmp_path / "trained")
+    assert record["by_length"] == {"test": scores["test/accuracy_by_length"]}
+    assert f"test: {scores[CUT]}" in "".join(capsys.readouterr())
     assert CUT not in record["scores"]
 
 

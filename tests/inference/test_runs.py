@@ -16,9 +16,9 @@ LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
 
 
 def test_a_run_translates(gru: Path) -> None:
-    found = composer.open_run(gru).translate(LINES)
-    assert [bool(text) for text in found] == [bool(line.strip()) for line in LINES]
-    assert found == open_run(str(gru)).translate(LINES)
+    translations = composer.open_run(gru).translate(LINES)
+    assert [bool(text) for text in translations] == [bool(line.strip()) for line in LINES]
+    assert translations == open_run(str(gru)).translate(LINES)
 
 
 def test_a_blank_line_changes_no_other(gru: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_beam_has_a_size(beam: int, gru: Path) -> None:
         open_run(gru).translate(["eins"], beam=beam)
 
 
-def test_a_lack_of_memory_is_told(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_names_the_longest_line(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = open_run(gru)
 
     def full(*_: object) -> None:
@@ -67,12 +67,12 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
         open_run(gru, ["decoding.beam.sise=8"])
 
 
-def test_what_is_no_run_says_so(tmp_path: Path) -> None:
+def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
         open_run(tmp_path / "nothing")
 
 
-def test_a_run_without_weights_says_so(gru: Path, tmp_path: Path) -> None:
+def test_a_run_without_weights_is_refused(gru: Path, tmp_path: Path) -> None:
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     with pytest.raises(RunError, match="has not finished"):
@@ -80,14 +80,14 @@ def test_a_run_without_weights_says_so(gru: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "tokenizer.json"])
-def test_a_part_that_is_missing_is_told(name: str, gru: Path, tmp_path: Path) -> None:
+def test_a_missing_file_of_a_run_is_named(name: str, gru: Path, tmp_path: Path) -> None:
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / name).unlink()
     with pytest.raises(composer.ComposerError, match=name):
         open_run(tmp_path / "run")
 
 
-def test_a_tokenizer_of_another_run_is_told(gru: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_of_another_run_is_refused(gru: Path, tmp_path: Path) -> None:
     other = made(tmp_path / "run", TWO)
     shutil.copy(other / "tokenizer.json", shutil.copytree(gru, tmp_path / "mixed"))
     with pytest.raises(RunError, match="the tokenizer knows no source"):
@@ -99,7 +99,7 @@ def test_an_ensemble_of_other_architectures_votes(gru: Path, attention: Path) ->
     decoding = decoding_settings(runs[0].recipe)
     both = translate_lines(runs, LINES, decoding)
     swapped = translate_lines(runs[::-1], LINES, decoding)
-    assert [[each.text for each in row] for row in both] == [[each.text for each in row] for row in swapped]
+    assert [[best.text for best in row] for row in both] == [[best.text for best in row] for row in swapped]
     assert both != translate_lines(runs[:1], LINES, decoding)
 
 
@@ -118,13 +118,16 @@ def test_several_encoders_read_columns(tmp_path: Path) -> None:
         run.translate(["eins\tzwei", "drei"])
 
 
-def test_a_language_model_goes_on(tmp_path: Path) -> None:
+def test_a_language_model_continues_its_prompt(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", LANGUAGE))
-    found = run.translate(["eins zwei", "drei"])
-    assert [text.startswith(line) for text, line in zip(found, ["eins zwei", "drei"], strict=True)] == [True, True]
+    translations = run.translate(["eins zwei", "drei"])
+    assert [text.startswith(line) for text, line in zip(translations, ["eins zwei", "drei"], strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_bytes_never_break_a_line(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", tokenizer="{bpe: {size: 300}}", decoding="{sample: {temperature: 3.0, seed: 5}}")
-    found = open_run(folder).translate(["eins zwei drei"] * 40)
-    assert not any("\n" in text or "\r" in text for text in found)
+    translations = open_run(folder).translate(["eins zwei drei"] * 40)
+    assert not any("\n" in text or "\r" in text for text in translations)

@@ -39,16 +39,16 @@ PLACES = ("hall", "garden", "office")
 
 def lines(task: int) -> str:
     """Stories of three moves with a question after each; the first task asks for the last place of the last mover."""
-    found = []
+    lines = []
     for n in range(20):
         for step in range(3):
             who, where = "ABC"[(n + step) % 3], PLACES[(n * task + step) % 3]
-            found.append(f"{2 * step + 1} {who} went to {where}.")
-            found.append(f"{2 * step + 2} Where is {who}?\t{where}\t{2 * step + 1}")
-    return "\n".join(found) + "\n"
+            lines.append(f"{2 * step + 1} {who} went to {where}.")
+            lines.append(f"{2 * step + 2} Where is {who}?\t{where}\t{2 * step + 1}")
+    return "\n".join(lines) + "\n"
 
 
-def written(folder: Path) -> Path:
+def write_recipe(folder: Path) -> Path:
     """The recipe, with two tasks beside it."""
     (folder / "tasks").mkdir()
     for task in (1, 2):
@@ -61,14 +61,14 @@ def written(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("stories")
-    recipe = load(written(folder))
+    recipe = load(write_recipe(folder))
     inside = folder / "run"
     inside.mkdir()
-    found = load_data(recipe, [folder]).tokenizers
+    tokenizers = load_data(recipe, [folder]).tokenizers
     (inside / "recipe.yaml").write_text(recipe.dump(), encoding="utf-8")
-    found.save(inside / "tokenizer.json")
+    tokenizers.save(inside / "tokenizer.json")
     torch.manual_seed(1)
-    model = build(recipe, {side: found.size(side) for side in found.sides})
+    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     save_weights(model, inside / "model.safetensors")
@@ -76,7 +76,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return open_run(inside)
 
 
-def test_a_line_is_a_question_and_a_story_in_any_dress(run: Run) -> None:
+def test_case_and_punctuation_of_a_story_do_not_matter(run: Run) -> None:
     dresses = [
         "where is a\ta went to hall. b went to office.",
         "Where is A?\tA went to hall.   B went to office",
@@ -91,26 +91,26 @@ def test_a_line_is_a_question_and_a_story_in_any_dress(run: Run) -> None:
 
 def test_only_the_last_sentences_are_read(run: Run) -> None:
     last = "a went to hall. b went to office. c went to hall. a went to garden."
-    told = [f"where is b\t{first}{last}" for first in ("", "b went to hall. ", "b never went to that hall at all. ")]
-    found = [best.score for best, *_ in translate_lines([run], told, run.recipe.decoding)]
-    assert found == [found[0]] * 3
+    stories = [f"where is b\t{first}{last}" for first in ("", "b went to hall. ", "b never went to that hall at all. ")]
+    scores = [best.score for best, *_ in translate_lines([run], stories, run.recipe.decoding)]
+    assert scores == [scores[0]] * 3
     other = [f"where is b\t{last.replace('office', 'garden')}"]
-    assert translate_lines([run], other, run.recipe.decoding)[0][0].score != found[0]
+    assert translate_lines([run], other, run.recipe.decoding)[0][0].score != scores[0]
 
 
 def test_stories_of_all_sizes_are_answered_together_as_alone(run: Run) -> None:
     stories = ["a went to hall", "b went. c went to office. a went to hall", "c went to garden. a went."]
-    asked = [f"where is a\t{story}" for story in stories]
-    together = translate_lines([run], asked, run.recipe.decoding)
-    for line, (best, *_) in zip(asked, together, strict=True):
+    lines = [f"where is a\t{story}" for story in stories]
+    together = translate_lines([run], lines, run.recipe.decoding)
+    for line, (best, *_) in zip(lines, together, strict=True):
         alone = translate_lines([run], [line], run.recipe.decoding)[0][0]
         assert alone.text == best.text
         assert alone.score == pytest.approx(best.score, abs=1e-5)
-    twice = translate_lines([run, run], asked, run.recipe.decoding)
+    twice = translate_lines([run, run], lines, run.recipe.decoding)
     assert [best.text for best, *_ in twice] == [best.text for best, *_ in together]
 
 
-def test_a_search_gives_what_the_model_says(run: Run) -> None:
+def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
     texts = {"question": ["where is a"], "story": ["a went to hall. b went to office"]}
     ids = {side: encode_side(run.recipe, run.tokenizers, side, lines) for side, lines in texts.items()}
     story = torch.from_numpy(ids["story"][0])[None]
@@ -133,25 +133,25 @@ def test_a_search_gives_what_the_model_says(run: Run) -> None:
         ("where is a\ta went to the big hall.", "story", "has 6 words, and there is room for 5"),
     ],
 )
-def test_what_is_no_story_is_refused_with_its_line(run: Run, line: str, code: str, message: str) -> None:
-    for asked in (run.translate, lambda lines: alignments(run, lines)):
+def test_a_text_that_is_no_story_is_refused_with_its_line(run: Run, line: str, code: str, message: str) -> None:
+    for translate_or_align in (run.translate, lambda lines: alignments(run, lines)):
         with pytest.raises(DataError, match=message) as caught:
-            asked(["where is a\ta went to hall.", line])
+            translate_or_align(["where is a\ta went to hall.", line])
         assert [(fault.line, fault.code) for fault in caught.value.faults] == [(2, code)]
 
 
-def test_evaluate_counts_what_translate_writes(run: Run) -> None:
-    found = evaluate(run, "train")
+def test_evaluate_scores_the_output_of_translate(run: Run) -> None:
+    scores = evaluate(run, "train")
     pairs = load_data(run.recipe, run.folders(), run.tokenizers, ["train"]).pairs["train"]
-    asked = [f"{one}\t{other}" for one, other in zip(pairs.sides["question"], pairs.sides["story"], strict=True)]
-    answers = run.translate(asked)
+    lines = [f"{one}\t{other}" for one, other in zip(pairs.sides["question"], pairs.sides["story"], strict=True)]
+    answers = run.translate(lines)
     right = sum(one == other for one, other in zip(answers, pairs.sides["target"], strict=True))
-    assert found["train/exact_match"] == right / len(asked)
+    assert scores["train/exact_match"] == right / len(lines)
     # the answer's end is certain, and so the other half of the tokens
-    assert found["train/token_accuracy"] == pytest.approx((1 + right / len(asked)) / 2)
+    assert scores["train/token_accuracy"] == pytest.approx((1 + right / len(lines)) / 2)
 
 
-def test_one_task_of_several_can_be_asked(run: Run) -> None:
+def test_one_task_of_several_can_be_evaluated(run: Run) -> None:
     counts = []
     for tasks in ("[1]", "[2]", "[1, 2]"):
         opened = open_run(run.folder.path, [f"data.babi.tasks={tasks}"])
@@ -163,14 +163,14 @@ def test_one_task_of_several_can_be_asked(run: Run) -> None:
 
 
 def test_pictures_name_sentences(run: Run) -> None:
-    (found,) = alignments(run, ["where is a\ta went to hall. b went to office."])
-    (attention,) = [each for each in found.attentions if each.word == "cross_attention"]
+    (result,) = alignments(run, ["where is a\ta went to hall. b went to office."])
+    (attention,) = [record for record in result.attentions if record.word == "cross_attention"]
     assert attention.columns == ["a went to hall", "b went to office"]
     assert attention.weights.shape[-1] == 2
 
 
 def test_training_on_stories_goes_to_its_end(tmp_path: Path) -> None:
-    recipe = load(written(tmp_path))
+    recipe = load(write_recipe(tmp_path))
     done = train(recipe, run=tmp_path / "run")
     assert {"val/exact_match", "test/exact_match"} <= set(done.scores)
     assert done.record["steps"] == 3
@@ -181,5 +181,5 @@ CURRICULUM = "training.curriculum={start: 1, by: story}"
 
 
 def test_a_curriculum_counts_sentences(tmp_path: Path) -> None:
-    recipe = load(written(tmp_path), [CURRICULUM])
+    recipe = load(write_recipe(tmp_path), [CURRICULUM])
     assert train(recipe, run=tmp_path / "run").record["steps"] == 3

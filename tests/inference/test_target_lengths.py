@@ -35,8 +35,8 @@ def answers(model: EncoderDecoder, how: dict[str, Any], **more: Any) -> list[lis
     return decode_all([model], {"source": more.pop("sources", SOURCES)}, how, **more)
 
 
-def texts(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
-    return [[each.ids for each in row] for row in found]
+def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[hypothesis.ids for hypothesis in row] for row in results]
 
 
 def every_answer(
@@ -44,12 +44,12 @@ def every_answer(
 ) -> list[tuple[float, list[int]]]:
     """All answers of at most so many tokens with their scores, the best first; `forward` knows the size of each."""
     words = range(3, model.output.out_features)
-    found = []
+    results = []
     for count in range(most - len(prefix)):
         for more in itertools.product(words, repeat=count):
             ids = [*prefix, *more]
-            found.append((forward_score(model, source, ids, True) / ((6 + len(ids)) / 6) ** alpha, ids))
-    return sorted(found, reverse=True)
+            results.append((forward_score(model, source, ids, True) / ((6 + len(ids)) / 6) ** alpha, ids))
+    return sorted(results, reverse=True)
 
 
 # ------------------------------------------------------------------------------------------- every answer
@@ -63,9 +63,9 @@ def test_a_beam_as_wide_as_everything_finds_the_best_of_all_sizes(kind: str, alp
         model = sized(kind, seed, target=5, sharp=4.0)
         best = every_answer(model, [5, 6], most=6, alpha=alpha)[:5]
         how = {"beam": {"size": 64, "length_penalty": alpha}}
-        found = answers(model, how, sources=[[5, 6]], n_best=5)[0]
-        assert [each.ids for each in found] == [ids for _, ids in best]
-        assert [each.normalised for each in found] == pytest.approx([rank for rank, _ in best], abs=1e-4)
+        results = answers(model, how, sources=[[5, 6]], n_best=5)[0]
+        assert [hypothesis.ids for hypothesis in results] == [ids for _, ids in best]
+        assert [hypothesis.normalised for hypothesis in results] == pytest.approx([rank for rank, _ in best], abs=1e-4)
         chosen |= {max(3, len(ids) + 1) for _, ids in best}
     assert len(chosen) > 1, "one size was always the best, so nothing was chosen"
 
@@ -89,14 +89,14 @@ def test_viterbi_finds_the_best_of_all_sizes(kind: str, prefix: tuple[int, ...])
 def test_scores_are_those_of_forward_at_the_size_of_the_answer(kind: str, how: dict[str, Any]) -> None:
     model = sized(kind)
     prefixes = [(), (3, 4), (5, 6), ()]
-    for given in (None, prefixes):
-        found = answers(model, how, prefixes=given, n_best=1 if "greedy" in how else 3)
-        for source, prefix, row in zip(SOURCES, given or [()] * 4, found, strict=True):
-            for each in row:
-                assert each.ended
-                assert len(each.ids) + 1 <= max(2 * (len(source) + 1), len(prefix) + 1)
-                assert each.ids[: len(prefix)] == [*prefix]
-                assert each.score == pytest.approx(forward_score(model, source, each.ids, True), abs=2e-4)
+    for forced in (None, prefixes):
+        results = answers(model, how, prefixes=forced, n_best=1 if "greedy" in how else 3)
+        for source, prefix, row in zip(SOURCES, forced or [()] * 4, results, strict=True):
+            for hypothesis in row:
+                assert hypothesis.ended
+                assert len(hypothesis.ids) + 1 <= max(2 * (len(source) + 1), len(prefix) + 1)
+                assert hypothesis.ids[: len(prefix)] == [*prefix]
+                assert hypothesis.score == pytest.approx(forward_score(model, source, hypothesis.ids, True), abs=2e-4)
 
 
 @pytest.mark.parametrize("kind", SIZED)
@@ -105,21 +105,21 @@ def test_the_law_of_searching_holds(kind: str, room: float) -> None:
     searching(sized(kind, target=8, room=room))
 
 
-def test_the_law_of_searching_sees_an_end_that_comes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_of_searching_catches_an_eos_that_comes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sized("plain", target=8)
-    monkeypatch.setattr(LengthConstraint, "allowed", lambda sizes, log_p, rows, written: log_p)
+    monkeypatch.setattr(LengthConstraint, "allowed", lambda sizes, log_p, rows, length: log_p)
     with pytest.raises(LawError, match="searching"):
         searching(model)
 
 
-def test_what_a_size_allows() -> None:
+def test_a_length_constraint_allows_eos_at_the_right_steps() -> None:
     """Three questions of a source of two words: of its own size, of a larger one, and after a prefix of two words."""
-    asked = [LengthQuery(0, 3, 3), LengthQuery(0, 4, 3), LengthQuery(1, 4, 3)]
-    sizes = length_constraint(asked, [(), (), (5, 6)], model_of().output.weight.device)
+    queries = [LengthQuery(0, 3, 3), LengthQuery(0, 4, 3), LengthQuery(1, 4, 3)]
+    sizes = length_constraint(queries, [(), (), (5, 6)], model_of().output.weight.device)
     assert sizes is not None
     assert sizes.room().sum(1).tolist() == [3, 4, 4]
     log_p = sizes.left.new_zeros(3, 2).float()  # eos and a word
-    can = [(sizes.allowed(log_p, sizes.left.new_tensor([0, 1, 2]), written) == 0).tolist() for written in range(4)]
+    can = [(sizes.allowed(log_p, sizes.left.new_tensor([0, 1, 2]), length) == 0).tolist() for length in range(4)]
     assert [step[0] for step in can] == [[True, True], [True, True], [True, False], [True, False]]
     assert [step[1] for step in can] == [[False, True], [False, True], [False, True], [True, False]]
     assert [step[2] for step in can][:2] == [[False, True], [True, False]]
@@ -134,8 +134,8 @@ def stand_in(**rooms: float) -> Any:
 
 
 def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
-    asked = candidate_lengths([model], {key: [length] for key, length in lengths.items()}, [(4,) * prefix], [limit])
-    return [each.size for each in asked]
+    queries = candidate_lengths([model], {key: [length] for key, length in lengths.items()}, [(4,) * prefix], [limit])
+    return [query.size for query in queries]
 
 
 def test_sizes_go_from_the_source_to_its_room() -> None:
@@ -156,7 +156,7 @@ def test_a_limit_cuts_sizes_but_the_first() -> None:
     assert sizes_asked(stand_in(source=2.0), {"source": 4}, limit=6) == [4, 5, 6]
     assert sizes_asked(stand_in(source=2.0), {"source": 4}, limit=2) == [4]
     assert sizes_asked(stand_in(source=2.0), {"source": 4}, prefix=3, limit=2) == [4, 5]
-    assert [token_limit(*each) for each in ((0, 9, 3.0), (4, 500, 2.5), (4, 9, 2.5))] == [9, 60, 9]
+    assert [token_limit(*arguments) for arguments in ((0, 9, 3.0), (4, 500, 2.5), (4, 9, 2.5))] == [9, 60, 9]
 
 
 def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
@@ -164,13 +164,13 @@ def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
     assert sizes_asked(stand_in(a=2.0, b=0.0), {"a": 3, "b": 9}) == [3, 4, 5, 6]
 
 
-def test_with_room_for_no_more_than_the_source_a_row_is_asked_once() -> None:
+def test_a_row_without_extra_room_has_one_query() -> None:
     for model in (sized("plain", room=1.0), model_of()):
-        asked = length_queries([model], {"source": [3, 5, 1]}, {"greedy": {}}, [()] * 3)
-        assert [each.row for each in asked] == [0, 1, 2]
+        queries = length_queries([model], {"source": [3, 5, 1]}, {"greedy": {}}, [()] * 3)
+        assert [query.row for query in queries] == [0, 1, 2]
 
 
-def test_a_training_asks_about_fewer_sentences_where_each_has_many_sizes() -> None:
+def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
     for room, many in ((1.0, MAX_SENTENCES), (2.0, MAX_QUERIES // 11)):
         assert num_sentences(sized("plain", room=room), {"source": [10] * MAX_SENTENCES}) == many
     assert num_sentences(sized("plain"), {"source": [900, 900]}) == 2
@@ -181,8 +181,8 @@ def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:
     how = {"greedy": {"max_length": 2}}
     models = [sized("plain", seed, sharp=4.0) for seed in range(8)]
     cut = [answers(model, how, sources=[[4, 5, 6, 7, 8, 9]])[0][0] for model in models]
-    assert {each.ended for each in cut} == {True, False}
-    assert all(len(each.ids) == 2 for each in cut if not each.ended)
+    assert {hypothesis.ended for hypothesis in cut} == {True, False}
+    assert all(len(hypothesis.ids) == 2 for hypothesis in cut if not hypothesis.ended)
 
 
 # ------------------------------------------------------------------------------------------- batches
@@ -197,27 +197,27 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
     ) == texts(together)
     if "sample" not in how:
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
-    asked: list[Search] = []
-    monkeypatch.setattr(decoding, "Search", lambda *given: asked.append(Search(*given)) or asked[-1])
+    searches: list[Search] = []
+    monkeypatch.setattr(decoding, "Search", lambda *arguments: searches.append(Search(*arguments)) or searches[-1])
     monkeypatch.setattr(decoding, "MAX_TOKENS", 24)
     assert texts(answers(model, how)) == texts(together)
-    sizes = [each.sizes.size for each in asked if each.sizes is not None]
+    sizes = [search.sizes.size for search in searches if search.sizes is not None]
     assert sum(map(len, sizes)) == sum(len(source) + 2 for source in SOURCES)  # from |x| + 1 to twice that
-    assert all(len(each) * int(each.max()) <= 24 for each in sizes)
+    assert all(len(size) * int(size.max()) <= 24 for size in sizes)
 
 
-def test_one_batch_is_answered_as_all_are() -> None:
+def test_one_batch_gives_the_same_answers_as_many() -> None:
     model = sized("recurrent")
     how = {"beam": {"size": 2, **FREE}}
-    source = decoding.pad([[*each, 2] for each in SOURCES], model.output.weight.device)
+    source = decoding.pad([[*ids, 2] for ids in SOURCES], model.output.weight.device)
     assert texts(decode([model], {"source": source}, how, n_best=2)) == texts(answers(model, how, n_best=2))
 
 
-def test_an_answer_that_was_cut_is_told_once() -> None:
+def test_a_truncated_answer_is_returned_once() -> None:
     one, two = (LengthQuery(0, size, 2) for size in (2, 3))
     cut, ended = Hypothesis([4], -1.0, -1.0, False), Hypothesis([4, 5], -2.0, -2.0, True)
-    found = [[cut, cut], [cut._replace(normalised=-0.5), ended]]
-    assert decoding.best_over_lengths([one, two], found, 3) == [[ended, cut._replace(normalised=-0.5)]]
+    results = [[cut, cut], [cut._replace(normalised=-0.5), ended]]
+    assert decoding.best_over_lengths([one, two], results, 3) == [[ended, cut._replace(normalised=-0.5)]]
 
 
 def test_a_model_of_sizes_and_one_without_vote() -> None:

@@ -21,7 +21,7 @@ def command(run: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "composer.cli.main", "translate", str(run), *arguments]
 
 
-def test_one_line_out_for_each_line_in_up_to_what_is_no_text(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_line_out_per_line_in_until_invalid_utf8(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = TEXT.encode() + b"drei \xff\nvier\n"
     done = subprocess.run(command(gru, "--beam", "3"), input=text, capture_output=True, timeout=300)
     lines = done.stdout.decode().split("\n")
@@ -34,7 +34,7 @@ def test_one_line_out_for_each_line_in_up_to_what_is_no_text(gru: Path, monkeypa
     )
 
 
-def test_who_waits_gets_an_answer_and_who_stops_reading_is_not_told(gru: Path) -> None:
+def test_lines_are_answered_at_once_and_a_closed_pipe_prints_no_error(gru: Path) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command(gru), stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin
@@ -63,9 +63,9 @@ def through(monkeypatch: pytest.MonkeyPatch, runs: Path | list[Path], text: str 
         translate(runs if isinstance(runs, list) else [runs], **more)
     finally:
         monkeypatch.undo()
-    written = target.buffer
-    assert isinstance(written, io.BytesIO)
-    return written.getvalue().decode().split("\n")[:-1]
+    content = target.buffer
+    assert isinstance(content, io.BytesIO)
+    return content.getvalue().decode().split("\n")[:-1]
 
 
 def test_n_best_and_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_n_best_and_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert through(monkeypatch, gru, TEXT) == [line.split("\t")[1] for line in lines[::3]]
 
 
-def test_more_than_the_beam_has_is_refused(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_best_above_the_beam_size_is_refused(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunError, match="a beam of 3 has no 4 best answers"):
         through(monkeypatch, gru, TEXT, n_best=4)
     assert len(through(monkeypatch, gru, TEXT, n_best=4, beam=4)) == 16
@@ -111,17 +111,17 @@ def test_a_prefix_begins_each_answer(gru: Path, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("eins\n", "prefix.txt:1:1: error.lines.: this file ends before the text does"),
         ("eins\n" * 5, "prefix.txt:5:1: error.lines.: this file has more lines than the 4 of <stdin>"),
     ],
 )
 def test_prefixes_are_as_many_as_lines(
-    text: str, told: str, gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, message: str, gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "prefix.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         through(monkeypatch, gru, TEXT, prefix=tmp_path / "prefix.txt")
 
 
@@ -129,17 +129,17 @@ def test_other_line_ends_of_unicode_stay_inside_a_line(gru: Path, monkeypatch: p
     assert len(through(monkeypatch, gru, "eins\x0bzwei\u2028drei\x85\x00\nvier\n")) == 2
 
 
-def test_lines_come_in_the_chunks_in_which_they_are_there() -> None:
+def test_chunks_have_the_lines_that_are_available() -> None:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as other:
-        found = read_chunks(stream)
+        chunks = read_chunks(stream)
         other.write(b"one\ntwo\nthr")
-        assert next(found) == [b"one", b"two"]
+        assert next(chunks) == [b"one", b"two"]
         other.write(b"ee\n")
-        assert next(found) == [b"three"]
+        assert next(chunks) == [b"three"]
         other.write(b"four")
         other.close()
-        assert list(found) == [[b"four"]]
+        assert list(chunks) == [[b"four"]]
 
 
 def test_large_files_come_in_chunks_of_a_limited_size() -> None:
@@ -150,7 +150,7 @@ def test_large_files_come_in_chunks_of_a_limited_size() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_a_full_disk_is_told(gru: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(gru: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text(TEXT)
     with pytest.raises(RunFailed, match="no space left"):
@@ -173,7 +173,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_who_sits_at_a_terminal_is_told_and_the_output_stays_as_it_is(
+def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
     gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in.txt").write_text(TEXT, encoding="utf-8")
@@ -183,8 +183,8 @@ def test_who_sits_at_a_terminal_is_told_and_the_output_stays_as_it_is(
         translate([gru], source=tmp_path / "in.txt", output=tmp_path / "out.txt")
         outputs.append((tmp_path / "out.txt").read_bytes())
         outputs.append(screen.getvalue().replace("\r", "\n").splitlines())
-    seen, said, unseen, unsaid = outputs
-    assert seen == unseen
-    assert said[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
-    assert f"{len(TEXT.splitlines())} lines translated" in said
-    assert unsaid == []
+    with_terminal, progress, without_terminal, no_progress = outputs
+    assert with_terminal == without_terminal
+    assert progress[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
+    assert f"{len(TEXT.splitlines())} lines translated" in progress
+    assert no_progress == []

@@ -32,7 +32,7 @@ def answer(model: Any, how: dict[str, Any], source: list[int], prefix: tuple[int
 
 
 @pytest.mark.parametrize("prefix", [(), (4, 5)])
-def test_it_finds_the_best_of_all_answers(prefix: tuple[int, ...]) -> None:
+def test_viterbi_finds_the_best_of_all_answers(prefix: tuple[int, ...]) -> None:
     lengths = set()
     for seed in range(8):
         model, source = first_order(seed), [5, 6, 7]
@@ -41,14 +41,14 @@ def test_it_finds_the_best_of_all_answers(prefix: tuple[int, ...]) -> None:
             for count in range(LENGTH)
             for more in itertools.product(range(3, VOCABULARY), repeat=count)
         )
-        found = answer(model, {"viterbi": {"max_length": LENGTH}}, source, prefix)
-        assert found.ids == ids
-        assert found.score == pytest.approx(best, abs=1e-4)
+        result = answer(model, {"viterbi": {"max_length": LENGTH}}, source, prefix)
+        assert result.ids == ids
+        assert result.score == pytest.approx(best, abs=1e-4)
         lengths.add(len(ids))
     assert len(lengths) > 1
 
 
-def test_no_search_finds_a_better_one() -> None:
+def test_no_beam_finds_a_better_answer_than_viterbi() -> None:
     models = [first_order(seed, 12) for seed in range(4)] + [sized(kind, 1, 12) for kind in ("plain", "markov")]
     better = 0
     for model in models:
@@ -66,21 +66,21 @@ def test_parts_of_the_vocabulary_change_nothing(monkeypatch: pytest.MonkeyPatch)
     at_once = decode_all([model], sources, {"viterbi": {"max_length": 9}})
     for cells in (1, 100):
         monkeypatch.setattr(importlib.import_module("composer.inference.viterbi"), "CELLS", cells)
-        found = decode_all([model], sources, {"viterbi": {"max_length": 9}})
-        assert [row[0].ids for row in found] == [row[0].ids for row in at_once]
+        results = decode_all([model], sources, {"viterbi": {"max_length": 9}})
+        assert [row[0].ids for row in results] == [row[0].ids for row in at_once]
 
 
-def test_models_of_that_kind_vote() -> None:
+def test_first_order_models_form_an_ensemble() -> None:
     models, source = [first_order(1), first_order(2)], [5, 6]
-    found = answer(models, {"viterbi": {"max_length": LENGTH}}, source)
+    result = answer(models, {"viterbi": {"max_length": LENGTH}}, source)
     scores = {}
     for count in range(LENGTH):
         for ids in itertools.product(range(3, VOCABULARY), repeat=count):
             votes = [probabilities(model, source, [*ids, 2]) for model in models]
-            scores[ids] = sum(math.log(sum(each) / 2) for each in zip(*votes, strict=True))
+            scores[ids] = sum(math.log(sum(products) / 2) for products in zip(*votes, strict=True))
     best = max(scores, key=lambda ids: scores[ids])
-    assert found.ids == [*best]
-    assert found.score == pytest.approx(scores[best], abs=1e-4)
+    assert result.ids == [*best]
+    assert result.score == pytest.approx(scores[best], abs=1e-4)
 
 
 def probabilities(model: EncoderDecoder, source: list[int], tokens: list[int]) -> list[float]:
@@ -92,20 +92,20 @@ def probabilities(model: EncoderDecoder, source: list[int], tokens: list[int]) -
 # ------------------------------------------------------------------------------------------- what it is refused for
 
 
-def test_which_decoders_remember_more_than_the_last_token() -> None:
+def test_which_decoders_have_state() -> None:
     assert [kind for kind in DECODERS if not has_state(model_of(kind))] == []
     assert [kind for kind in SIZED if not has_state(sized(kind))] == ["plain", "markov"]
     assert not has_state(first_order(0))
 
 
-def test_a_decoder_that_remembers_more_is_refused() -> None:
+def test_viterbi_refuses_a_decoder_with_state() -> None:
     with pytest.raises(RunError, match="the last one alone"):
         answer(model_of("lstm"), {"viterbi": {}}, [5])
     with pytest.raises(RunError, match="the last one alone"):
         answer([first_order(0, 7), model_of("lstm")], {"viterbi": {}}, [5])
 
 
-def test_it_has_one_answer() -> None:
+def test_viterbi_refuses_n_best() -> None:
     with pytest.raises(RunError, match="2 are requested"):
         decode_all([first_order(0)], {"source": [[5]]}, {"viterbi": {}}, n_best=2)
 

@@ -63,12 +63,12 @@ decoding: {decoding}
 """
     (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
     loaded = load(folder / "recipe.yaml")
-    found = load_data(loaded, [data]).tokenizers
+    tokenizers = load_data(loaded, [data]).tokenizers
     if like:
-        found = type(found).load(RunDir(like).tokenizer)
-    found.save(folder / "tokenizer.json")
+        tokenizers = type(tokenizers).load(RunDir(like).tokenizer)
+    tokenizers.save(folder / "tokenizer.json")
     torch.manual_seed(seed)
-    built = build(loaded, {side: found.size(side) for side in found.sides})
+    built = build(loaded, {side: tokenizers.size(side) for side in tokenizers.sides})
     with torch.no_grad():
         built.output.weight.mul_(4.0)
     save_weights(built, folder / "model.safetensors")
@@ -79,10 +79,10 @@ decoding: {decoding}
 def text(data: Path, split: str, lines: int, sides: Sequence[str]) -> list[str]:
     """Files of a split, and how the recipe names them."""
     data.mkdir(parents=True, exist_ok=True)
-    told = []
+    files = []
     for place, side in enumerate([*sides, "target"]):
         name = f"{split}.{place}"
         rows = [" ".join(WORDS[(at * 7 + place + n) % 10] for n in range(1 + at % 14)) for at in range(lines)]
         (data / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
-        told.append(f"{side}: {name}")
-    return told
+        files.append(f"{side}: {name}")
+    return files

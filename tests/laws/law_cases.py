@@ -30,7 +30,7 @@ class Scene:
     grids: list[str] = field(default_factory=list)  # names of grids; a decoder's are those that the encoders left
     made: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # what has a name here: word, settings
     left: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # the same of the encoders
-    given: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
+    pool: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
 
     def one_of(self, *values: Any) -> Any:
         return self.draw(st.sampled_from(values))
@@ -44,16 +44,16 @@ class Scene:
 
 def fresh(scene: Scene) -> str:
     """A name, nearly always a new one."""
-    if scene.given and scene.rarely():
-        return scene.draw(st.sampled_from(scene.given))
-    scene.given.append(f"n{len(scene.given)}")
-    return scene.given[-1]
+    if scene.pool and scene.rarely():
+        return scene.draw(st.sampled_from(scene.pool))
+    scene.pool.append(f"n{len(scene.pool)}")
+    return scene.pool[-1]
 
 
 def a_name(scene: Scene) -> str:
     """A name that can be read here, nearly always."""
     known = [*scene.names, *(scene.copies if scene.sometimes() else ())]
-    return scene.draw(st.sampled_from(["nobody", *scene.given] if scene.rarely() else known))
+    return scene.draw(st.sampled_from(["nobody", *scene.pool] if scene.rarely() else known))
 
 
 def inside(scene: Scene, **changes: Any) -> Scene:

@@ -57,9 +57,9 @@ def module_of(path: Path) -> Seq2SeqModule:
     sides = SimpleNamespace(sides=list(sizes), size=sizes.__getitem__)
     torch.manual_seed(1)
     module = Seq2SeqModule("", "", (recipe, cast("Tokenizers", sides)))
-    for each in module.modules():
-        for setting in CHANCE & vars(each).keys():
-            setattr(each, setting, 0.0)
+    for inner in module.modules():
+        for setting in CHANCE & vars(inner).keys():
+            setattr(inner, setting, 0.0)
     return module
 
 
@@ -126,13 +126,13 @@ def results(
     trainer = SimpleNamespace(world_size=world, accumulate_grad_batches=1)
     module.trainer = cast("Any", trainer)
     module.loop_progress = Progress(0, 0.0)
-    found = []
+    results = []
     for batch in batches:
         module.zero_grad()
         loss = step(batch)
         loss.backward()
-        found.append({"loss": mean(loss.detach(), world), **gradients(module)})
-    return found
+        results.append({"loss": mean(loss.detach(), world), **gradients(module)})
+    return results
 
 
 def mean(value: Tensor, world: int) -> Tensor:
@@ -145,7 +145,9 @@ def mean(value: Tensor, world: int) -> Tensor:
 def gradients(module: Seq2SeqModule) -> Result:
     """The gradient of every parameter that has one, whole."""
     return {
-        key: full_tensor(each.grad).clone() for key, each in module.model.named_parameters() if each.grad is not None
+        key: full_tensor(parameter.grad).clone()
+        for key, parameter in module.model.named_parameters()
+        if parameter.grad is not None
     }
 
 
@@ -154,7 +156,7 @@ def apart(mine: Sequence[Result], theirs: Sequence[Result]) -> float:
     if [one.keys() for one in mine] != [other.keys() for other in theirs]:
         return float("inf")
     return max(
-        float((one[key] - other[key]).abs().max() / max(each.abs().max() for each in other.values()))
+        float((one[key] - other[key]).abs().max() / max(gradient.abs().max() for gradient in other.values()))
         for one, other in zip(mine, theirs, strict=True)
         for key in one
     )
@@ -164,10 +166,10 @@ def compared(path: Path, rank: int) -> dict[str, Any]:
     """How far the ways are from each other for one recipe."""
     module = module_of(path)
     pairs = pairs_of(module)
-    told = {"recipe": name(path), "units": len(fsdp_units(module.model))}
+    facts = {"recipe": name(path), "units": len(fsdp_units(module.model))}
     one = alone(copy.deepcopy(module), pairs)
     two = copies(copy.deepcopy(module), pairs, rank)
-    return told | {"one and two": apart(two, one), "whole and sharded": apart(parts(module, pairs, rank), two)}
+    return facts | {"one and two": apart(two, one), "whole and sharded": apart(parts(module, pairs, rank), two)}
 
 
 def main(rank: int, place: str, recipes: Sequence[Path]) -> None:
@@ -179,9 +181,9 @@ def main(rank: int, place: str, recipes: Sequence[Path]) -> None:
         "gloo", init_method=f"file://{place}", rank=rank, world_size=WORLD, timeout=timedelta(seconds=60)
     )
     for path in recipes:
-        found = compared(path, rank)
+        comparison = compared(path, rank)
         if rank == 0:
-            sys.stdout.write(f"{json.dumps(found)}\n")
+            sys.stdout.write(f"{json.dumps(comparison)}\n")
     distributed.destroy_process_group()
 
 

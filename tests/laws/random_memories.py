@@ -38,21 +38,25 @@ def discrete_stacks(scene: Scene) -> dict[str, Any]:
 
 def begun(scene: Scene, word: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
     """How it begins: where an encoder left one of its kind often as that one ended, and with its settings."""
-    alike = {name: said for name, (kind, said) in scene.left.items() if kind == word and said_fits(scene, word, said)}
+    alike = {
+        name: settings
+        for name, (kind, settings) in scene.left.items()
+        if kind == word and width_fits(scene, word, settings)
+    }
     if alike and scene.draw(st.integers(0, 3)):
         name = scene.draw(st.sampled_from(sorted(alike)))
-        kept = {key: value for key, value in alike[name].items() if key not in ("initial_state", "memory", "as")}
-        return {**kept, **({"slots": 4} if word == "ntm" and scene.rarely() else {}), "initial_state": {"copy": name}}
+        copied = {key: value for key, value in alike[name].items() if key not in ("initial_state", "memory", "as")}
+        return {**copied, **({"slots": 4} if word == "ntm" and scene.rarely() else {}), "initial_state": {"copy": name}}
     if scene.left and scene.rarely():
         return {"initial_state": {"copy": scene.draw(st.sampled_from(sorted(scene.left)))}}
     tape = word == "ntm" or scene.rarely()
     return {"initial_state": scene.one_of(None, "zeros", *(["learned", *scene.memories] if tape else [])), **otherwise}
 
 
-def said_fits(scene: Scene, word: str, said: Mapping[str, Any]) -> bool:
+def width_fits(scene: Scene, word: str, settings: Mapping[str, Any]) -> bool:
     """Whether what reads so many numbers may stand where the width is kept."""
     ends = 2 if word == "deque_memory" else 1
-    return not scene.keeps or "width" not in MEMORIES_KEPT[word] or ends * said.get("width", WIDTH) == WIDTH
+    return not scene.keeps or "width" not in MEMORIES_KEPT[word] or ends * settings.get("width", WIDTH) == WIDTH
 
 
 def nram(scene: Scene) -> dict[str, Any]:
@@ -88,10 +92,10 @@ def supporting_facts(scene: Scene) -> dict[str, Any]:
 
 def asking(scene: Scene, needed: bool = False) -> dict[str, Any]:
     """What is read, and what asks, now and then a grid."""
-    read, asked = (
+    read, asker = (
         scene.draw(st.sampled_from([*scene.memories, *scene.copies, *scene.grids] or ["nobody"])) for _ in range(2)
     )
-    query = (a_name(scene) if scene.rarely() else asked) if needed or scene.sometimes() else None
+    query = (a_name(scene) if scene.rarely() else asker) if needed or scene.sometimes() else None
     return {
         "from": read,
         "query": query,

@@ -15,8 +15,8 @@ from tests.laws.random_memories import MEMORIES, MEMORIES_KEPT, memory
 @st.composite
 def recipes(draw: Draw) -> dict[str, Any]:
     """A recipe as data."""
-    given: list[str] = []
-    stacks = {"shelf": stack(Scene(draw, True, given=given, depth=1, on_shelf=True))} if draw(st.booleans()) else {}
+    pool: list[str] = []
+    stacks = {"shelf": stack(Scene(draw, True, pool=pool, depth=1, on_shelf=True))} if draw(st.booleans()) else {}
     columns = draw(st.sampled_from([("encoder",)] * 6 + [("image", "text")] * 3 + [()]))
     encoders: dict[str, Any] = {}
     memories: tuple[str, ...] = ()
@@ -25,15 +25,15 @@ def recipes(draw: Draw) -> dict[str, Any]:
     left: dict[str, Any] = {}
     for name in columns:
         scene = Scene(
-            draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), given=given, left=dict(left)
+            draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), pool=pool, left=dict(left)
         )
         encoders[name] = stack(scene)
-        left |= {f"{name}.{each}": made for each, made in scene.made.items()}
-        copies += tuple(f"{name}.{each}" for each in scene.names)
-        grids += [f"{name}.{each}" for each in scene.grids]
+        left |= {f"{name}.{key}": made for key, made in scene.made.items()}
+        copies += tuple(f"{name}.{key}" for key in scene.names)
+        grids += [f"{name}.{key}" for key in scene.grids]
         memories += (name,)
     decoder = target_stack(
-        Scene(draw, True, memories=memories, copies=copies, stacks=tuple(stacks), grids=grids, given=given, left=left)
+        Scene(draw, True, memories=memories, copies=copies, stacks=tuple(stacks), grids=grids, pool=pool, left=left)
     )
     for name in memories:
         if draw(st.integers(0, 9)) != 5:
@@ -188,8 +188,8 @@ def condense(scene: Scene) -> dict[str, Any]:
 
 
 def aligned(scene: Scene) -> dict[str, Any]:
-    given = scene.copies if scene.copies and scene.sometimes() else scene.memories
-    chosen = scene.draw(st.sampled_from(given)) if given else None
+    readable = scene.copies if scene.copies and scene.sometimes() else scene.memories
+    chosen = scene.draw(st.sampled_from(readable)) if readable else None
     return {"from": None if len(scene.memories) == 1 and scene.draw(st.booleans()) else chosen}
 
 
@@ -207,10 +207,10 @@ def self_attention(scene: Scene) -> dict[str, Any]:
 
 def cross_attention(scene: Scene) -> dict[str, Any]:
     """One memory or two, mostly read by what keeps the width."""
-    given = None if len(scene.memories) == 1 and scene.draw(st.booleans()) else scene.memories
-    if given and scene.copies and scene.sometimes():
-        given = scene.copies
-    memory = scene.draw(st.sampled_from(given)) if given else None
+    readable = None if len(scene.memories) == 1 and scene.draw(st.booleans()) else scene.memories
+    if readable and scene.copies and scene.sometimes():
+        readable = scene.copies
+    memory = scene.draw(st.sampled_from(readable)) if readable else None
     score = scene.one_of(None, None, "additive", "general", "dot", "fine_grained", "location")
     pair = scene.rarely() if score == "location" else scene.sometimes()
     heads = None if score == "fine_grained" and not scene.rarely() else scene.one_of(None, 2, 3)

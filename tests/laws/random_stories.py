@@ -17,8 +17,8 @@ BABI = {"babi": {"folder": "babi", "tasks": [1], "words": 3}, "tokenizer": {"wor
 @st.composite
 def continued(draw: Draw) -> dict[str, Any]:
     """A controller with a memory in the encoder, and one in the decoder that goes on with it, nearly always."""
-    given: list[str] = []
-    hears = Scene(draw, causal=True, given=given, depth=1)
+    pool: list[str] = []
+    hears = Scene(draw, causal=True, pool=pool, depth=1)
     word, settings = memory(hears)
     read, rnn = fresh(hears), fresh(hears)
     encoder = [*(stack(hears) if hears.sometimes() else []), controlled(rnn, {}, {word: {**settings, "as": read}})]
@@ -26,7 +26,7 @@ def continued(draw: Draw) -> dict[str, Any]:
     writes = Scene(
         draw,
         causal=True,
-        given=given,
+        pool=pool,
         depth=1,
         left=left,
         memories=("encoder",),
@@ -57,14 +57,14 @@ def after(scene: Scene, word: str) -> dict[str, Any]:
 @st.composite
 def stories(draw: Draw) -> dict[str, Any]:
     """Stories and questions: the decoder asks the one with the other, or with what it writes."""
-    given: list[str] = []
-    asks = Scene(draw, causal=False, given=given, depth=1)
+    pool: list[str] = []
+    asks = Scene(draw, causal=False, pool=pool, depth=1)
     question = ["identity"] if draw(st.booleans()) else stack(asks)
-    tells = Scene(draw, causal=False, given=given, depth=0, keeps=True)
+    tells = Scene(draw, causal=False, pool=pool, depth=0, keeps=True)
     story = [cell(tells) for _ in range(tells.one_of(0, 1, 2))] + tells.one_of(
         ["identity"], ["identity"], ["sum_columns"]
     )
-    writes = Scene(draw, causal=True, given=given, depth=1, memories=("story", "question"))
+    writes = Scene(draw, causal=True, pool=pool, depth=1, memories=("story", "question"))
     reads = {"from": "story", "query": writes.one_of("question", "question", None)}
     finds = {"supporting_facts": without({**supporting_facts(writes), **reads})}
     hops = {"memory_network": without({**memory_network(writes), **reads})}

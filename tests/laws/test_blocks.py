@@ -19,11 +19,11 @@ from tests.blocks.inner_stacks import ATTENTION, CGRU, TANH
 
 def variants() -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the settings to check by block: `VARIANTS` of the tests in tests/blocks, else the defaults alone."""
-    found: dict[str, tuple[Mapping[str, Any], ...]] = {name: ({},) for name in blocks()}
+    settings: dict[str, tuple[Mapping[str, Any], ...]] = {name: ({},) for name in blocks()}
     for module in pkgutil.iter_modules(block_tests.__path__, "tests.blocks."):
         if module.name.startswith("tests.blocks.test_"):
-            found |= getattr(importlib.import_module(module.name), "VARIANTS", {})
-    return found
+            settings |= getattr(importlib.import_module(module.name), "VARIANTS", {})
+    return settings
 
 
 VARIANTS = variants()
@@ -75,7 +75,7 @@ def test_variants_are_of_blocks_that_exist() -> None:
 def test_every_exception_has_a_reason_and_is_needed() -> None:
     for name, reasons in EXCEPTIONS.items():
         for law, reason in reasons.items():
-            others = {each: why for each, why in reasons.items() if each != law}
+            others = {other: why for other, why in reasons.items() if other != law}
             with pytest.raises(LawError):
                 check_block(blocks()[name], *VARIANTS[name], exceptions=others, compiles=False)
             assert len(reason.split()) > 3

@@ -23,8 +23,12 @@ def gradients(model: EncoderDecoder, called: Any, batch: dict[str, Any]) -> dict
     model.zero_grad()
     loss = sum_loss(called(batch["sources"], batch["target_in"]), batch["target_out"])
     loss.backward()
-    found = {name: cast("Tensor", each.grad) for name, each in model.named_parameters() if each.grad is not None}
-    return {"loss": loss.detach()} | {name: each.clone() for name, each in found.items()}
+    reached = {
+        name: cast("Tensor", parameter.grad)
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    return {"loss": loss.detach()} | {name: gradient.clone() for name, gradient in reached.items()}
 
 
 @pytest.mark.slow
@@ -41,9 +45,11 @@ def test_a_compiled_model_is_one_graph_and_the_same(recipe: str) -> None:
 
     torch.compiler.reset()
     expected = gradients(module.model, module.model, batch)
-    found = gradients(module.model, torch.compile(module.model, backend=compiled), batch)
+    actual = gradients(module.model, torch.compile(module.model, backend=compiled), batch)
     torch.compiler.reset()
     assert len(graphs) == 1
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4, msg=lambda said, of=name: f"{of}: {said}")
+        torch.testing.assert_close(
+            actual[name], value, atol=1e-5, rtol=1e-4, msg=lambda message, of=name: f"{of}: {message}"
+        )

@@ -25,7 +25,7 @@ LONGER = {"dialect/extended": "what saturation costs is a mean over steps, of wh
 SMALL = 1e-4
 
 
-def said(place: Path) -> dict[str, dict[str, Any]]:
+def compare_on_two_processes(place: Path) -> dict[str, dict[str, Any]]:
     """What two processes say of every recipe; they meet at `place`."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
@@ -45,20 +45,20 @@ def said(place: Path) -> dict[str, dict[str, Any]]:
         lines, errors = both[0].communicate(timeout=900)
         assert both[0].returncode == 0, errors + both[1].communicate(timeout=100)[1]
     finally:
-        for each in both:
-            each.kill()
-            each.communicate()
-    return {told["recipe"]: told for told in map(json.loads, lines.splitlines())}
+        for process in both:
+            process.kill()
+            process.communicate()
+    return {comparison["recipe"]: comparison for comparison in map(json.loads, lines.splitlines())}
 
 
 @pytest.mark.slow
 def test_every_recipe_has_one_gradient_on_one_device_on_two_and_sharded(tmp_path: Path) -> None:
-    found = said(tmp_path / "place")
-    assert found.keys() == {name(path) for path in RECIPES}
-    for recipe, told in found.items():
-        assert told["one and two"] < (SMALL if recipe in LONGER else TOLERANCE), recipe
-        assert told["whole and sharded"] < TOLERANCE, recipe
-    assert found["multi30k/transformer"]["units"] > 3, "a large model is gathered layer by layer"
+    comparisons = compare_on_two_processes(tmp_path / "place")
+    assert comparisons.keys() == {name(path) for path in RECIPES}
+    for recipe, comparison in comparisons.items():
+        assert comparison["one and two"] < (SMALL if recipe in LONGER else TOLERANCE), recipe
+        assert comparison["whole and sharded"] < TOLERANCE, recipe
+    assert comparisons["multi30k/transformer"]["units"] > 3, "a large model is gathered layer by layer"
 
 
 @pytest.mark.parametrize("word", sorted(VARIANTS))
@@ -71,4 +71,4 @@ def test_no_parameter_is_a_single_number_which_could_not_be_sharded(word: str) -
     ]
     built = [case.build() for case in everywhere if case.refusal() is None]
     assert built
-    assert not [key for block in built for key, each in block.named_parameters() if each.ndim == 0]
+    assert not [key for block in built for key, parameter in block.named_parameters() if parameter.ndim == 0]

@@ -20,7 +20,7 @@ LONG = (500, 437, 1)
 HALF = torch.bfloat16
 
 
-def whole(state: State) -> None:
+def expect_distribution(state: State) -> None:
     """Where the heads of a tape are is a distribution."""
     _, places, _ = state
     assert places.min() >= 0
@@ -40,8 +40,12 @@ def within(state: State) -> None:
 
 
 MEMORIES: list[tuple[str, dict[str, Any], Callable[[State], None]]] = [
-    ("ntm", {"slots": 20, "slot_width": 6}, whole),
-    ("ntm", {"slots": 9, "slot_width": 4, "shift": 3, "read_heads": 2, "write_heads": 2, "memory": "random"}, whole),
+    ("ntm", {"slots": 20, "slot_width": 6}, expect_distribution),
+    (
+        "ntm",
+        {"slots": 9, "slot_width": 4, "shift": 3, "read_heads": 2, "write_heads": 2, "memory": "random"},
+        expect_distribution,
+    ),
     ("stack_memory", {}, thick),
     ("queue_memory", {}, thick),
     ("deque_memory", {"width": 5}, thick),
@@ -58,31 +62,31 @@ def test_a_long_row_stays_finite(
 ) -> None:
     case = Case(blocks()[word], settings)
     block = case.build(noise=noise).to(torch.float32 if automatic else HALF)
-    given = cast_batch(random_batch(case, LONG), torch.float32 if automatic else HALF)
-    x = given.x.requires_grad_()
+    batch = cast_batch(random_batch(case, LONG), torch.float32 if automatic else HALF)
+    x = batch.x.requires_grad_()
     with torch.autocast("cpu", HALF) if automatic else nullcontext():
-        made = run(block, given)
+        made = run(block, batch)
     made.y.float().square().mean().backward()
-    expect_finite(made, given, [x, *block.parameters()])
+    expect_finite(made, batch, [x, *block.parameters()])
     holds(made.state)
 
 
-def expect_finite(made: BlockOutput, given: Batch, learned: list[Tensor]) -> None:
+def expect_finite(made: BlockOutput, batch: Batch, learned: list[Tensor]) -> None:
     """Outputs, what is kept, and gradients."""
-    assert made.y.shape[:2] == given.mask.shape
-    assert all(each.isfinite().all() for each in (made.y, *leaves(made.state)))
-    gradients = [each.grad for each in learned if each.grad is not None]
+    assert made.y.shape[:2] == batch.mask.shape
+    assert all(tensor.isfinite().all() for tensor in (made.y, *leaves(made.state)))
+    gradients = [parameter.grad for parameter in learned if parameter.grad is not None]
     assert gradients
-    assert all(each.isfinite().all() for each in gradients)
+    assert all(tensor.isfinite().all() for tensor in gradients)
 
 
 @pytest.mark.parametrize("automatic", [False, True], ids=["bfloat16", "autocast"])
-def test_a_machine_of_many_steps_stays_finite(automatic: bool) -> None:
+def test_many_steps_of_a_register_machine_stay_finite(automatic: bool) -> None:
     case = Case(blocks()["nram"], {"steps": 60, "registers": 3}, "encoder")
     block = case.build(noise=2.0).to(torch.float32 if automatic else HALF)
-    given = cast_batch(random_batch(case), torch.float32 if automatic else HALF)
+    batch = cast_batch(random_batch(case), torch.float32 if automatic else HALF)
     with torch.autocast("cpu", HALF) if automatic else nullcontext():
-        made = run(block, given)
+        made = run(block, batch)
     made.y.float().square().mean().backward()
-    expect_finite(made, given, list(block.parameters()))
+    expect_finite(made, batch, list(block.parameters()))
     assert made.y.max() <= 1e-2  # logarithms of probabilities

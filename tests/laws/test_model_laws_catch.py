@@ -107,8 +107,8 @@ class Diverges(EncoderDecoder):
 
 
 class SavesHalf(EncoderDecoder):
-    def state_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
-        return {key: value for key, value in super().state_dict(*given, **named).items() if key != "output.bias"}
+    def state_dict(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        return {key: value for key, value in super().state_dict(*arguments, **named).items() if key != "output.bias"}
 
 
 class HasAnIdlePart(EncoderDecoder):

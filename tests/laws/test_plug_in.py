@@ -82,22 +82,22 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_its_recipe_runs_and_its_blocks_are_judged(installed: dict[str, str], recipe: Path) -> None:
+def test_a_plug_in_recipe_runs_and_its_blocks_are_checked(installed: dict[str, str], recipe: Path) -> None:
     done = python(installed, "-c", CHECKED, str(recipe))
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["words"].count("decaying") == 3
-    laws = {name: law for name, (law, _) in said["laws"].items()}
+    output = json.loads(done.stdout)
+    assert output["words"].count("decaying") == 3
+    laws = {name: law for name, (law, _) in output["laws"].items()}
     assert laws == {
         "LooksAhead": "causality",
         "KeepsOnSelf": "no_side_effects",
         "SeesPadding": "ragged_chunks",
         "DeadKnob": "settings",
     }
-    assert "`window` changes nothing" in said["laws"]["DeadKnob"][1]
+    assert "`window` changes nothing" in output["laws"]["DeadKnob"][1]
 
 
-def test_the_command_knows_its_word_and_its_settings(installed: dict[str, str], recipe: Path) -> None:
+def test_commands_know_a_plug_in_block_and_its_settings(installed: dict[str, str], recipe: Path) -> None:
     sound = python(installed, "-m", "composer.cli.main", "check", str(recipe))
     assert sound.returncode == 0, sound.stderr
     recipe.write_text(RECIPE.replace("scale: 2", "scales: 2"), encoding="utf-8")
@@ -107,7 +107,7 @@ def test_the_command_knows_its_word_and_its_settings(installed: dict[str, str], 
     assert "`scale`" in typo.stderr
 
 
-def test_a_block_that_knows_no_grids_is_told_of_at_its_line(installed: dict[str, str], recipe: Path) -> None:
+def test_a_plug_in_block_without_grids_is_refused_at_its_line(installed: dict[str, str], recipe: Path) -> None:
     grid = "encoder: [{grid: 3}, {residual: [trusting]}, {select_column: 0}]"
     recipe.write_text(RECIPE.replace("encoder: [{decaying: {scale: 2}}]", grid), encoding="utf-8")
     refused = python(installed, "-m", "composer.cli.main", "check", "--json", str(recipe))
@@ -118,7 +118,7 @@ def test_a_block_that_knows_no_grids_is_told_of_at_its_line(installed: dict[str,
     assert 'its author refuses a grid with `self.out = site.sequence("trusting")`' in fault["hint"]
 
 
-def test_without_it_the_word_is_unknown(recipe: Path) -> None:
+def test_without_the_plug_in_the_block_is_unknown(recipe: Path) -> None:
     recipe.write_text(RECIPE, encoding="utf-8")
     plain = {**os.environ, "PYTHONPATH": str(HOME)}
     refused = python(plain, "-m", "composer.cli.main", "check", str(recipe))

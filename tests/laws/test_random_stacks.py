@@ -34,22 +34,22 @@ def test_random_stacks(examples: int, tmp_path: Path) -> None:
 
     @settings(effort(), max_examples=examples if effort() is everyday() else effort().max_examples)
     @given(recipes())
-    def holds(written: dict[str, Any]) -> None:
-        tally[outcome(written, tmp_path / "random.yaml")] += 1
+    def holds(recipe: dict[str, Any]) -> None:
+        tally[outcome(recipe, tmp_path / "random.yaml")] += 1
 
     holds()
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drawn", [continued(), stories()], ids=["continued", "stories"])
-def test_random_memories(drawn: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", [continued(), stories()], ids=["continued", "stories"])
+def test_random_memories(strategy: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
 
     @settings(effort(), max_examples=MEMORIES if effort() is everyday() else effort().max_examples)
-    @given(drawn)
-    def holds(written: dict[str, Any]) -> None:
-        tally[outcome(written, tmp_path / "random.yaml")] += 1
+    @given(strategy)
+    def holds(recipe: dict[str, Any]) -> None:
+        tally[outcome(recipe, tmp_path / "random.yaml")] += 1
 
     holds()
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
@@ -66,9 +66,9 @@ def everyday() -> settings:
     return settings.get_profile("random_stacks")
 
 
-def outcome(written: dict[str, Any], file: Path) -> str:
+def outcome(recipe: dict[str, Any], file: Path) -> str:
     """Whether the recipe is accepted; checks all that follows from it."""
-    file.write_text(json.dumps(written, indent=1), encoding="utf-8")
+    file.write_text(json.dumps(recipe, indent=1), encoding="utf-8")
     try:
         recipe = load(file)
         recipe.plan()
@@ -146,12 +146,12 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MET)
-def test_what_was_met_before(name: str, tmp_path: Path) -> None:
+def test_earlier_failures_stay_fixed(name: str, tmp_path: Path) -> None:
     model, code = MET[name]
     texts = {"source": "source.txt", "target": "target.txt"}
-    written = {"recipe": 1, "data": {"parallel": {"train": texts}}, "model": {"width": 6, **model}}
+    recipe = {"recipe": 1, "data": {"parallel": {"train": texts}}, "model": {"width": 6, **model}}
     file = tmp_path / "met.yaml"
-    assert outcome(written, file) == ("refused" if code else "accepted")
+    assert outcome(recipe, file) == ("refused" if code else "accepted")
     if code:
         with pytest.raises(RecipeError) as refusal:
             load(file).plan()
