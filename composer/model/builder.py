@@ -246,11 +246,12 @@ class Builder:
             if stack[:-1] == site.path or (stack[:-2] == site.path and stack[-2] == "branches")
         ]
         mentioned = [path for name, path in self.named_paths.items() if f"`{name}`" in message]
-        places = [(path[-1], self.recipe.written_at(path)[0].place) for path in (*inside, *mentioned)]
         here = self.recipe.written_at(site.path)[0].place.file
-        return "".join(
-            f"; `{word}` stands in {'' if at.file == here else f'{at.file}, '}line {at.line}" for word, at in places
-        )
+        text = ""
+        for path in (*inside, *mentioned):
+            at = self.recipe.written_at(path)[0].place
+            text += f"; `{path[-1]}` stands in {'' if at.file == here else f'{at.file}, '}line {at.line}"
+        return text
 
     def _define_name(self, site: Site, name: str, block: Block) -> None:
         try:

@@ -256,7 +256,7 @@ class EncoderDecoder(nn.Module):
         return cast("dict[str, Encoder]", dict(self.encoders.items()))
 
     def encode(
-        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, room: Tensor | None = None
+        self, sources: Mapping[str, Tensor], inputs: StepInputs = NOTHING, room: Tensor | None = None
     ) -> dict[str, Output]:
         """Return the outputs of all encoders. sources: ids (B, S), or of a story (B, N, W), by their keys in the data.
 
@@ -265,7 +265,7 @@ class EncoderDecoder(nn.Module):
         memories: dict[str, Output] = {}
         for key, encoder in self.readers().items():
             mask = sources[key] != PAD  # (B, S)
-            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *beside), room)
+            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs), room)
         return memories
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
@@ -279,10 +279,10 @@ class EncoderDecoder(nn.Module):
         """Decode any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state."""
         return self._decode(ids, state, Context(ids != PAD, {}, memories))
 
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs = NOTHING) -> Tensor:
         """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V)."""
-        memories = self.encode(sources, beside, target != PAD)
-        context = Context(target != PAD, {}, memories, *beside)
+        memories = self.encode(sources, inputs, target != PAD)
+        context = Context(target != PAD, {}, memories, *inputs)
         return self._decode(target, self.start(memories, target.shape[0]), context)[0]
 
     def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

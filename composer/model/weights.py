@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -174,7 +174,7 @@ class ModelSizeGuard:
     blocks: int = 0
     parameters: int = 0
     num_bytes: int = 0
-    alive: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+    alive: WeakValueDictionary[int, Tensor] = field(default_factory=WeakValueDictionary)
 
     def count_block(self, path: BlockPath) -> None:
         """Count a block. Raises ModelTooLarge at the outermost block of a stack in which the path ends."""
@@ -196,19 +196,17 @@ class ModelSizeGuard:
         finally:
             hook.remove()
 
-    def _count_parameter(self, module: nn.Module, name: str, parameter: torch.Tensor) -> None:
+    def _count_parameter(self, module: nn.Module, name: str, parameter: Tensor) -> None:
         self.parameters += 1
         if self.parameters > MOST_PARAMETERS:
             raise ModelTooLarge(f"the model has more than {MOST_PARAMETERS:,} matrices and vectors")
         if parameter.device.type == "cpu":
             self.num_bytes += parameter.nbytes
-            self.alive.append(weakref.ref(parameter))
+            self.alive[id(parameter)] = parameter
         memory = available_memory()
         if self.num_bytes > memory:
             # tied and shared parameters have replaced others, which are freed by now
-            tensors = {id(tensor): tensor for ref in self.alive if (tensor := ref()) is not None}
-            self.alive = [weakref.ref(tensor) for tensor in tensors.values()]
-            self.num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+            self.num_bytes = sum(tensor.nbytes for tensor in self.alive.values())
         if self.num_bytes > memory:
             message = f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this machine has"
             raise ModelTooLarge(message)
