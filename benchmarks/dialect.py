@@ -3,24 +3,25 @@
     python benchmarks/dialect.py RUN [RUN ...]
 
 How well a model can predict the dialect of its output depends on what it reads of its own output: nothing, the previous
-word, or all previous words. `composer.data.tasks.sequences.dialect_optimum` computes the optimal loss of each on the
-test lines.
+word, or all previous words. `dialect_optimum` computes the optimal loss of each on the test lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from composer.data.tasks import TASKS
-from composer.data.tasks.sequences import Reads, dialect_optimum
 from composer.inference.run import open_untrained
 from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 
+Reads = Literal["nothing", "last", "all"]
+"""What a model reads of its own answer when it writes a word: nothing, the word before, or all words before."""
 READS_LABEL: dict[Reads, str] = {"nothing": "nothing", "last": "the previous word", "all": "all previous words"}
 
 
@@ -50,6 +51,19 @@ def model_reads(model: EncoderDecoder) -> Reads:
     if model.embedding is None:
         return "nothing"
     return "all" if has_state(model) else "last"
+
+
+def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Reads) -> float:
+    """Return the least loss on these lines that a model can have, in nats per target token, eos counted.
+
+    Of m marked words, a model that reads nothing of its answer must guess all: m log(dialects) nats. One that reads all
+    words before guesses the first alone: log(dialects), if m > 0. The word before tells the dialect only where each
+    word is marked (`every: 1`); else a model that reads it alone guesses as if it read nothing.
+    """
+    lengths = [len(source.split()) for source in sources]
+    once = reads == "all" or (reads == "last" and every == 1)
+    guesses = sum(min(length // every, 1) if once else length // every for length in lengths)
+    return guesses * math.log(dialects) / sum(length + 1 for length in lengths)
 
 
 def table(rows: Sequence[Row]) -> str:

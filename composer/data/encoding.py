@@ -83,10 +83,6 @@ class Ids:
         """Return the positions of each row without padding, eos included; of a story sentences times words."""
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
 
-    def count_real(self) -> int:
-        """Return how many of all positions are no padding."""
-        return int(np.count_nonzero(self.values)) if self.is_story else int(self.positions().sum())
-
     def keep(self, rows: np.ndarray) -> Ids:
         """Return only these rows (bool, one per row), in their order."""
         counts = self.lengths()

@@ -87,9 +87,12 @@ def deal_rows(rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarr
 
 def fill_ratio(encoded: Encoded, batches: Sequence[np.ndarray]) -> dict[str, float]:
     """Return the share of real tokens among the positions of these batches, of every side by name and of `all`."""
-    real = {side: ids.count_real() for side, ids in encoded.sides.items()}
-    lengths = {side: ids.positions() for side, ids in encoded.sides.items()}
-    padded = {side: sum(len(rows) * int(lengths[side][rows].max()) for rows in batches) for side in lengths}
+    real: dict[str, int] = {}
+    padded: dict[str, int] = {}
+    for side, ids in encoded.sides.items():
+        lengths = ids.positions()
+        real[side] = int(np.count_nonzero(ids.values) if ids.is_story else lengths.sum())
+        padded[side] = sum(len(rows) * int(lengths[rows].max()) for rows in batches)
     ratios = {side: real[side] / padded[side] for side in real}
     return {**ratios, "all": sum(real.values()) / sum(padded.values())}
 
@@ -245,16 +248,13 @@ def _pad_rank(part: np.ndarray, tokens: int, rows: np.ndarray) -> BatchSlice:
 
 
 def _fill_batches(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:
-    batches, start, longest = [], 0, 0
+    starts, longest = [0], 0
     for at, row in enumerate(order):
         longest = max(longest, int(lengths[row]))
-        if at > start and longest * (at + 1 - start) > budget:
-            batches.append(order[start:at])
-            start, longest = at, int(lengths[row])
-    return [*batches, order[start:]] if len(order) else []
-
-
-# ------------------------------------------------------------------------------------------- length buckets
+        if at > starts[-1] and longest * (at + 1 - starts[-1]) > budget:
+            starts.append(at)
+            longest = int(lengths[row])
+    return np.split(order, starts[1:]) if len(order) else []
 
 
 class Buckets(NamedTuple):

@@ -121,7 +121,13 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the data that the recipe names. Fast on large files; asks no network."""
     data = recipe.dataset
     if data.get("generate"):
-        return _check_generated(recipe)
+        faults: set[Fault] = set()
+        for split in SPLITS:
+            try:
+                _run_task(recipe, split, train=1)  # val and test are small, and one training pair shows its faults
+            except DataError as error:
+                faults.update(error.faults)
+        return sorted(faults)
     if data.get("hub"):
         problem = tables.missing_package("id", "the hub is")
         return [_fault(recipe, ("data", "hub"), problem)] if problem else []
@@ -295,16 +301,6 @@ def generate_pairs(recipe: Recipe, split: str, epoch: int = 0) -> Pairs:
     """Generate the pairs of a split of the recipe's task; of an endless one, the training pairs of this epoch."""
     lines = _run_task(recipe, split, epoch)
     return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})
-
-
-def _check_generated(recipe: Recipe) -> list[Fault]:
-    faults: set[Fault] = set()
-    for split in SPLITS:
-        try:
-            _run_task(recipe, split, train=1)  # val and test are small, and one training pair shows the others' faults
-        except DataError as error:
-            faults.update(error.faults)
-    return sorted(faults)
 
 
 def _run_task(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Any:

@@ -120,7 +120,7 @@ class Tokenizers:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(f"the tokenizer cannot be read: {error}", path) from error
+            raise _unreadable(error, path) from error
         return cls.from_text(text, path)
 
     @classmethod
@@ -132,11 +132,10 @@ class Tokenizers:
                 raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
             parts = tuple(Tokenizer.from_str(json.dumps(part)) for part in data["parts"])
             tokenizers = cls(data["settings"], data["lowercase"], data["sides"], parts)
-            sizes = [tokenizers.size(side) for side in tokenizers.sides]
+            if min(map(tokenizers.size, tokenizers.sides), default=0) < NUM_SPECIAL:
+                raise ValueError("it has no vocabulary")
         except Exception as error:  # tokenizers raises bare Exceptions
-            raise _unreadable(f"the tokenizer cannot be read: {error}", origin) from error
-        if not sizes or min(sizes) < NUM_SPECIAL:
-            raise _unreadable("the tokenizer has no vocabulary", origin)
+            raise _unreadable(error, origin) from error
         return tokenizers
 
     def _part(self, side: str) -> Tokenizer:
@@ -158,8 +157,8 @@ class Tokenizers:
         return self.kind == "word" and self.settings["word"].get("split", "marks") == "marks"
 
 
-def _unreadable(message: str, origin: Path | str) -> RunError:
-    return RunError.of(message, "take the file from the run", str(origin))
+def _unreadable(error: Exception, origin: Path | str) -> RunError:
+    return RunError.of(f"the tokenizer cannot be read: {error}", "take the file from the run", str(origin))
 
 
 def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:

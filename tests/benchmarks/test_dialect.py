@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import dialect
 import pytest
 
+from composer.data.tasks.sequences import mark, translate
 from composer.recipe.recipe import load
 from composer.training.train import train
 
@@ -68,3 +70,30 @@ def test_table() -> None:
         "| two | nothing | 0.5000 | 0.5000 | 1.000 |",
         "| one | all previous words | 0.3000 | 0.2000 | 1.500 |",
     ]
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("dialects", [2, 3])
+def test_the_dialect_optimum_is_that_of_an_enumeration(every: int, dialects: int):
+    sources = [" ".join(mark(list("abcdefg"[:length]), every)) for length in (1, 2, 3, 5, 7)]
+    tokens = sum(len(source.split()) + 1 for source in sources)
+    for reads in ("nothing", "last", "all"):
+        nats = sum(entropy(source.lower().split(), every, dialects, reads) for source in sources)
+        assert dialect.dialect_optimum(sources, dialects, every, reads) == pytest.approx(nats / tokens)
+
+
+def entropy(row: Sequence[str], every: int, dialects: int, reads: str) -> float:
+    """The entropy of an answer, word by word, given what is read of the words before: from all answers there are."""
+    answers = [[*translate(row, every, which), "</s>"] for which in range(1, dialects + 1)]
+
+    def known(answer: Sequence[str], place: int) -> tuple[str, ...]:
+        begin = {"nothing": place, "last": max(place - 1, 0), "all": 0}[reads]
+        return tuple(answer[begin:place])
+
+    nats = 0.0
+    for place in range(len(row) + 1):
+        for answer in answers:
+            alike = [other for other in answers if known(other, place) == known(answer, place)]
+            share = sum(other[place] == answer[place] for other in alike) / len(alike)
+            nats -= math.log(share) / len(answers)
+    return nats

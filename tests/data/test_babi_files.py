@@ -127,8 +127,7 @@ def test_positions_of_a_story_are_its_grid_and_a_kept_row_keeps_its_facts(told: 
     assert story.lengths().tolist() == [2, 3, 3, 1]
     assert story.positions().tolist() == [12, 18, 18, 6]
     # words of the sentences: 5 and 5, and 5 more, and 2
-    assert story.count_real() == 10 + 15 + 15 + 2
-    assert fill_ratio(encoded, [np.arange(4)])["story"] == 42 / (4 * 18)
+    assert fill_ratio(encoded, [np.arange(4)])["story"] == (10 + 15 + 15 + 2) / (4 * 18)
     some = encoded.keep(np.array([False, True, False, True]))
     assert some.sources["story"][1].tolist() == story[3].tolist()
     assert some.facts is not None

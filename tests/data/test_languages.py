@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from fractions import Fraction
 
 import pytest
 
 from composer.data.tasks import TASKS, TaskError
-from composer.data.tasks.sequences import FORMS, certain_words, ngrams_optimum
+from composer.data.tasks.sequences import FORMS, certain_words
 
 SIZES: dict[str, Callable[..., bool]] = {
     "anbn": lambda a, b: a == b,
@@ -24,39 +22,6 @@ SIZES: dict[str, Callable[..., bool]] = {
 
 
 # ------------------------------------------------------------------------------------------- N-grams
-
-
-def beta_integral(ones: int, zeros: int) -> float:
-    """The probability of so many ones and zeros in this order, p drawn from Beta(1/2, 1/2): a quotient of Betas."""
-    log = math.lgamma(ones + 0.5) + math.lgamma(zeros + 0.5) - math.lgamma(ones + zeros + 1)
-    return math.exp(log - 2 * math.lgamma(0.5))
-
-
-@pytest.mark.parametrize("context", [0, 1, 3])
-def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> None:
-    lines = TASKS["dynamic_ngrams"]("train", train=20, min_length=2, max_length=40, context=context).target
-    for line in lines:
-        bits = line.split()
-        counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
-        for at in range(context, len(bits)):
-            counts[tuple(bits[at - context : at])][bits[at]] += 1
-        likely = 0.5 ** min(context, len(bits)) * math.prod(beta_integral(c["1"], c["0"]) for c in counts.values())
-        assert ngrams_optimum([line], context) == pytest.approx(-math.log2(likely))
-    assert ngrams_optimum(lines, context) == pytest.approx(
-        sum(ngrams_optimum([line], context) for line in lines) / len(lines)
-    )
-
-
-def test_the_optimum_by_hand() -> None:
-    # after one even bit: 0 0 is 1/2, then 0 0 again 3/4, then 0 1 is 1/6, then 1 0 is 1/2
-    assert ngrams_optimum(["0 0 0 1 0"], 1) == pytest.approx(
-        -math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4) * Fraction(1, 6) * Fraction(1, 2))
-    )
-
-
-def test_the_probabilities_of_all_lines_add_up_to_one() -> None:
-    lines = [" ".join(bits) for bits in itertools.product("01", repeat=7)]
-    assert sum(2 ** -ngrams_optimum([line], 2) for line in lines) == pytest.approx(1.0)
 
 
 def test_bits_follow_a_table_of_their_own_line() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from num2words import num2words
 from composer.data.sources import check_files, generate_pairs, is_endless, open_pairs
 from composer.data.tasks import TASKS, Lines, TaskError, split_of
 from composer.data.tasks.numbers import Language, from_bits, number_words, spell, to_bits
-from composer.data.tasks.sequences import CLOSING, OPENING, closing_next, dialect_optimum, mark, translate
+from composer.data.tasks.sequences import CLOSING, OPENING, closing_next
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
 LONG = sorted(set(TASKS) - {"number_words", "counting", "ram_access", "ram_increment", "ram_copy"})
@@ -200,33 +199,6 @@ def test_dialects_mark_every_third_symbol():
         assert target.replace(*numbers, "") == source
     assert set(spoken) == {"1", "2", "3"}
     assert min(spoken.values()) > 90
-
-
-@pytest.mark.parametrize("every", [1, 2, 3])
-@pytest.mark.parametrize("dialects", [2, 3])
-def test_the_dialect_optimum_is_that_of_an_enumeration(every: int, dialects: int):
-    sources = [" ".join(mark(list("abcdefg"[:length]), every)) for length in (1, 2, 3, 5, 7)]
-    tokens = sum(len(source.split()) + 1 for source in sources)
-    for reads in ("nothing", "last", "all"):
-        nats = sum(entropy(source.lower().split(), every, dialects, reads) for source in sources)
-        assert dialect_optimum(sources, dialects, every, reads) == pytest.approx(nats / tokens)
-
-
-def entropy(row: Sequence[str], every: int, dialects: int, reads: str) -> float:
-    """The entropy of an answer, word by word, given what is read of the words before: from all answers there are."""
-    answers = [[*translate(row, every, which), "</s>"] for which in range(1, dialects + 1)]
-
-    def known(answer: Sequence[str], place: int) -> tuple[str, ...]:
-        begin = {"nothing": place, "last": max(place - 1, 0), "all": 0}[reads]
-        return tuple(answer[begin:place])
-
-    nats = 0.0
-    for place in range(len(row) + 1):
-        for answer in answers:
-            alike = [other for other in answers if known(other, place) == known(answer, place)]
-            share = sum(other[place] == answer[place] for other in alike) / len(alike)
-            nats -= math.log(share) / len(answers)
-    return nats
 
 
 # ------------------------------------------------------------------------------------------- in a recipe

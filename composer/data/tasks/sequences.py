@@ -1,17 +1,15 @@
 """Tasks of symbol sequences and formal languages.
 
 copy, reverse, duplicate, sort, bigram_flip: the target is the source, rearranged. parentheses: what must close next.
-dialect: its least loss is known. dynamic_ngrams (Graves et al. 2014) and counting (Joulin & Mikolov 2015): languages
-for models without an encoder, whose sources are empty.
+dialect: a copy in one of several dialects. dynamic_ngrams (Graves et al. 2014) and counting (Joulin & Mikolov 2015):
+languages for models without an encoder, whose sources are empty.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
-import math
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from string import ascii_lowercase
 from typing import Annotated, Literal, NamedTuple
@@ -24,8 +22,6 @@ Symbols = Annotated[int, Bounds(minimum=2, maximum=702)]
 Kinds = Annotated[int, Bounds(minimum=1, maximum=4)]
 """Number of kinds of brackets."""
 Dialects = Annotated[int, Bounds(minimum=2, maximum=100)]
-Reads = Literal["nothing", "last", "all"]
-"""What a model reads of its own answer when it writes a word: nothing, the word before, or all words before."""
 Context = Annotated[int, Bounds(minimum=0, maximum=16)]
 """Number of bits that decide about the next."""
 Pattern = Literal["anbn", "anbncn", "anbncndn", "anb2n", "anbmcnm"]
@@ -114,19 +110,6 @@ def translate(row: Sequence[str], every: int, number: int) -> list[str]:
     return [f"{word}{number}" if at % every == 0 else word for at, word in enumerate(row, 1)]
 
 
-def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Reads) -> float:
-    """Return the least loss on these lines that a model can have, in nats per target token, eos counted.
-
-    Of m marked words, a model that reads nothing of its answer must guess all: m log(dialects) nats. One that reads all
-    words before guesses the first alone: log(dialects), if m > 0. The word before tells the dialect only where each
-    word is marked (`every: 1`); else a model that reads it alone guesses as if it read nothing.
-    """
-    lengths = [len(source.split()) for source in sources]
-    once = reads == "all" or (reads == "last" and every == 1)
-    guesses = sum(min(length // every, 1) if once else length // every for length in lengths)
-    return guesses * math.log(dialects) / sum(length + 1 for length in lengths)
-
-
 @task("brackets")
 def parentheses(draws: Draws, *, kinds: Kinds = 2) -> Lines:
     """Name after each bracket of a sequence the one that must close next: "( [ ] )" is ") ] ) .".
@@ -193,24 +176,6 @@ def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
 
     keys = draws.keys_by_length(random_bits)
     return Lines([""] * len(keys), [" ".join(map(str, key)) for key in keys])
-
-
-def ngrams_optimum(lines: Sequence[str], context: int) -> float:
-    """Return the cost of the best predictor on these lines of dynamic_ngrams, in bits a line; eos costs nothing.
-
-    Of a bit after a context c that had n_0 zeros and n_1 ones after it before, p(1) = (n_1 + 1/2) / (n_0 + n_1 + 1)
-    (Graves et al. 2014, eq. 10): the mean of the table's entry, given all that was seen. Bits without a context cost 1.
-    """
-    cost = 0.0
-    for bits in (line.split() for line in lines):
-        seen: Counter[tuple[str, ...]] = Counter()
-        line_cost = float(min(context, len(bits)))
-        for at in range(context, len(bits)):
-            before = tuple(bits[at - context : at])
-            line_cost -= math.log2((seen[*before, bits[at]] + 0.5) / (seen[*before, "0"] + seen[*before, "1"] + 1))
-            seen[*before, bits[at]] += 1
-        cost += line_cost
-    return cost / len(lines)
 
 
 class Form(NamedTuple):
