@@ -26,7 +26,6 @@ RESAMPLES = 1000
 """Bootstrap samples, as sacreBLEU takes by default."""
 FEW_LINES = 100
 """Test lines below which a bootstrap says little."""
-SPLIT = "test"
 P_VALUE_MEANING = (
     "± is half of the interval of 95 %. p says how likely the choice of the test lines alone makes such a difference; "
     "what other seeds would make is not in it."
@@ -37,7 +36,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial, by seed; by seed 0 alone where seeds make no difference."""
+    """One metric of a trial by seed, by seed 0 alone where seeds make no difference; or the means of several trials."""
 
     values: Mapping[int, float]
 
@@ -47,7 +46,7 @@ class Measurement:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over seeds (n - 1); None of a single one."""
+        """The standard deviation (n - 1); None of a single value."""
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
 
@@ -110,18 +109,12 @@ def open_leaderboard(path: Path) -> Leaderboard:
     curve_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
     entries = rank_entries((make_entry(trial, goals, curve_metric) for trial in read_trials(folder.path)), goals)
     points = [entry.trial.point for entry in entries]
-    present = dict.fromkeys(axis for point in points for axis in point)
-    same = {
-        axis: other
-        for axis, other in zipped.items()
-        if axis in present and all(point.get(axis) == point.get(other) for point in points)
-    }
+    present = {axis for point in points for axis in point}
+    pairs = {axis: other for axis, other in zipped.items() if axis in present}
+    same = {axis: one for axis, one in pairs.items() if all(point.get(axis) == point.get(one) for point in points)}
     axes = [axis for axis in sweep.get("axes", {}) if axis in present and axis not in same]
     name = str(read_sweep_record(folder)["name"])
     return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, entries)
-
-
-# ------------------------------------------------------------------------------------------- one trial
 
 
 def make_entry(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> Entry:
@@ -146,7 +139,7 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
         return Measurement({0: counts[0] if counts else float(getattr(trial, metric))})
     values: dict[int, float | None] = {}
     for seed, record in sorted(trial.seeds.items()):
-        if is_finished(record):
+        if record.get("status") == "finished":
             scores = record if metric == "minutes" else record.get("scores") or {}
             values[seed] = finite(scores.get(metric))
         elif trial.status != "finished":
@@ -155,19 +148,10 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     return Measurement({seed: value for seed, value in values.items() if value is not None})
 
 
-def is_finished(record: Mapping[str, Any]) -> bool:
-    """Return whether a run.json is of a training that ran to its end."""
-    return record.get("status") == "finished"
-
-
 def finite(value: Any) -> float | None:
     """Return a finite number, or None for everything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-# ------------------------------------------------------------------------------------------- ranks
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
 
 
 def rank_entries(entries: Iterable[Entry], goals: Sequence[Goal]) -> list[Entry]:
@@ -183,9 +167,8 @@ def rank_entries(entries: Iterable[Entry], goals: Sequence[Goal]) -> list[Entry]
     keys = [[minimised(entry, goal) for goal in goals] for entry in finished]
     ranked = []
     for key, entry in zip(keys, finished, strict=True):
-        best = finished[0]
-        alike = entry is not best and are_alike(entry.measured[metric], best.measured[metric])
-        ranked.append(replace(entry, rank=bisect_left(keys, key) + 1, is_alike=alike))
+        is_alike = entry is not finished[0] and are_alike(entry.measured[metric], finished[0].measured[metric])
+        ranked.append(replace(entry, rank=bisect_left(keys, key) + 1, is_alike=is_alike))
     return ranked + sorted(rest, key=lambda entry: UNRANKED_ORDER[entry.trial.status])
 
 
@@ -263,13 +246,12 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[s
     from composer.data.sources import available_splits, source_names
 
     names = source_names(run.recipe)
-    if not names or SPLIT not in available_splits(run.recipe):
+    if not names or "test" not in available_splits(run.recipe):
         lack = "its model has no encoder" if not names else "its data has no test part"
         raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.folder.path))
-    dataset = load_data(run.recipe, run.folders(data), run.tokenizers, [SPLIT])
-    texts = dataset.pairs[SPLIT].sides
+    dataset = load_data(run.recipe, run.folders(data), run.tokenizers, ["test"])
+    texts, encoded = dataset.pairs["test"].sides, dataset.split("test")
     lines = ["\t".join(row) for row in zip(*(list(texts[name]) for name in names), strict=True)]
-    encoded = dataset.split(SPLIT)
     if not encoded:
         raise RunError.of("this run cannot be compared: its test part is empty", "give it lines", str(run.folder.path))
     return lines, list(encoded.lines)
@@ -278,14 +260,11 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[s
 def compare_outputs(names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
     """Return the comparison of two runs' outputs for the same references."""
     scores, signature = paired_bootstrap(outputs, references, RESAMPLES)
-    exact = [
-        {index for index, line in enumerate(references) if texts[index].strip() == line.strip()} for texts in outputs
-    ]
-    alone = [len(exact[0] - exact[1]), len(exact[1] - exact[0])]
-    one, other = (
-        RunScores(names[index], scores[index].bleu, scores[index].interval, len(exact[index]), alone[index])
-        for index in (0, 1)
-    )
+    pairs = [zip(texts, references, strict=True) for texts in outputs]
+    right = [{index for index, (text, line) in enumerate(pair) if text.strip() == line.strip()} for pair in pairs]
+    alone = [len(right[0] - right[1]), len(right[1] - right[0])]
+    counts = [(name, score.bleu, score.interval) for name, score in zip(names, scores, strict=True)]
+    one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
     # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
     same = sum(a == b for a, b in zip(*outputs, strict=True))
@@ -302,20 +281,15 @@ def sign_test(one: int, other: int) -> float:
 def comparison_text(comparison: Comparison) -> str:
     """Return a comparison in words."""
     one, other = comparison.one, comparison.other
-    scores = [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
-    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
-    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
+    lines = [f"BLEU on test, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded alike"]
+    lines += [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
     few = f" Of {comparison.lines:,} lines a bootstrap says little." if comparison.lines < FEW_LINES else ""
+    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
     p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
-    lines = [
-        f"BLEU on {SPLIT}, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded alike",
-        *scores,
-        f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}",
-        f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).",
-        P_VALUE_MEANING,
-        comparison.signature,
-    ]
-    return "\n".join(lines)
+    lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")
+    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
+    lines.append(f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).")
+    return "\n".join([*lines, P_VALUE_MEANING, comparison.signature])
 
 
 def find_run(board: Leaderboard, word: str) -> Path:
@@ -338,7 +312,7 @@ def find_run(board: Leaderboard, word: str) -> Path:
         hint = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
         raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
     trial = entries[0].trial
-    finished = [seed for seed, record in sorted(trial.seeds.items()) if is_finished(record)]
+    finished = [seed for seed, record in sorted(trial.seeds.items()) if record.get("status") == "finished"]
     if not finished:
         raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
     return trial.run(finished[0])

@@ -34,7 +34,6 @@ from composer.sweeps.sweep import Goal
 from composer.viz.charts import chart_text, figure_html
 from composer.viz.page import render, write_document
 
-FILE_NAME = "leaderboard.html"
 LOG_RATIO = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 MAX_NAMED_CURVES = 8
@@ -51,31 +50,31 @@ HEADINGS = {
 
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
-    file = Path(output) if output is not None else board.folder / FILE_NAME
-    return write_document(file, "leaderboard", leaderboard_page(board, file.parent))
-
-
-def leaderboard_page(board: Leaderboard, home: Path) -> str:
-    """Return the page. `home` is the folder it will lie in, which its links start from."""
+    file = Path(output) if output is not None else board.folder / "leaderboard.html"
     effects = informative_effects(board)
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, entries) for cost, entries in ranked if entries]
     curves = [entry for entry in board.entries if entry.curve]
     present = {"table": board.entries, "costs": charts, "axes": effects, "curves": curves}
-    return render(
+    heads = columns(board)
+    page = render(
         "leaderboard.html",
         title=f"{board.name}: leaderboard",
         name=board.name,
         counts=count_text(board),
         sections={name: heading for name, heading in HEADINGS.items() if present[name]},
         ranking_note=ranking_note(board),
-        columns=columns(board),
-        trials=[_trial_row(board, entry, home) for entry in board.entries],
-        failures=failure_lines(board),
-        cost_charts=[
-            figure_html(cost_figure(board, cost, entries), _front_text(board, cost, entries))
-            for cost, entries in charts
+        columns=heads,
+        trials=[
+            {
+                "fingerprint": entry.trial.fingerprint,
+                "cells": list(zip(heads[:-1], cells(board, entry)[:-1], strict=True)),  # the last is the fingerprint
+                "files": _file_links(entry, file.parent),
+            }
+            for entry in board.entries
         ],
+        failures=failure_lines(board),
+        cost_charts=[cost_chart(board, cost, entries) for cost, entries in charts],
         metric=metric_title(board.goals[0].metric),
         max_groups=MAX_GROUPS,
         variance_chart=figure_html(variance_figure(effects), "Share of the variance of each axis") if effects else "",
@@ -84,15 +83,7 @@ def leaderboard_page(board: Leaderboard, home: Path) -> str:
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
         time=utc_now()[:16].replace("T", " "),
     )
-
-
-def _trial_row(board: Leaderboard, entry: Entry, home: Path) -> dict[str, Any]:
-    *texts, fingerprint = cells(board, entry)
-    return {
-        "fingerprint": fingerprint,
-        "cells": list(zip(columns(board), texts, strict=False)),
-        "files": _file_links(entry, home),
-    }
+    return write_document(file, "leaderboard", page)
 
 
 def _file_links(entry: Entry, home: Path) -> dict[str, dict[str, str]]:
@@ -119,15 +110,10 @@ def _file_links(entry: Entry, home: Path) -> dict[str, dict[str, str]]:
 
 def _effect(board: Leaderboard, effect: AxisEffect) -> dict[str, Any]:
     metric = board.goals[0].metric
-    groups = [
-        (
-            group.name,
-            str(group.trials),
-            format_metric(metric, group.mean),
-            "" if group.spread is None else format_spread(metric, group.spread),
-        )
-        for group in effect.groups
-    ]
+    groups = []
+    for name, group in effect.groups.items():
+        spread = "" if group.spread is None else format_spread(metric, group.spread)
+        groups.append((name, str(len(group.values)), format_metric(metric, group.mean), spread))
     variance, chance = f"{effect.variance:.0%}", f"{effect.chance:.0%}"
     return {"title": effect_title(effect), "variance": variance, "chance": chance, "groups": groups}
 
@@ -152,7 +138,7 @@ def pareto_front(entries: Sequence[Entry], quality: Goal, cost: Goal) -> list[En
     return front
 
 
-def cost_figure(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> go.Figure:
+def cost_chart(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> str:
     """Return a scatter plot of the first goal against a cost, with error bars over seeds and the Pareto front."""
     quality = board.goals[0]
     front = pareto_front(entries, quality, cost)
@@ -162,12 +148,19 @@ def cost_figure(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> go.
         figure.add_trace(_scatter(board, cost, rest, name="other trials", mode="markers+text"))
     line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
     figure.add_trace(_scatter(board, cost, front, name="Pareto front", mode="lines+markers+text", line=line))
-    costs = [entry.measured[cost.metric].mean for entry in entries]
-    is_log = min(costs) > 0 and max(costs) > LOG_RATIO * min(costs)
-    figure.update_xaxes(title=metric_title(cost.metric), type="log" if is_log else "linear")
-    figure.update_yaxes(title=metric_title(quality.metric), tickformat=".0%" if is_share(quality.metric) else "")
+    titles = metric_title(quality.metric), metric_title(cost.metric)
+    figure.update_xaxes(title=titles[1], type=axis_type([entry.measured[cost.metric].mean for entry in entries]))
+    figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10})
-    return figure
+    # the front in words, for those who cannot see it
+    names = "; ".join(point_text(entry, board.axes) or entry.trial.fingerprint for entry in front)
+    text = f"{titles[0]} against {titles[1]}, {len(entries)} trials. On the Pareto front: {names}."
+    return figure_html(figure, text)
+
+
+def axis_type(values: Sequence[float]) -> str:
+    """Return Plotly's type of an axis: logarithmic for positive values of several orders of magnitude."""
+    return "log" if min(values) > 0 and max(values) > LOG_RATIO * min(values) else "linear"
 
 
 def _scatter(board: Leaderboard, cost: Goal, entries: Sequence[Entry], **style: Any) -> go.Scatter:
@@ -201,14 +194,6 @@ def _entry_text(board: Leaderboard, cost: Goal, entry: Entry) -> str:
     return f"#{entry.rank} {point_text(entry, board.axes)}: {scores}"
 
 
-def _front_text(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> str:
-    """Return the Pareto front in words, for those who cannot see it."""
-    front = pareto_front(entries, board.goals[0], cost)
-    names = "; ".join(point_text(entry, board.axes) or entry.trial.fingerprint for entry in front)
-    metric = metric_title(board.goals[0].metric)
-    return f"{metric} against {metric_title(cost.metric)}, {len(entries)} trials. On the Pareto front: {names}."
-
-
 def variance_figure(effects: Sequence[AxisEffect]) -> go.Figure:
     """Return bars of the share of the variance of each axis, beside the share that chance alone gives."""
     names = [chart_text(effect_title(effect)) for effect in reversed(effects)]
@@ -229,9 +214,7 @@ def curve_figure(board: Leaderboard, entries: Sequence[Entry]) -> go.Figure:
         name = chart_text(f"{rank} {point_text(entry, board.axes)}".strip())
         visible = True if index < MAX_NAMED_CURVES else "legendonly"
         figure.add_trace(go.Scatter(x=steps, y=values, name=name, mode="lines+markers", visible=visible))
-    every = [value for entry in entries for _, value in entry.curve]
-    is_log = min(every) > 0 and max(every) > LOG_RATIO * min(every)
     figure.update_xaxes(title="step")
-    figure.update_yaxes(title=board.curve_metric, type="log" if is_log else "linear")
+    figure.update_yaxes(title=board.curve_metric, type=axis_type([y for entry in entries for _, y in entry.curve]))
     figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 40, "r": 10})
     return figure

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, pvariance, stdev
+from statistics import fmean, pvariance
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -17,11 +17,9 @@ from rich.cells import cell_len
 from composer.formatting import align_columns, si, significant, strip_control_characters
 from composer.recipe.metrics import metric_of
 from composer.sweeps.leaderboard import Entry, Leaderboard, Measurement
-from composer.sweeps.sweep import COSTS, Value
+from composer.sweeps.sweep import COSTS
 
 ALIKE = "≈"
-NO_VALUE = "-"
-"""Stands for an axis that is not active."""
 MAX_ERROR_LENGTH = 100
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
@@ -75,9 +73,8 @@ def format_difference(metric: str, entry: Entry, best: Entry | None) -> str:
 
 
 def axis_value(point: Mapping[str, object], axis: str) -> str:
-    """Return the value of an axis at a point in words."""
-    value = point.get(axis, NO_VALUE)
-    return f"{value:.4g}" if isinstance(value, float) else strip_control_characters(str(value))
+    """Return the value of an axis at a point in words; `-` if the axis is not active."""
+    return strip_control_characters(format_value(point.get(axis, "-")))
 
 
 def point_text(entry: Entry, axes: Sequence[str]) -> str:
@@ -91,10 +88,9 @@ def failure_lines(board: Leaderboard) -> list[str]:
     lines = []
     for entry in board.entries:
         if entry.trial.status == "failed":
-            error = (entry.trial.error or "").strip().splitlines() or ["no error was recorded"]
-            reason = strip_control_characters(error[0])
-            if len(reason) > MAX_ERROR_LENGTH:
-                reason = f"{reason[: MAX_ERROR_LENGTH - 3]}..."
+            error = (entry.trial.error or "").strip() or "no error was recorded"
+            reason = strip_control_characters(error.splitlines()[0])
+            reason = reason if len(reason) <= MAX_ERROR_LENGTH else f"{reason[: MAX_ERROR_LENGTH - 3]}..."
             lines.append(f"{entry.trial.fingerprint} failed ({point_text(entry, board.axes)}): {reason}")
     return lines
 
@@ -126,37 +122,24 @@ def ranking_note(board: Leaderboard) -> str:
 
 
 @dataclass(frozen=True)
-class ValueGroup:
-    """The trials that have one value of an axis, or one range of its numbers: mean and spread of their means."""
-
-    name: str
-    trials: int
-    mean: float
-    spread: float | None
-
-
-@dataclass(frozen=True)
 class AxisEffect:
     """The main effect of an axis on the first goal, over the ranked trials in which it is active.
 
-    `zipped` are the axes that take their values with it. `variance` is the share of the variance between trials that
-    lies between the groups (eta squared); None where it says nothing: with one group, with no variance, or where no
-    group has two trials.
+    `groups` are the means of the trials that have one value of the axis, or one range of its numbers; `zipped` are the
+    axes that take their values with it. `variance` is the share of the variance between trials that lies between the
+    groups (eta squared); None where it says nothing: with one group, with no variance, or where no group has two trials.
     """
 
     axis: str
-    groups: Sequence[ValueGroup]
+    groups: Mapping[str, Measurement]
     variance: float | None
     zipped: Sequence[str] = ()
 
     @property
-    def trials(self) -> int:
-        return sum(group.trials for group in self.groups)
-
-    @property
     def chance(self) -> float | None:
         """The share that an axis without any effect has on average, (groups - 1) / (trials - 1)."""
-        return None if self.variance is None else (len(self.groups) - 1) / (self.trials - 1)
+        trials = sum(len(group.values) for group in self.groups.values())
+        return None if self.variance is None else (len(self.groups) - 1) / (trials - 1)
 
 
 def axis_effects(board: Leaderboard) -> list[AxisEffect]:
@@ -166,17 +149,14 @@ def axis_effects(board: Leaderboard) -> list[AxisEffect]:
     for axis in (axis for axis in board.axes if axis not in board.zipped):
         active = [entry for entry in board.ranked if axis in entry.trial.point]
         active.sort(key=lambda entry: entry.trial.number)
-        means = {
-            name: [entry.measured[metric].mean for entry in entries]
+        groups = {
+            name: Measurement({entry.trial.number: entry.measured[metric].mean for entry in entries})
             for name, entries in group_by_value(axis, active).items()
         }
-        if means:
+        if groups:
             zipped = [other for other in board.zipped if _zip_root(board, other) == axis]
-            groups = [
-                ValueGroup(name, len(values), fmean(values), stdev(values) if len(values) > 1 else None)
-                for name, values in means.items()
-            ]
-            effects.append(AxisEffect(axis, groups, eta_squared(means), zipped))
+            variance = eta_squared([[*group.values.values()] for group in groups.values()])
+            effects.append(AxisEffect(axis, groups, variance, zipped))
     return effects
 
 
@@ -193,13 +173,13 @@ def _zip_root(board: Leaderboard, axis: str) -> str:
     return axis
 
 
-def eta_squared(means: Mapping[str, Sequence[float]]) -> float | None:
+def eta_squared(groups: Sequence[Sequence[float]]) -> float | None:
     """Return the variance between groups as a share of the total variance; None where it says nothing."""
-    values = [value for group in means.values() for value in group]
+    values = [value for group in groups for value in group]
     total = pvariance(values)
-    if total == 0.0 or len(means) < 2 or len(means) == len(values):
+    if total == 0.0 or len(groups) < 2 or len(groups) == len(values):
         return None
-    between = pvariance([fmean(group) for group in means.values() for _ in group])
+    between = pvariance([fmean(group) for group in groups for _ in group])
     return min(1.0, between / total)
 
 
@@ -220,7 +200,7 @@ def group_by_value(axis: str, entries: Sequence[Entry]) -> dict[str, list[Entry]
     return groups
 
 
-def format_value(value: Value) -> str:
+def format_value(value: object) -> str:
     """Return a value of an axis in words."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -302,17 +282,13 @@ def _trial_lines(board: Leaderboard, width: int | None) -> list[str]:
         dropped += [name] if any(side[0] == name for side in sides) else []
         sides = [side for side in sides if side[0] != name]
     gap = 2 if width is None or _table_width(sides) <= width else 1
-    lines = align_columns([*zip(*sides, strict=True)], [is_text[side[0]] for side in sides], gap)
+    lines = _ruled_table([*zip(*sides, strict=True)], [is_text[side[0]] for side in sides], gap)
     note = f"No room here for {', '.join(dropped)}: a wider terminal, the page and --json have them."
-    return [*_underline(lines), *(["", _wrap(note, width)] if dropped else [])]
+    return [*lines, *(["", _wrap(note, width)] if dropped else [])]
 
 
 def _table_width(sides: Sequence[Sequence[str]]) -> int:
     return sum(max(map(cell_len, side)) for side in sides) + 2 * (len(sides) - 1)
-
-
-def _underline(lines: Sequence[str]) -> list[str]:
-    return [lines[0], "─" * max(map(cell_len, lines)), *lines[1:]]
 
 
 def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
@@ -321,15 +297,20 @@ def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
     rows = [["axis", "variance", "by chance", "choice", "trials", metric_title(metric)]]
     for effect in informative_effects(board):
         first = [effect_title(effect), f"{effect.variance:.0%}", f"{effect.chance:.0%}"]
-        for group in effect.groups:
-            spread = "" if group.spread is None else f" ± {format_spread(metric, group.spread)}"
-            mean = f"{format_metric(metric, group.mean)}{spread}"
-            rows.append([*first, strip_control_characters(group.name), str(group.trials), mean])
+        for name, group in effect.groups.items():
+            trials = str(len(group.values))
+            rows.append([*first, strip_control_characters(name), trials, format_mean(metric, group)])
             first = ["", "", ""]
     if len(rows) == 1:
         return []
-    lines = align_columns(rows, [True, False, False, True, False, True])
-    return ["", *_underline(lines), _wrap(VARIANCE_NOTE, width)]
+    lines = _ruled_table(rows, [True, False, False, True, False, True])
+    return ["", *lines, _wrap(VARIANCE_NOTE, width)]
+
+
+def _ruled_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
+    """Return aligned rows, with a rule below the heads."""
+    head, *lines = align_columns(rows, is_text, gap)
+    return [head, "─" * max(map(cell_len, (head, *lines))), *lines]
 
 
 def effect_title(effect: AxisEffect) -> str:
@@ -344,19 +325,17 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
         "rank": [{goal.metric: goal.direction} for goal in board.goals],
         "axes": [*board.axes, *board.same],
         "trials": [_entry_json(entry) for entry in board.entries],
-        "contributions": [
-            {
-                "axes": [effect.axis, *effect.zipped],
-                "share": effect.variance,
-                "chance": effect.chance,
-                "choices": [
-                    {"choice": group.name, "trials": group.trials, "mean": group.mean, "spread": group.spread}
-                    for group in effect.groups
-                ],
-            }
-            for effect in axis_effects(board)
-        ],
+        "contributions": [_effect_json(effect) for effect in axis_effects(board)],
     }
+
+
+def _effect_json(effect: AxisEffect) -> dict[str, Any]:
+    axes = [effect.axis, *effect.zipped]
+    choices = [
+        {"choice": name, "trials": len(group.values), "mean": group.mean, "spread": group.spread}
+        for name, group in effect.groups.items()
+    ]
+    return {"axes": axes, "share": effect.variance, "chance": effect.chance, "choices": choices}
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
