@@ -11,10 +11,10 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from composer.errors import RecipeError, did_you_mean
-from composer.recipe.node import Mark, Node, fault_at
+from composer.recipe.node import Node, fault_at
 
 Value = str | int | float | bool | None
 Values = Mapping[str, Value]
@@ -68,20 +68,16 @@ def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Cond
         RecipeError: With the first fault, at its column.
     """
     if not isinstance(node.value, str):
-        message = "a condition is a text"
-        raise RecipeError([fault_at(node.mark, "type", path, message, "write, for example, `parameters < 20M`")])
+        hint = "write, for example, `parameters < 20M`"
+        raise RecipeError([fault_at(node.mark, "type", path, "a condition is a text", hint)])
     try:
         return _Parser(node.value, names).parse()
     except _ConditionError as error:
-        mark = _mark_within(node, error.span)
+        mark, span, column = node.mark, error.span, node.mark.column - 1 + node.quoted
+        # a text that is folded or has escapes has other columns than the file
+        if mark.text[column : column + len(node.value)] == node.value:
+            mark = mark._replace(column=column + span.start + 1, length=max(1, span.end - span.start))
         raise RecipeError([fault_at(mark, "condition", path, error.message, error.hint)]) from None
-
-
-def _mark_within(node: Node, span: _Span) -> Mark:
-    column = node.mark.column - 1 + node.quoted
-    if node.mark.text[column : column + len(node.value)] != node.value:
-        return node.mark  # the text is folded or has escapes, so its columns are not those of the file
-    return node.mark._replace(column=column + span.start + 1, length=max(1, span.end - span.start))
 
 
 class _Span(NamedTuple):
@@ -123,9 +119,8 @@ class _Parser:
         self.operands: dict[int, _Part] = {}
         nested = 0
         for token in _tokens(text):
-            is_prefix = token.text in ("(", "[", "not") or (token.text == "-" and not self.is_after_value())
-            nested += is_prefix
-            if nested > MAX_DEPTH and is_prefix:
+            nested += token.text in ("(", "[", "not") or (token.text == "-" and not self.is_after_value())
+            if nested > MAX_DEPTH:
                 message = f"more than {MAX_DEPTH} brackets and negations"
                 raise _ConditionError(token.span, message, "write it shorter")
             self.tokens.append(token)
@@ -168,7 +163,7 @@ class _Parser:
         token = self.tokens[min(index, len(self.tokens) - 1)]
         del self.tokens[index:]
         if self.is_after_value():
-            message = f"`{token.text}` does not fit what stands before it"
+            message = f"`{token.text}` cannot follow what is before it"
             return _ConditionError(token.span, message, "join conditions by `and` or `or`, and values by commas")
         return _ConditionError(token.span, f"a value is missing before `{token.text}`", missing)
 
@@ -204,30 +199,26 @@ class _Parser:
                 return _Part("truth", span, lambda values: combine(part.evaluate(values) is True for part in parts))
             case ast.UnaryOp(op=ast.Not()):
                 part = self.build(node.operand)
-                _require([part], "truth", "`not` stands before a condition", "put brackets around it: `not (a == b)`")
+                _require([part], "truth", "`not` negates a condition", "put brackets around it: `not (a == b)`")
                 return _Part("truth", span, lambda values: part.evaluate(values) is not True)
             case ast.UnaryOp(op=ast.USub()):
                 part = self.build(node.operand)
-                _require([part], "number", "`-` stands before a number", "use numbers alone")
+                _require([part], "number", "`-` negates a number", "use numbers alone")
                 return _Part("number", span, lambda values: _compute("-", [0.0, part.evaluate(values)]))
             case ast.BinOp() if type(node.op) in SIGNS:
                 return self.arithmetic(node, span)
             case ast.Compare():
                 return self.comparison(node, span)
-        raise _ConditionError(span, "this is no part of a condition", "compare values, and join by `and` or `or`")
+        raise _ConditionError(span, "a condition cannot have this", "compare values, and join them by `and` or `or`")
 
     def arithmetic(self, node: ast.BinOp, span: _Span) -> _Part:
         # a sum nests once for each of its terms, so it is unrolled: recursion would end long sums
         family = (ast.Add, ast.Sub) if isinstance(node.op, ast.Add | ast.Sub) else (ast.Mult, ast.Div)
         terms: list[ast.expr] = []
-        signs, rest = "", node.left
-        while True:
-            terms.insert(0, node.right)
-            signs = SIGNS[type(node.op)] + signs
-            rest = node.left
-            if not (isinstance(rest, ast.BinOp) and isinstance(rest.op, family)):
-                break
-            node = rest
+        signs, rest = "", cast("ast.expr", node)
+        while isinstance(rest, ast.BinOp) and isinstance(rest.op, family):
+            terms.insert(0, rest.right)
+            signs, rest = SIGNS[type(rest.op)] + signs, rest.left
         parts = [self.build(term) for term in (rest, *terms)]
         _require(parts, "number", f"`{signs[0]}` computes with numbers", "use numbers alone")
         return _Part("number", span, lambda values: _compute(signs, [part.evaluate(values) for part in parts]))
@@ -238,7 +229,7 @@ class _Parser:
             message = "comparisons do not follow each other"
             raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
         if isinstance(node.ops[0], ast.In | ast.NotIn) and not isinstance(right, ast.List):
-            raise _ConditionError(self.build(right).span, "after `in` stands a list", 'write `in ["a", "b"]`')
+            raise _ConditionError(self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`')
         if not isinstance(right, ast.List):
             other = self.build(right)
             self.check_kinds(sign, left, other)

@@ -16,7 +16,6 @@ from composer.sweeps.leaderboard import Entry, Leaderboard, minimised
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
     AxisEffect,
-    cells,
     columns,
     count_text,
     effect_title,
@@ -56,7 +55,7 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     charts = [(cost, entries) for cost, entries in ranked if entries]
     curves = [entry for entry in board.entries if entry.curve]
     present = {"table": board.entries, "costs": charts, "axes": effects, "curves": curves}
-    heads = columns(board)
+    *table, fingerprints = columns(board)
     page = render(
         "leaderboard.html",
         title=f"{board.name}: leaderboard",
@@ -64,14 +63,14 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         counts=count_text(board),
         sections={name: heading for name, heading in HEADINGS.items() if present[name]},
         ranking_note=ranking_note(board),
-        columns=heads,
+        columns=[*table, fingerprints],
         trials=[
             {
                 "fingerprint": entry.trial.fingerprint,
-                "cells": list(zip(heads[:-1], cells(board, entry)[:-1], strict=True)),  # the last is the fingerprint
+                "cells": [(column, column.cells[index]) for column in table],
                 "files": _file_links(entry, file.parent),
             }
-            for entry in board.entries
+            for index, entry in enumerate(board.entries)
         ],
         failures=failure_lines(board),
         cost_charts=[cost_chart(board, cost, entries) for cost, entries in charts],

@@ -127,7 +127,7 @@ class AxisEffect:
 
     `groups` are the means of the trials that have one value of the axis, or one range of its numbers; `zipped` are the
     axes that take their values with it. `variance` is the share of the variance between trials that lies between the
-    groups (eta squared); None where it says nothing: with one group, with no variance, or where no group has two trials.
+    groups (eta squared); None where it says nothing: with one group, no variance, or no group of two trials.
     """
 
     axis: str
@@ -206,10 +206,11 @@ def format_value(value: object) -> str:
 
 
 class Column(NamedTuple):
-    """A column of the table: its head, and whether its cells are texts, which are aligned to the left."""
+    """A column of the table, with a cell for each trial; texts are aligned to the left, and numbers to the right."""
 
     head: str
     is_text: bool
+    cells: Sequence[str]
 
 
 def shown_metrics(board: Leaderboard) -> list[str]:
@@ -218,35 +219,29 @@ def shown_metrics(board: Leaderboard) -> list[str]:
 
 
 def columns(board: Leaderboard) -> list[Column]:
-    """Return the columns of the table."""
+    """Return the columns of the table, the fingerprint last."""
     first, *others = shown_metrics(board)
-    axes = [Column(strip_control_characters(name), True) for name in board.axes]
-    difference = [] if first in COSTS else [Column("to the best", False)]
-    numbers = [Column(metric_title(name), False) for name in (*others, "tokens/s")]
-    ends = [Column("status", True), Column("trial", True)]
-    return [Column("rank", True), Column(metric_title(first), False), *axes, *difference, *numbers, *ends]
-
-
-def cells(board: Leaderboard, entry: Entry) -> list[str]:
-    """Return one entry's row of the table, as `columns` has it."""
-    first, *others = shown_metrics(board)
+    entries = board.entries
     best = next(iter(board.ranked), None)
-    status: str = entry.trial.status
-    if status == "pruned" and entry.trial.pruned_at is not None:
-        status = f"pruned at step {entry.trial.pruned_at:,}"
-    elif status == "finished" and entry.rank is None:
-        status = "finished, without a number to rank it by"
-    rank = "" if entry.rank is None else f"{entry.rank}{f' {ALIKE}' if entry.is_alike else ''}"
-    return [
-        rank,
-        format_mean(first, entry.measured.get(first)),
-        *(axis_value(entry.trial.point, axis) for axis in board.axes),
-        *([] if first in COSTS else [format_difference(first, entry, best)]),
-        *(format_mean(name, entry.measured.get(name)) for name in others),
-        "" if entry.tokens_per_second is None else f"{entry.tokens_per_second:,.0f}",
-        status,
-        entry.trial.fingerprint,
-    ]
+    ranks = ["" if one.rank is None else f"{one.rank}{f' {ALIKE}' if one.is_alike else ''}" for one in entries]
+    means = {name: [format_mean(name, one.measured.get(name)) for one in entries] for name in (first, *others)}
+    table = [Column("rank", True, ranks), Column(metric_title(first), False, means[first])]
+    values = {axis: [axis_value(one.trial.point, axis) for one in entries] for axis in board.axes}
+    table += [Column(strip_control_characters(axis), True, values[axis]) for axis in board.axes]
+    if first not in COSTS:
+        table.append(Column("to the best", False, [format_difference(first, one, best) for one in entries]))
+    table += [Column(metric_title(name), False, means[name]) for name in others]
+    speeds = ["" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}" for one in entries]
+    table += [Column("tokens/s", False, speeds), Column("status", True, [status_text(one) for one in entries])]
+    return [*table, Column("trial", True, [one.trial.fingerprint for one in entries])]
+
+
+def status_text(entry: Entry) -> str:
+    """Return how a trial stands, in words."""
+    if entry.trial.status == "pruned" and entry.trial.pruned_at is not None:
+        return f"pruned at step {entry.trial.pruned_at:,}"
+    has_no_rank = entry.trial.status == "finished" and entry.rank is None
+    return "finished, without a number to rank it by" if has_no_rank else entry.trial.status
 
 
 def terminal_width() -> int | None:
@@ -271,24 +266,23 @@ def _wrap(text: str, width: int | None) -> str:
 
 def _trial_lines(board: Leaderboard, width: int | None) -> list[str]:
     """Return as much of the table of trials as fits, and which columns do not."""
-    heads = columns(board)
-    is_text = {column.head: column.is_text for column in heads}
-    rows = [[column.head for column in heads], *(cells(board, entry) for entry in board.entries)]
-    sides = [*zip(*rows, strict=True)]
+    table = columns(board)
     dropped: list[str] = []
     for name in (*DISPENSABLE, *map(metric_title, reversed(shown_metrics(board)[1:])), "to the best", "trial"):
-        if width is None or _table_width(sides) <= width:
+        if width is None or _table_width(table) <= width:
             break
-        dropped += [name] if any(side[0] == name for side in sides) else []
-        sides = [side for side in sides if side[0] != name]
-    gap = 2 if width is None or _table_width(sides) <= width else 1
-    lines = _ruled_table([*zip(*sides, strict=True)], [is_text[side[0]] for side in sides], gap)
+        dropped += [column.head for column in table if column.head == name]
+        table = [column for column in table if column.head != name]
+    gap = 2 if width is None or _table_width(table) <= width else 1
+    rows = [*zip(*([column.head, *column.cells] for column in table), strict=True)]
+    lines = _ruled_table(rows, [column.is_text for column in table], gap)
     note = f"No room here for {', '.join(dropped)}: a wider terminal, the page and --json have them."
     return [*lines, *(["", _wrap(note, width)] if dropped else [])]
 
 
-def _table_width(sides: Sequence[Sequence[str]]) -> int:
-    return sum(max(map(cell_len, side)) for side in sides) + 2 * (len(sides) - 1)
+def _table_width(table: Sequence[Column]) -> int:
+    widths = [max(map(cell_len, (column.head, *column.cells))) for column in table]
+    return sum(widths) + 2 * (len(table) - 1)
 
 
 def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:

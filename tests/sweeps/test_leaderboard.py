@@ -18,7 +18,6 @@ from composer.sweeps.leaderboard_html import cost_goals, gather_points, pareto_f
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
     axis_effects,
-    cells,
     columns,
     eta_squared,
     leaderboard_json,
@@ -296,9 +295,8 @@ def test_differences_of_shares_are_points(tmp_path: Path) -> None:
     for number, value in enumerate([0.924, 0.793, 0.924]):
         trial(folder, number, [value], metric="test/exact_match")
     found = read_board(folder)
-    heads = [each.head for each in columns(found)]
-    told = [cells(found, entry)[heads.index("to the best")] for entry in found.entries]
-    assert told == ["", "equal", "-13.1 points"]
+    differences = {column.head: column.cells for column in columns(found)}["to the best"]
+    assert differences == ["", "equal", "-13.1 points"]
 
 
 def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
