@@ -45,7 +45,8 @@ def sweep(
     The same command resumes a sweep that was stopped, and trains nothing twice.
     """
     from composer.run_dir import RUNS
-    from composer.sweeps.points import dry_run_json, dry_run_text, list_points, write_wandb_sweep
+    from composer.sweeps.points import dry_run_json, dry_run_text, write_wandb_sweep
+    from composer.sweeps.search_space import list_points
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data)

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,20 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, parse_value
 from composer.run_dir import RUNS
 from composer.sweeps.search_space import (
+    MAX_STRUCTURES,
     PointCost,
     allowed_values,
     axes_without_value,
-    check_not_all_excluded,
     cost_point,
-    cost_points,
-    enumerate_points,
     point_recipe,
     probe_points,
+    structure_values,
     wrong_value,
 )
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, complete
 
 USAGE = "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
-MAX_STRUCTURES = 100
-"""Structures that the dry run of a learning search lists; its points are not known before it runs."""
 
 
 # ------------------------------------------------------------------------------------------- W&B agents
@@ -93,10 +89,8 @@ def wandb_parameter(axis: Axis) -> dict[str, Any]:
     bounds = {"min": axis.low, "max": axis.high}
     if axis.log and axis.integer:
         return {"distribution": "q_log_uniform_values", **bounds, "q": 1}
-    return {
-        "distribution": "log_uniform_values" if axis.log else "int_uniform" if axis.integer else "uniform",
-        **bounds,
-    }
+    kind = "log_uniform_values" if axis.log else "int_uniform" if axis.integer else "uniform"
+    return {"distribution": kind, **bounds}
 
 
 def hyperband_iterations(sweep: Sweep) -> int | None:
@@ -238,36 +232,6 @@ def _key(arg: str) -> str:
 # ------------------------------------------------------------------------------------------- the dry run
 
 
-def list_points(sweep: Sweep) -> list[PointCost]:
-    """Return every point with its costs or, of TPE, the structures among which it chooses. Imports torch.
-
-    Raises:
-        RecipeError: If `where` excludes all of them.
-    """
-    if sweep.search.kind != "tpe":
-        return enumerate_points(sweep)
-    points = cost_points(sweep, structures(sweep))
-    if all(axis.labels is not None for axis in sweep.axes):
-        check_not_all_excluded(sweep, points)
-    return points
-
-
-def structures(sweep: Sweep) -> list[Point]:
-    """Return the structures among which a search chooses: all labels, and both ends of ranges of whole numbers."""
-    axes = [axis for axis in sweep.axes if axis.zipped is None]
-    points: dict[str, Point] = {}
-    for values in product(*map(_structure_values, axes)):
-        point = complete(sweep, {axis.name: value for axis, value in zip(axes, values, strict=True)})
-        points.setdefault(repr(point), point)
-        if len(points) == MAX_STRUCTURES:
-            break
-    return list(points.values())
-
-
-def _structure_values(axis: Axis) -> Sequence[Value]:
-    return axis.labels or (axis.ends if axis.integer else axis.ends[:1])
-
-
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     """Return the points of a dry run as plain data."""
     keys = ("point", "fingerprint", "status", "same_as", *COSTS, "condition")
@@ -318,7 +282,7 @@ def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
     trained = statuses.count("trained")
     if sweep.search.kind != "tpe":
         return f"{trained} point{'' if trained == 1 else 's'} to train{seeds}{others}"
-    total = math.prod(len(_structure_values(axis)) for axis in sweep.axes if axis.zipped is None)
+    total = math.prod(len(values) for values in structure_values(sweep).values())
     more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
     trials = sweep.search.trials or 0
     points = f"{trials} point{'' if trials == 1 else 's'}"

@@ -38,6 +38,8 @@ DRAWS_PER_TRIAL = 50
 """Draws of a random search for each trial before it concludes that there are no more distinct points."""
 MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
+MAX_STRUCTURES = 100
+"""Structures of a TPE search that a dry run lists; its points are not known before it runs."""
 MAX_BASES = 64
 """Combinations of recipes that extend the base in which an axis looks for what it replaces."""
 
@@ -50,9 +52,7 @@ def grid_points(sweep: Sweep) -> list[Point]:
         message = f"these axes make {count} points, and a grid has at most {MAX_POINTS}"
         hint = "write `search: {random: {trials: 40}}`"
         raise RecipeError([fault_at(sweep.root.value["axes"].place, "size", "axes", message, hint)])
-    names = [axis.name for axis in axes]
-    combinations = product(*(axis.labels or () for axis in axes))
-    return _distinct(complete(sweep, dict(zip(names, labels, strict=True))) for labels in combinations)
+    return _distinct(complete(sweep, labels) for labels in _combinations({a.name: a.labels or () for a in axes}))
 
 
 def random_points(sweep: Sweep) -> list[Point]:
@@ -203,16 +203,40 @@ def violated_condition(sweep: Sweep, point: Mapping[str, Value], costs: Costs | 
     return next((condition.text for condition in conditions if not holds(condition, values)), "")
 
 
+def structure_values(sweep: Sweep) -> dict[str, Sequence[Value]]:
+    """Return by axis what changes the structure: all labels, both ends of ranges of whole numbers, else one number."""
+    axes = [axis for axis in sweep.axes if axis.zipped is None]
+    return {axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1]) for axis in axes}
+
+
 def enumerate_points(sweep: Sweep) -> list[PointCost]:
     """Return all points of a grid or random search with their costs, and none of TPE, which chooses as it learns.
 
     Raises:
         RecipeError: If `where` excludes every point.
     """
+    return [] if sweep.search.kind == "tpe" else list_points(sweep)
+
+
+def list_points(sweep: Sweep) -> list[PointCost]:
+    """Return every point with its costs or, of TPE, the first structures among which it chooses. Imports torch.
+
+    Raises:
+        RecipeError: If `where` excludes all of them.
+    """
     if sweep.search.kind == "tpe":
-        return []
-    costs = cost_points(sweep, grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep))
-    check_not_all_excluded(sweep, costs)
+        structures = _combinations(structure_values(sweep))
+        points = _distinct((complete(sweep, values) for values in structures), MAX_STRUCTURES)
+    else:
+        points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
+    costs = cost_points(sweep, points)
+    has_ranges = any(axis.labels is None for axis in sweep.axes)
+    # of a range TPE has other numbers than those listed
+    if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
+        sizes = [cost.parameters for cost in costs if cost.parameters]
+        smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
+        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
+        raise RecipeError([fault_at(mark, "where", "where", message, "write a weaker condition")])
     return costs
 
 
@@ -227,15 +251,6 @@ def cost_points(sweep: Sweep, points: Iterable[Point]) -> list[PointCost]:
             cost = replace(cost, same_as=first[cost.fingerprint])
         costs.append(cost)
     return costs
-
-
-def check_not_all_excluded(sweep: Sweep, costs: Sequence[PointCost]) -> None:
-    """Raise RecipeError if `where` excludes all of these points."""
-    if costs and all(cost.condition for cost in costs):
-        sizes = [cost.parameters for cost in costs if cost.parameters]
-        smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
-        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
-        raise RecipeError([fault_at(mark, "where", "where", message, "write a weaker condition")])
 
 
 def axis_faults(sweep: Sweep) -> Iterator[Fault]:
@@ -317,7 +332,7 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 
     faults: list[set[Fault]] = []
-    combinations = list(islice(_combinations(_all_dependencies(sweep, axis)), MAX_TRIED))
+    combinations = list(islice(_combinations(_dependency_values(sweep, axis)), MAX_TRIED))
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
         points = (complete(sweep, others | combination | {axis.name: value}) for combination in combinations)
@@ -332,25 +347,24 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
 
 def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
     """Return whether no combination activates an axis; False where there are too many to try, or ranges among them."""
-    needed = _all_dependencies(sweep, axis)
-    tried = list(islice(_combinations(needed), MAX_TRIED))
-    if len(tried) == MAX_TRIED or any(other.labels is None for other in needed):
+    values = _dependency_values(sweep, axis)
+    tried = list(islice(_combinations(values), MAX_TRIED))
+    if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in values):
         return False
     return not any(axis.name in complete(sweep, {**combination, axis.name: axis.ends[0]}) for combination in tried)
 
 
-def _combinations(axes: Sequence[Axis]) -> Iterator[Point]:
-    names = [axis.name for axis in axes]
-    for values in product(*(axis.labels or axis.ends for axis in axes)):
-        yield dict(zip(names, values, strict=True))
+def _combinations(values: Mapping[str, Sequence[Value]]) -> Iterator[Point]:
+    for combination in product(*values.values()):
+        yield dict(zip(values, combination, strict=True))
 
 
-def _all_dependencies(sweep: Sweep, axis: Axis) -> list[Axis]:
-    """Return the axes on which one depends, directly and through others."""
+def _dependency_values(sweep: Sweep, axis: Axis) -> dict[str, Sequence[Value]]:
+    """Return the values of the axes on which one depends, directly and through others; of ranges their ends."""
     names: set[str] = set()
     waiting = set(dependencies(axis))
     while waiting:
         name = waiting.pop()
         names.add(name)
         waiting |= {more for other in sweep.axes if other.name == name for more in dependencies(other)} - names
-    return [other for other in sweep.axes if other.name in names]
+    return {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}

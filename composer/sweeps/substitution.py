@@ -25,14 +25,10 @@ from composer.sweeps.sweep import Axis, Sweep, Value
 Steps = tuple[str | int, ...]
 Rules = Mapping[str, Any]
 """The JSON Schema of recipes, which says what settings of a block are stacks."""
-IDENTITY = "identity"
 
 
-class Selector(NamedTuple):
-    """A path, and the words after each `..`."""
-
-    path: Steps
-    words: tuple[str, ...]
+Selector = tuple[Steps, tuple[str, ...]]
+"""A path, and the words after each `..`."""
 
 
 class Match(NamedTuple):
@@ -49,28 +45,29 @@ def parse_selector(text: str) -> Selector | None:
     parts, end = parse_path(head)
     path = tuple(part.name for part in parts)
     are_words = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
-    return Selector(path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
+    return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
 
 def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
     """Return everything that a selector selects, in the order of the recipe."""
     everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
-    if not selector.words:
-        *outer, last = selector.path
+    path, words = selector
+    if not words:
+        *outer, last = path
         has_name = bool(outer) and isinstance(outer[-1], int) and isinstance(last, str)  # `encoder[0].rnn`
-        path = _canonical_path(tuple(outer) if has_name else selector.path, rules)
-        matches = [match for match, other in everything if other == path]
+        canonical = _canonical_path(tuple(outer) if has_name else path, rules)
+        matches = [match for match, other in everything if other == canonical]
         return [match for match in matches if not has_name or block_name(match.node) == last]
-    prefixes = [_canonical_path(selector.path, rules)]
-    for word in selector.words:
+    prefixes = [_canonical_path(path, rules)]
+    for word in words:
         below = [
-            (match, path)
-            for match, path in everything
-            if not match.is_stack and any(path[: len(one)] == one and len(path) > len(one) for one in prefixes)
+            (match, inner)
+            for match, inner in everything
+            if not match.is_stack and any(inner[: len(one)] == one and len(inner) > len(one) for one in prefixes)
         ]
         named = [pair for pair in below if block_name(pair[0].node) == word]
         named = named or [pair for pair in below if alias_of(pair[0].node) == word]
-        prefixes = [path for _, path in named]
+        prefixes = [inner for _, inner in named]
     return [match for match, _ in named]
 
 
@@ -148,13 +145,6 @@ def _alias_node(item: Node) -> Node | None:
     return settings.value.get("as") if settings is not None and isinstance(settings.value, dict) else None
 
 
-class Replacement(NamedTuple):
-    """What stands in place of all matches: a block, a list of blocks, or `identity`, which removes them."""
-
-    matches: Sequence[Match]
-    node: Node
-
-
 def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> Steps | None:
     """Return the inner path where two replacements meet, or None."""
     for first, second in product(one, other):
@@ -163,15 +153,18 @@ def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> Steps | None:
     return None
 
 
-def replace_blocks(root: Node, replacements: Sequence[Replacement], rules: Rules) -> Node:
-    """Return the recipe with all replacements made at once: each path is one of the recipe as it was before."""
+def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Node]], rules: Rules) -> Node:
+    """Return the recipe with all matches replaced at once: by a block, a list of blocks, or `identity`: by nothing.
+
+    Each path is one of the recipe as it was before.
+    """
     inserted, removed = {}, set()
-    for replacement in replacements:
-        for match in replacement.matches:
-            if replacement.node.value == IDENTITY and not match.is_stack:
+    for matches, node in replacements:
+        for match in matches:
+            if node.value == "identity" and not match.is_stack:
                 removed.add(_outermost_residual(root, match.path))
             else:
-                inserted[match.path] = replacement.node
+                inserted[match.path] = node
     return _Rewriter(inserted, removed, rules).walk(root, ())
 
 
@@ -284,7 +277,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, first: FirstSet
         raise RecipeError(faults) from None
 
 
-def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[Replacement]:
+def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
     matches = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
@@ -298,7 +291,7 @@ def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[Replacem
                 hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
                 path = f"axes.{axis.name}.replace"
                 raise RecipeError([fault_at(axis.target.mark, "overlap", path, message, hint)])
-    return [Replacement(matches[axis.name], axis.choice(value)) for axis, value in replacing]
+    return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 
 def find_matches(root: Node, axis: Axis, rules: Rules) -> list[Match]:

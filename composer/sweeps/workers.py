@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from subprocess import DEVNULL, STDOUT, Popen
-from typing import Any, Protocol
+from typing import Any
 
 from composer.errors import RunError
 from composer.run_dir import LOCK, RunDir
@@ -45,59 +45,31 @@ LOG_LINES = 12
 """Lines of its log that the error of a failed training shows."""
 
 
-class Job(Protocol):
-    """One running command."""
-
-    def poll(self) -> int | None:
-        """Return its exit status, negative if a signal ended it, or None while it runs."""
-        ...
-
-    def stop(self, number: int) -> None:
-        """Send it a signal; SIGKILL ends all processes that it started."""
-        ...
-
-
-class WorkerPool(Protocol):
-    """What starts commands: this machine, or a cluster."""
-
-    workers: int
-
-    def start(self, command: Sequence[str], log: Path, slot: int) -> Job:
-        """Start a command, whose output is appended to `log`."""
-        ...
-
-    def close(self) -> None:
-        """Release the pool's resources; no job runs any more."""
-        ...
-
-
 def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
     """Return the command that trains a recipe into a run folder, resuming a run that was killed."""
     command = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), "--run", str(run), "--resume"]
     return [*command, *arguments]
 
 
-# ------------------------------------------------------------------------------------------- this machine
-
-
 class LocalJob:
-    """A process of this machine, which leads a process group of its own."""
+    """A process of this machine, which leads a process group of its own; its output is appended to `log`."""
 
-    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None, folder: str) -> None:
         # On Linux the child gets SIGTERM when its parent dies, be it by SIGKILL. Elsewhere a training that outlives its
         # sweep is waited for, by the lock on its run folder.
         before_exec: Callable[[], object] | None = None
         if sys.platform.startswith("linux"):
             before_exec = partial(ctypes.CDLL(None).prctl, SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
         with log.open("ab") as file:
-            self.process = Popen(
-                command, stdin=DEVNULL, stdout=file, stderr=STDOUT, env=env, process_group=0, preexec_fn=before_exec
-            )
+            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": before_exec}
+            self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, **options)
 
     def poll(self) -> int | None:
+        """Return the exit status, negative if a signal ended the process, or None while it runs."""
         return self.process.poll()
 
     def stop(self, number: int) -> None:
+        """Send a signal; SIGKILL ends all processes that this one started."""
         with suppress(ProcessLookupError):
             if number == signal.SIGKILL:
                 os.killpg(self.process.pid, number)
@@ -113,13 +85,14 @@ class LocalWorkerPool:
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def start(self, command: Sequence[str], log: Path, slot: int) -> Job:
+    def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
+        """Start a command, whose output is appended to `log`."""
         if (devices := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
             gpus = [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
         else:
             gpus = [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
         own = worker_environment(os.environ, slot, self.workers, gpus)
-        return LocalJob(command, log, {**os.environ, **own})
+        return LocalJob(command, log, {**os.environ, **own}, os.getcwd())
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
@@ -153,25 +126,8 @@ def worker_environment(environment: Mapping[str, str], slot: int, workers: int, 
     return own
 
 
-# ------------------------------------------------------------------------------------------- a Ray cluster
-
-
-class CommandActor:
-    """Runs on a machine of the cluster, and holds one command there; its methods are called through Ray."""
-
-    def __init__(self, command: Sequence[str], log: str, folder: str) -> None:
-        os.chdir(folder)
-        self.job = LocalJob(command, Path(log), dict(os.environ))
-
-    def poll(self) -> int | None:
-        return self.job.poll()
-
-    def stop(self, number: int) -> None:
-        self.job.stop(number)
-
-
 class RayJob:
-    """A command somewhere in the cluster. While Ray still looks for a machine, it counts as running."""
+    """A LocalJob somewhere in the cluster. While Ray still looks for a machine, it counts as running."""
 
     def __init__(self, ray: Any, actor: Any) -> None:
         self.ray, self.actor = ray, actor
@@ -223,10 +179,11 @@ class RayWorkerPool:
         total = self.ray.cluster_resources()
         self.resources = resources_per_worker(total.get("CPU", 1), total.get("GPU", 0), workers)
 
-    def start(self, command: Sequence[str], log: Path, slot: int) -> Job:
+    def start(self, command: Sequence[str], log: Path, slot: int) -> RayJob:
         cpus, gpus = self.resources
-        actor = self.ray.remote(CommandActor).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
-        return RayJob(self.ray, actor.remote(list(command), str(log.absolute()), os.getcwd()))
+        actor = self.ray.remote(LocalJob).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        # the command has the environment of the actor, to which Ray has given its GPUs
+        return RayJob(self.ray, actor.remote(command, log.absolute(), None, os.getcwd()))
 
     def close(self) -> None:
         self.ray.shutdown()
@@ -245,7 +202,8 @@ def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, f
     return max(1, int(cpus // workers)), own
 
 
-# ------------------------------------------------------------------------------------------- one trial
+Job = LocalJob | RayJob
+WorkerPool = LocalWorkerPool | RayWorkerPool
 
 
 class TrialRunner:

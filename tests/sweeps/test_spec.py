@@ -17,8 +17,15 @@ from composer.recipe.recipe import load
 from composer.recipe.schema import to_json as schema_text
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
-from composer.sweeps.points import dry_run_json, dry_run_text, list_points, structures
-from composer.sweeps.search_space import cost_point, enumerate_points, grid_points, point_recipe, random_points
+from composer.sweeps.points import dry_run_json, dry_run_text
+from composer.sweeps.search_space import (
+    cost_point,
+    enumerate_points,
+    grid_points,
+    list_points,
+    point_recipe,
+    random_points,
+)
 from composer.sweeps.spec import is_sweep, load_schema, rank_metrics, read_sweep, schema_path
 from composer.sweeps.sweep import Goal, Pruner, Search, complete
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
@@ -244,7 +251,7 @@ def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) ->
   width: {{set: vars.width, int: [8, 12]}}"""
     read = sweep(tmp_path, axes, "search: {tpe: 5}")
     assert enumerate_points(read) == []
-    assert [point["width"] for point in structures(read)] == [8, 12] * 3
+    assert [cost.point["width"] for cost in list_points(read)] == [8, 12] * 3
     told = dry_run_text(read, list_points(read))
     assert "tpe chooses 5 points among 6 structures" in told
     assert "0.0001 to 0.01" in told

@@ -12,7 +12,6 @@ from composer.recipe.node import Node, to_data
 from composer.recipe.yaml_reader import parse
 from composer.sweeps.substitution import (
     Match,
-    Replacement,
     find_overlap,
     parse_selector,
     replace_blocks,
@@ -50,9 +49,7 @@ def put(root: Node, *pairs: tuple[str, Any]) -> Any:
     for text, written in pairs:
         wanted = parse_selector(text)
         assert wanted is not None
-        changes.append(
-            Replacement(select(root, wanted, schema.load()), parse(f"with: {written}", "s.yaml").value["with"])
-        )
+        changes.append((select(root, wanted, schema.load()), parse(f"with: {written}", "s.yaml").value["with"]))
     return to_data(replace_blocks(root, changes, schema.load()))["model"]
 
 
@@ -176,7 +173,7 @@ def test_what_was_put_in_keeps_the_places_of_its_file() -> None:
     block = parse("with: {a: {conv: 3}}", "s.yaml").value["with"].value["a"]
     wanted = parse_selector("model.decoder[0]")
     assert wanted is not None
-    root = replace_blocks(model(), [Replacement(select(model(), wanted, schema.load()), block)], schema.load())
+    root = replace_blocks(model(), [(select(model(), wanted, schema.load()), block)], schema.load())
     item = root.value["model"].value["decoder"].value[0]
     assert (item.mark.file, item.value["conv"].value["kernel"].mark.file) == ("s.yaml", "s.yaml")
     assert root.value["model"].value["decoder"].value[1].mark.file == "r.yaml"
