@@ -186,9 +186,6 @@ def are_alike(one: Measurement, other: Measurement) -> bool:
     return bool(spreads) and abs(one.mean - other.mean) <= max(spreads)
 
 
-# ------------------------------------------------------------------------------------------- two runs
-
-
 @dataclass(frozen=True)
 class RunScores:
     """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that the other lacks."""
@@ -295,10 +292,7 @@ def comparison_text(comparison: Comparison) -> str:
 def find_run(board: Leaderboard, word: str) -> Path:
     """Return the run folder that a word names: a folder, a rank, or the beginning of a trial's fingerprint.
 
-    Of a trial it is the first finished seed.
-
-    Raises:
-        RunError: If the word names no run or several.
+    Of a trial it is the first finished seed. Raises RunError if the word names no run or several.
     """
     if (Path(word) / "run.json").exists():
         return Path(word)

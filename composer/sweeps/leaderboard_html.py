@@ -96,15 +96,13 @@ def _file_links(entry: Entry, home: Path) -> dict[str, dict[str, str]]:
         "report": {str(seed): trial.run(seed) / "report.html" for seed in seeds},
         "log": {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {},
     }
-    links = {
-        kind: {
-            text: f"./{quote(os.path.relpath(path, home).replace(os.sep, '/'))}{'/' if path.is_dir() else ''}"
-            for text, path in paths.items()
-            if path.exists()
-        }
-        for kind, paths in files.items()
-    }
-    return {kind: paths for kind, paths in links.items() if paths}
+    links: dict[str, dict[str, str]] = {}
+    for kind, paths in files.items():
+        for text, path in paths.items():
+            if path.exists():
+                href = quote(os.path.relpath(path, home).replace(os.sep, "/"))
+                links.setdefault(kind, {})[text] = f"./{href}{'/' if path.is_dir() else ''}"
+    return links
 
 
 def _effect(board: Leaderboard, effect: AxisEffect) -> dict[str, Any]:

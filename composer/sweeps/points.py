@@ -20,31 +20,17 @@ from composer.recipe.node import COMMAND_LINE, Mark, fault_at
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, parse_value
 from composer.run_dir import RUNS
-from composer.sweeps.search_space import (
-    MAX_STRUCTURES,
-    PointCost,
-    allowed_values,
-    axes_without_value,
-    cost_point,
-    point_recipe,
-    probe_points,
-    structure_values,
-    wrong_value,
-)
+from composer.sweeps.search_space import MAX_STRUCTURES, PointCost, cost_point, point_recipe, probe_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, complete
 
 USAGE = "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
 
 
-# ------------------------------------------------------------------------------------------- W&B agents
-
-
 def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: Path | None) -> list[str]:
     """Write the file that `wandb sweep FILE` takes, and return what W&B cannot do of this sweep, a sentence each.
 
-    Raises:
-        RunError: If the file exists or cannot be written, or W&B lacks a metric to search by.
+    Raises RunError if the file exists or cannot be written, or W&B lacks a metric to search by.
     """
     if file.exists():
         raise RunError.of("this file is there already", "name another, or remove it", str(file))
@@ -118,9 +104,6 @@ def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
         yield f"{reason}. Set `training.validate_every`."
 
 
-# ------------------------------------------------------------------------------------------- a point from arguments
-
-
 @dataclass(frozen=True)
 class PointRun:
     """A point to be trained as an ordinary run, and the run folder that it has by default."""
@@ -133,8 +116,7 @@ class PointRun:
 def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> PointRun:
     """Return the point that arguments choose: `axis=value` for each axis; all others are overrides of its recipe.
 
-    Raises:
-        RecipeError: With every fault of the arguments or the recipe, or if `where` excludes the point.
+    Raises RecipeError with every fault of the arguments or the recipe, or if `where` excludes the point.
     """
     sweep = read_sweep(file, (), data)
     point = _parse_point(sweep, args)
@@ -187,7 +169,7 @@ def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
             faults.append(_argument_fault(key, message, hint, arg))
     point = complete(sweep, values)
     wrong = {fault.path for fault in faults}
-    for axis in axes_without_value(sweep, point):
+    for axis in sweep.axes_without_value(point):
         if axis.name not in wrong:
             message = f"`{axis.name}` of the sweep `{sweep.name}` has no value"
             faults.append(_argument_fault(axis.name, message, _argument_hint(axis)))
@@ -211,13 +193,13 @@ def _parse_value(axis: Axis, arg: str) -> Value:
         return int(value)
     if axis.labels is not None and axis.accepts(text):
         return text
-    raise RecipeError([_argument_fault(axis.name, wrong_value(axis, text), _argument_hint(axis), arg)])
+    raise RecipeError([_argument_fault(axis.name, axis.wrong_value(text), _argument_hint(axis), arg)])
 
 
 def _argument_hint(axis: Axis) -> str:
     if axis.labels is not None:
         return "write one of " + ", ".join(f"`{axis.name}={label}`" for label in axis.labels)
-    return f"write `{axis.name}=` and {allowed_values(axis)}"
+    return f"write `{axis.name}=` and {axis.describe_values()}"
 
 
 def _argument_fault(axis: str, message: str, hint: str, arg: str = "") -> Fault:
@@ -227,9 +209,6 @@ def _argument_fault(axis: str, message: str, hint: str, arg: str = "") -> Fault:
 
 def _key(arg: str) -> str:
     return arg.partition("=")[0]
-
-
-# ------------------------------------------------------------------------------------------- the dry run
 
 
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
@@ -282,7 +261,7 @@ def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
     trained = statuses.count("trained")
     if sweep.search.kind != "tpe":
         return f"{trained} point{'' if trained == 1 else 's'} to train{seeds}{others}"
-    total = math.prod(len(values) for values in structure_values(sweep).values())
+    total = math.prod(len(values) for values in sweep.structure_values().values())
     more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
     trials = sweep.search.trials or 0
     points = f"{trials} point{'' if trials == 1 else 's'}"

@@ -7,37 +7,26 @@ is resumed, and a trial whose directory was removed runs again.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from composer import run_dir
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, locked
 from composer.sweeps.points import wandb_group_overrides
-from composer.sweeps.search_space import PointCost, cost_point, enumerate_points, point_recipe, random_points
+from composer.sweeps.search_space import PointCost, cost_point, list_points, point_recipe, random_points
 from composer.sweeps.study import StorageError, Study, Suggestion
-from composer.sweeps.sweep import (
-    ENDED,
-    Goal,
-    Point,
-    Search,
-    Sweep,
-    SweepDir,
-    Trial,
-    check_resumable,
-    read_trials,
-    write_sweep_record,
-    write_trial,
-)
+from composer.sweeps.sweep import ENDED, Search, Sweep, SweepDir, Trial, read_sweep_record, read_trials, write_trial
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.progress import ProgressDisplay, format_duration
 
@@ -50,12 +39,7 @@ LIVE_SECONDS = 1.0
 
 
 def run_sweep(
-    sweep: Sweep,
-    folder: Path,
-    workers: int = 1,
-    data: Path | None = None,
-    address: str | None = None,
-    quiet: bool = False,
+    sweep: Sweep, folder: Path, workers: int = 1, data: Path | None = None, ray: str | None = None, quiet: bool = False
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
@@ -64,7 +48,7 @@ def run_sweep(
         folder: Its directory.
         workers: Trainings that run at the same time.
         data: The folder under which data files are looked up.
-        address: A Ray cluster to train on instead of this machine.
+        ray: The address of a Ray cluster to train on instead of this machine.
         quiet: Print nothing.
 
     Raises:
@@ -73,7 +57,7 @@ def run_sweep(
     """
     home = SweepDir(folder)
     check_resumable(home, sweep)
-    points = enumerate_points(sweep)
+    points = [] if sweep.search.kind == "tpe" else list_points(sweep)
     trainable = [point for point in points if point.status == "trained"]
     if points and not trainable:
         hint = "`--dry-run` tells what is wrong with each"
@@ -87,21 +71,16 @@ def run_sweep(
         raise DataError(faults)
     with lock_sweep(home):
         check_resumable(home, sweep)
-        pool = LocalWorkerPool(workers) if address is None else RayWorkerPool(address, workers)
+        pool = LocalWorkerPool(workers) if ray is None else RayWorkerPool(ray, workers)
         max_steps = None if recipe is None else recipe.training["max_steps"]
         return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
 
 
 @contextmanager
 def lock_sweep(home: SweepDir) -> Iterator[None]:
-    """Hold the directory against other sweeps.
-
-    Raises:
-        RunError: If another sweep holds it.
-        RunFailed: If the directory or the study cannot be written.
-    """
+    """Hold the directory against other sweeps: RunError if one holds it, RunFailed if nothing can be written to it."""
     try:
-        lock = run_dir.locked(RunDir(home.path))
+        lock = locked(RunDir(home.path))
     except RunError as error:
         faults = [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
         raise RunError(faults) from None
@@ -129,7 +108,7 @@ class Scheduler:
         self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials = {trial.fingerprint: trial for trial in read_trials(home.path)}
         self.display = ProgressDisplay(quiet)
-        self.progress = SweepProgress(self.display, sweep.rank[0], self.num_trials)
+        self.progress = SweepProgress(self.display, sweep, self.num_trials)
         self.unfinished: list[Suggestion] = []
         self.skipped_last = False
 
@@ -184,9 +163,9 @@ class Scheduler:
             return self.unfinished.pop(0)
         if self.study.has_queued():
             return self.study.ask()
-        if self.sweep.search.kind != "tpe" or len(self.trials) >= self.num_trials:
-            return None
-        if len(self.study.trials()) >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
+        num_suggested = len(self.study.trials())
+        is_done = len(self.trials) >= self.num_trials or num_suggested >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials
+        if self.sweep.search.kind != "tpe" or is_done:
             return None
         # a sampler that has learned nothing from a skipped point would suggest it again
         return self.study.ask(at_random=self.skipped_last)
@@ -212,9 +191,7 @@ class Scheduler:
         trial = Trial(*head, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
-        self.display.say(
-            f"trial {trial.number}: {describe_point(trial.point)}  ({trial.parameters:,} parameters, {folder})"
-        )
+        self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({trial.parameters:,} parameters, {folder})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
@@ -267,8 +244,8 @@ class Scheduler:
 class SweepProgress:
     """Progress of a sweep of `total` trials. The pace is that of the trials that ended since `start`."""
 
-    def __init__(self, display: ProgressDisplay, goal: Goal, total: int) -> None:
-        self.display, self.goal, self.total = display, goal, total
+    def __init__(self, display: ProgressDisplay, sweep: Sweep, total: int) -> None:
+        self.display, self.goal, self.total = display, sweep.rank[0], total
         self.start, self.ended_before = time.monotonic(), 0
         self.last_time, self.last_text = 0.0, ""
 
@@ -282,7 +259,7 @@ class SweepProgress:
         finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
         best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
-        leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best.point)})"
+        leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best)})"
         interval = LIVE_SECONDS if self.display.is_live else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return
@@ -297,17 +274,84 @@ class SweepProgress:
             self.display.say(line)
 
 
-def describe_point(point: Point) -> str:
-    """Return a point as `train` takes it: `encoder=attention rate=0.001`."""
-    values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in point.items()}
-    return " ".join(f"{name}={value}" for name, value in values.items()) or "the base alone"
+def describe_point(trial: Trial) -> str:
+    """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
+    texts = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in trial.point.items()}
+    return " ".join(f"{name}={text}" for name, text in texts.items()) or "the base alone"
 
 
 def describe_end(trial: Trial, metric: str) -> str:
     """Return how a trial ended, in words."""
-    text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
+    text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
     if trial.status == "finished":
         return f"{text}, {metric} {trial.value:.4g}"
     if trial.status == "pruned":
         return f"{text} at step {trial.pruned_at:,}"
     return "\n    ".join([text, *(trial.error or "").splitlines()])
+
+
+def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
+    """Raise RunError if this sweep may not be run in a directory; write nothing."""
+    path, other = str(folder.path), "name another with `--run DIR`"
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RunError.of("a sweep needs a folder, and this is a file", other, path)
+    if RunDir(folder.path).is_empty():
+        return
+    if not folder.record.exists():
+        raise RunError.of("this folder is not empty, and no sweep has written it", other, path)
+    record = read_sweep_record(folder)
+    if record.get("fingerprint") != sweep.fingerprint:
+        hint = "name another folder with `--run DIR`, or write the sweep as it was"
+        before, now = record.get("parts", {}), describe_parts(sweep)
+        differing = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
+        missing = "not there"
+        changes = [f"{key} was {before.get(key, missing)} and is {now.get(key, missing)}" for key in differing]
+        changes = changes or [f"its base recipe, `set`, `with`, `when` or `where` was another ({record.get('file')})"]
+        message = "; ".join(changes)
+        raise RunError.of(f"this folder is of another sweep: {message}", hint, path)
+    if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
+        raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
+
+
+def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
+    """Write sweep.yaml and sweep.json into a new directory, and again if trials or seeds were added."""
+    if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
+        return
+    folder.trials.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder.sweep, sweep.file.read_bytes())
+    files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
+    parts = {"parts": describe_parts(sweep), "growable": growable_parts(sweep)}
+    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
+    # last, since its presence says that the directory is a sweep's
+    atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def describe_parts(sweep: Sweep) -> dict[str, str]:
+    """Return each part of a sweep in a line of text, to say in words what differs between two of them."""
+    parts = {}
+    for axis in sweep.axes:
+        scale = f"{'log ' if axis.log else ''}{'int ' if axis.integer else ''}"
+        values = f"{scale}{axis.low} to {axis.high}" if axis.labels is None else ", ".join(map(str, axis.labels))
+        parts[f"axis `{axis.name}`"] = values
+    return parts | {
+        "`search`": f"{sweep.search.kind} {sweep.search.trials} {sweep.search.seed}",
+        "`prune`": "none" if sweep.pruner is None else str(sweep.pruner),
+        "`seeds`": ", ".join(map(str, sweep.seeds)),
+        "`rank`": ", ".join(f"{goal.metric} {goal.direction}" for goal in sweep.rank),
+    }
+
+
+def growable_parts(sweep: Sweep) -> dict[str, Any]:
+    """Return what a resumed sweep may have more of: trials, and seeds after the earlier ones."""
+    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
+
+
+def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return what a resumed sweep has less of than before, in words."""
+    trials, seeds = before.get("trials"), before.get("seeds", [])
+    if trials is not None and now["trials"] < trials:
+        return f"`search` had {trials} trials here and now has {now['trials']}; there may be more, not fewer"
+    if now["seeds"][: len(seeds)] != seeds:
+        old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
+        return f"`seeds` were {old} and are {new}; others may come after them, and none may go"
+    return None

@@ -25,7 +25,6 @@ from composer.sweeps.sweep import (
     Value,
     complete,
     dependencies,
-    is_active,
     same_value,
     topological_order,
 )
@@ -113,30 +112,12 @@ def _point_faults(sweep: Sweep, point: Mapping[str, Value]) -> Iterator[Fault]:
             message, hint = f"there is no axis `{name}`{did_you_mean(name, names)}", f"the axes are {', '.join(names)}"
             yield Fault(str(sweep.file), 0, 0, "point", name, message, hint)
     wrong = [axis for axis in sweep.axes if axis.name in point and not axis.accepts(point[axis.name])]
-    messages = [(axis, wrong_value(axis, point[axis.name])) for axis in wrong]
+    messages = [(axis, axis.wrong_value(point[axis.name])) for axis in wrong]
     if not wrong:
-        missing = axes_without_value(sweep, complete(sweep, point))
+        missing = sweep.axes_without_value(complete(sweep, point))
         messages = [(axis, f"the point has no `{axis.name}`") for axis in missing]
     for axis, message in messages:
-        yield fault_at(axis.node.place, "point", axis.name, message, f"it is {allowed_values(axis)}")
-
-
-def axes_without_value(sweep: Sweep, point: Mapping[str, Value]) -> list[Axis]:
-    """Return the active axes that a point lacks."""
-    return [axis for axis in sweep.free_axes if axis.name not in point and is_active(axis, point)]
-
-
-def wrong_value(axis: Axis, value: Value) -> str:
-    """Return the message about a value that an axis does not have."""
-    labels = [str(label) for label in axis.labels or ()]
-    return f"`{axis.name}` is never `{value}`{did_you_mean(str(value), labels)}"
-
-
-def allowed_values(axis: Axis) -> str:
-    """Return the values of an axis in words."""
-    if axis.labels is None:
-        return f"a {'whole ' if axis.integer else ''}number from {axis.low} to {axis.high}"
-    return "one of " + ", ".join(map(str, axis.labels))
+        yield fault_at(axis.node.place, "point", axis.name, message, f"it is {axis.describe_values()}")
 
 
 @dataclass(frozen=True)
@@ -173,10 +154,7 @@ Costs = tuple[int, int, int]
 def cost_point(sweep: Sweep, point: Point, planned: dict[str, Costs] | None = None) -> PointCost:
     """Return a point with the costs of its model. Imports torch.
 
-    Args:
-        sweep: The sweep.
-        point: A value for each active axis.
-        planned: Costs by model, filled in here: most axes do not change the model, so that it is planned once.
+    `planned` has costs by model, and is filled in here: most axes do not change the model, so that it is planned once.
     """
     planned = {} if planned is None else planned
     cost = PointCost(dict(point), condition=violated_condition(sweep, point))
@@ -203,45 +181,16 @@ def violated_condition(sweep: Sweep, point: Mapping[str, Value], costs: Costs | 
     return next((condition.text for condition in conditions if not holds(condition, values)), "")
 
 
-def structure_values(sweep: Sweep) -> dict[str, Sequence[Value]]:
-    """Return by axis what changes the structure: all labels, both ends of ranges of whole numbers, else one number."""
-    axes = [axis for axis in sweep.axes if axis.zipped is None]
-    return {axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1]) for axis in axes}
-
-
-def enumerate_points(sweep: Sweep) -> list[PointCost]:
-    """Return all points of a grid or random search with their costs, and none of TPE, which chooses as it learns.
-
-    Raises:
-        RecipeError: If `where` excludes every point.
-    """
-    return [] if sweep.search.kind == "tpe" else list_points(sweep)
-
-
 def list_points(sweep: Sweep) -> list[PointCost]:
     """Return every point with its costs or, of TPE, the first structures among which it chooses. Imports torch.
 
-    Raises:
-        RecipeError: If `where` excludes all of them.
+    Of points with the same fingerprint only the first is trained. Raises RecipeError if `where` excludes all of them.
     """
     if sweep.search.kind == "tpe":
-        structures = _combinations(structure_values(sweep))
+        structures = _combinations(sweep.structure_values())
         points = _distinct((complete(sweep, values) for values in structures), MAX_STRUCTURES)
     else:
         points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
-    costs = cost_points(sweep, points)
-    has_ranges = any(axis.labels is None for axis in sweep.axes)
-    # of a range TPE has other numbers than those listed
-    if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
-        sizes = [cost.parameters for cost in costs if cost.parameters]
-        smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
-        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
-        raise RecipeError([fault_at(mark, "where", "where", message, "write a weaker condition")])
-    return costs
-
-
-def cost_points(sweep: Sweep, points: Iterable[Point]) -> list[PointCost]:
-    """Return points with their costs; of points with the same fingerprint only the first is trained."""
     planned: dict[str, Costs] = {}
     first: dict[str, int] = {}
     costs = []
@@ -250,6 +199,13 @@ def cost_points(sweep: Sweep, points: Iterable[Point]) -> list[PointCost]:
         if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
             cost = replace(cost, same_as=first[cost.fingerprint])
         costs.append(cost)
+    has_ranges = any(axis.labels is None for axis in sweep.axes)
+    # of a range TPE has other numbers than those listed
+    if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
+        sizes = [cost.parameters for cost in costs if cost.parameters]
+        smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
+        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
+        raise RecipeError([fault_at(mark, "where", "where", message, "write a weaker condition")])
     return costs
 
 

@@ -163,7 +163,10 @@ _LABELS = {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "minPrope
 _NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 _INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 _SCALARS = {"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "string"}]}
+_SEED_COUNT = {"type": "integer", "minimum": 1, "maximum": 1000}
+_SEED = {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}
 _DIRECTION = {"type": "string", "enum": ["min", "max"]}
+_GOAL = {"type": "object", "minProperties": 1, "additionalProperties": _DIRECTION}
 AXIS_SHAPES: dict[str, Schema] = {
     "with": _LABELS,
     "extend": {**_LABELS, "additionalProperties": _RECIPE},
@@ -176,16 +179,8 @@ AXIS_SHAPES: dict[str, Schema] = {
 SWEEP_SHAPES: dict[str, Schema] = {
     "base": _RECIPE,
     "set": {"type": "object"},
-    "seeds": {
-        "anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "array"}],
-        "minItems": 1,
-        "items": {"type": "integer", "minimum": 0, "maximum": 4_294_967_295},
-    },
-    "rank": {
-        "type": "array",
-        "minItems": 1,
-        "items": {"type": "object", "minProperties": 1, "additionalProperties": _DIRECTION},
-    },
+    "seeds": {"anyOf": [_SEED_COUNT, {"type": "array"}], "minItems": 1, "items": _SEED},
+    "rank": {"type": "array", "minItems": 1, "items": _GOAL},
 }
 """The schemas of keys that are no settings of a constructor."""
 
@@ -215,7 +210,7 @@ def _without_variables(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     value = {key: _without_variables(child) for key, child in value.items()}
-    alternatives = value.get("anyOf")
-    if alternatives is None or len(alternatives) > 1:
-        return value
-    return {**{key: child for key, child in value.items() if key != "anyOf"}, **alternatives[0]}
+    if len(value.get("anyOf", ())) == 1:
+        (only,) = value.pop("anyOf")
+        value |= only
+    return value

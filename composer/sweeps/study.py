@@ -19,7 +19,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from composer.errors import RunError, RunFailed
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active
@@ -60,12 +60,9 @@ class Study:
         goal = StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
         try:
             storage = RDBStorage(f"sqlite:///{file.absolute()}", engine_kwargs={"connect_args": {"timeout": TIMEOUT}})
+            name, pruner = sweep.fingerprint[:12], make_pruner(sweep.pruner, max_steps)
             self.study = optuna.create_study(
-                storage=storage,
-                study_name=sweep.fingerprint[:12],
-                direction=goal,
-                pruner=make_pruner(sweep.pruner, max_steps),
-                load_if_exists=True,
+                storage=storage, study_name=name, direction=goal, pruner=pruner, load_if_exists=True
             )
         except Exception as error:  # SQLAlchemy's many kinds
             if any(text in str(error) for text in ("disk I/O error", "disk is full")):
@@ -102,15 +99,13 @@ class Study:
         for trial in trials:
             if trial.status not in STATES or trial.fingerprint in known:
                 continue
-            values = self.free_values(trial.point)
-            restored = optuna.trial.create_trial(
-                state=STATES[trial.status],
-                value=trial.value if trial.status == "finished" else None,
-                params=values,
-                distributions={a.name: value_distribution(a) for a in self.sweep.free_axes if a.name in values},
-                user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
+            state, value = STATES[trial.status], trial.value if trial.status == "finished" else None
+            params = self.free_values(trial.point)
+            spaces = {axis.name: value_distribution(axis) for axis in self.sweep.free_axes if axis.name in params}
+            attributes = {"point": trial.point, "fingerprint": trial.fingerprint}
+            self.study.add_trial(
+                create_trial(state=state, value=value, params=params, distributions=spaces, user_attrs=attributes)
             )
-            self.study.add_trial(restored)
 
     def free_values(self, point: Point) -> dict[str, Any]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""

@@ -236,8 +236,7 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = 
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set values, overrides,
     and variables last; so replacements may use the base's variables, which an axis may set.
 
-    Raises:
-        RecipeError: If an axis replaces nothing, two replace the same, or a path does not exist.
+    Raises RecipeError if an axis replaces nothing, two replace the same, or a path does not exist.
     """
     rules = schema.load()
     first = partial(first_setting, rules)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from composer.atomic_io import atomic_write
-from composer.errors import RunError
+from composer.errors import RunError, did_you_mean
 from composer.recipe.node import Node
 from composer.run_dir import RunDir, read_metrics
 from composer.sweeps.conditions import Condition, holds
@@ -101,6 +101,16 @@ class Axis:
             return False
         return self.low is not None and self.high is not None and self.low <= value <= self.high
 
+    def describe_values(self) -> str:
+        """Return the values of this axis in words."""
+        if self.labels is None:
+            return f"a {'whole ' if self.integer else ''}number from {self.low} to {self.high}"
+        return "one of " + ", ".join(map(str, self.labels))
+
+    def wrong_value(self, value: Value) -> str:
+        """Return the message about a value that this axis does not have."""
+        return f"`{self.name}` is never `{value}`{did_you_mean(str(value), [*map(str, self.labels or ())])}"
+
 
 def same_value(one: Value, other: Value) -> bool:
     """Return whether two values are equal and of one kind; `true` is not 1."""
@@ -138,6 +148,15 @@ class Sweep:
     def free_axes(self) -> tuple[Axis, ...]:
         """The axes that a search chooses, each after those that its `when` names; `zip` decides the others."""
         return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
+
+    def axes_without_value(self, point: Mapping[str, Value]) -> list[Axis]:
+        """Return the active axes that a point lacks."""
+        return [axis for axis in self.free_axes if axis.name not in point and is_active(axis, point)]
+
+    def structure_values(self) -> dict[str, Sequence[Value]]:
+        """Return by axis what changes the structure: labels, both ends of ranges of whole numbers, else one number."""
+        axes = [axis for axis in self.axes if axis.zipped is None]
+        return {axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1]) for axis in axes}
 
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
@@ -179,9 +198,6 @@ def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
         elif axis.name in chosen:
             point[axis.name] = chosen[axis.name]
     return {axis.name: point[axis.name] for axis in sweep.axes if axis.name in point}
-
-
-# ------------------------------------------------------------------------------------------- directories and records
 
 
 class SweepDir:
@@ -234,11 +250,8 @@ TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder
 def write_trial(trial: Trial) -> None:
     """Write trial.json atomically."""
     trial.folder.mkdir(parents=True, exist_ok=True)
-    _write_json(trial.folder / "trial.json", {key: getattr(trial, key) for key in TRIAL_KEYS})
-
-
-def _write_json(file: Path, record: Mapping[str, Any]) -> None:
-    atomic_write(file, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+    record = json.dumps({key: getattr(trial, key) for key in TRIAL_KEYS}, indent=2, ensure_ascii=False)
+    atomic_write(trial.folder / "trial.json", f"{record}\n".encode())
 
 
 def read_trials(folder: Path) -> list[Trial]:
@@ -289,51 +302,6 @@ def final_score(trial: Trial, seed: int, metric: str) -> float | None:
     return float(logged[-1]) if logged and logged[-1] is not None else None
 
 
-# ------------------------------------------------------------------------------------------- resuming
-
-
-def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
-    """Raise RunError if this sweep may not be run in a directory; write nothing."""
-    path, other = str(folder.path), "name another with `--run DIR`"
-    if folder.path.exists() and not folder.path.is_dir():
-        raise RunError.of("a sweep needs a folder, and this is a file", other, path)
-    if RunDir(folder.path).is_empty():
-        return
-    if not folder.record.exists():
-        raise RunError.of("this folder is not empty, and no sweep has written it", other, path)
-    record = read_sweep_record(folder)
-    if record.get("fingerprint") != sweep.fingerprint:
-        hint = "name another folder with `--run DIR`, or write the sweep as it was"
-        before, now = record.get("parts", {}), describe_parts(sweep)
-        changes = [
-            f"{key} was {before.get(key, 'not there')} and is {now.get(key, 'not there')}"
-            for key in dict.fromkeys([*before, *now])
-            if before.get(key) != now.get(key)
-        ]
-        changes = changes or [f"its base recipe, `set`, `with`, `when` or `where` was another ({record.get('file')})"]
-        message = "; ".join(changes)
-        raise RunError.of(f"this folder is of another sweep: {message}", hint, path)
-    if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
-        raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
-
-
-def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if trials or seeds were added."""
-    if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
-        return
-    folder.trials.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder.sweep, sweep.file.read_bytes())
-    record = {
-        "name": sweep.name,
-        "fingerprint": sweep.fingerprint,
-        "file": str(sweep.file.absolute()),
-        "base": str(sweep.base.absolute()),
-        "parts": describe_parts(sweep),
-        "growable": growable_parts(sweep),
-    }
-    _write_json(folder.record, record)  # last, since its presence says that the directory is a sweep's
-
-
 def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
     """Return sweep.json. Raises RunError if it is damaged."""
     try:
@@ -344,34 +312,3 @@ def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
         hint = "name a folder that `seqcomposer sweep` has written, or put the file back as it was"
         raise RunError.of(f"sweep.json cannot be read: {error}", hint, str(folder.record)) from None
     return record
-
-
-def describe_parts(sweep: Sweep) -> dict[str, str]:
-    """Return each part of a sweep in a line of text, to say in words what differs between two of them."""
-    parts = {}
-    for axis in sweep.axes:
-        scale = f"{'log ' if axis.log else ''}{'int ' if axis.integer else ''}"
-        values = f"{scale}{axis.low} to {axis.high}" if axis.labels is None else ", ".join(map(str, axis.labels))
-        parts[f"axis `{axis.name}`"] = values
-    return parts | {
-        "`search`": f"{sweep.search.kind} {sweep.search.trials} {sweep.search.seed}",
-        "`prune`": "none" if sweep.pruner is None else str(sweep.pruner),
-        "`seeds`": ", ".join(map(str, sweep.seeds)),
-        "`rank`": ", ".join(f"{goal.metric} {goal.direction}" for goal in sweep.rank),
-    }
-
-
-def growable_parts(sweep: Sweep) -> dict[str, Any]:
-    """Return what a resumed sweep may have more of: trials, and seeds after the earlier ones."""
-    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
-
-
-def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return what a resumed sweep has less of than before, in words."""
-    trials, seeds = before.get("trials"), before.get("seeds", [])
-    if trials is not None and now["trials"] < trials:
-        return f"`search` had {trials} trials here and now has {now['trials']}; there may be more, not fewer"
-    if now["seeds"][: len(seeds)] != seeds:
-        old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
-        return f"`seeds` were {old} and are {new}; others may come after them, and none may go"
-    return None

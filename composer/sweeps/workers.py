@@ -155,8 +155,7 @@ class RayJob:
 class RayWorkerPool:
     """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep, else an address.
 
-    Raises:
-        RunError: If Ray is not installed or the cluster does not answer.
+    Raises RunError if Ray is not installed or the cluster does not answer.
     """
 
     def __init__(self, address: str, workers: int) -> None:

@@ -84,7 +84,7 @@ def main() -> int:
     if "real" not in sys.argv:
         workers.train_command = stub
     address = next((each.removeprefix("ray=") for each in sys.argv if each.startswith("ray=")), None)
-    return run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=2, address=address)
+    return run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=2, ray=address)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def test_a_sweep_on_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
     rest = "seeds: [1]\nprune: {median: {min_steps: 200, trials: 2}}"
     file = written(home, rates(0.1, 0.2, 0.3, 0.9), rest)
-    assert run_sweep(read_sweep(file), home / "run", workers=1, address="local", quiet=True) == 0
+    assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local", quiet=True) == 0
     found = trials_by_rate(home / "run")
     assert [found[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
     assert "the loss is NaN" in (found[0.2].error or "")

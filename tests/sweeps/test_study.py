@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.search_space import enumerate_points, grid_points
+from composer.sweeps.search_space import grid_points, list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Point, Status, Sweep, Trial
@@ -80,7 +80,7 @@ def test_grids_and_random_points_come_in_order_and_as_they_were_told(tmp_path: P
     for rest in ("", "search: {random: {trials: 7, seed: 3}}"):
         axes = f"{KINDS}\n  rate: {{{RATE}, values: [0.1, 0.2]}}" if not rest else CONDITIONAL
         sweep = sweep_of(tmp_path, axes, rest)
-        wanted = [found.point for found in enumerate_points(sweep)]
+        wanted = [found.point for found in list_points(sweep)]
         assert wanted == (wanted if rest else grid_points(sweep))
         study = Study(sweep, tmp_path / f"{len(rest)}.db")
         for _ in range(2):  # whoever is killed in between does it again

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
-from composer.sweeps.search_space import PointCost, enumerate_points, grid_points, point_recipe
+from composer.sweeps.search_space import PointCost, grid_points, list_points, point_recipe
 from composer.sweeps.spec import read_sweep
 from tests.samples import sampled
 
@@ -30,7 +30,7 @@ def points(name: str) -> list[PointCost]:
     sweep = read_sweep(HOME / f"{name}.yaml")
     if sweep.search.kind == "tpe":
         sweep = replace(sweep, search=replace(sweep.search, kind="random", trials=16))
-    return enumerate_points(sweep)
+    return list_points(sweep)
 
 
 @pytest.mark.parametrize("file", sampled(SWEEPS, 2), ids=lambda file: file.stem)
