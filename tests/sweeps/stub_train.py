@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from composer.run_dir import RunDir, locked, read_metrics
-from composer.training.loggers import JsonLinesWriter
 
 STEPS = 5
 
@@ -44,13 +43,13 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))
     begun = len(read_metrics(run.metrics)) if run.metrics.exists() else 0
-    log = JsonLinesWriter(run.metrics)
     for step in range(begun + 1, STEPS + 1):
-        log.write({"step": 100 * step, "epoch": 1.0, "val/loss": rate + seed / 100})
+        row = {"step": 100 * step, "epoch": 1.0, "val/loss": rate + seed / 100}
+        with run.metrics.open("ab") as log:  # the writer of a real training would import torch, which takes seconds
+            log.write(f"{json.dumps(row)}\n".encode())
         if step == begun + 1 and must_die(plan, home, rate):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(plan.get("pause", 0.0))
-    log.close()
     run.write({"status": "finished", "seed": seed, "minutes": 0.1, "scores": {"val/loss": rate + seed / 100}})
     return 0
 

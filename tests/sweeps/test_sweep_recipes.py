@@ -17,23 +17,26 @@ from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
 from composer.sweeps.search_space import PointCost, grid_points, list_points, point_recipe
 from composer.sweeps.spec import read_sweep
-from tests.samples import sampled
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "recipes" / "sweeps"
 SWEEPS = sorted(HOME.glob("*.yaml"))
+QUICK_AND_SLOW = [
+    file if file.stem == "mix_and_match" else pytest.param(file, marks=pytest.mark.slow) for file in SWEEPS
+]
+"""Planning every point takes a minute or two, except for the matrix of small models."""
 
 
 @cache
 def points(name: str) -> list[PointCost]:
-    """The points of a sweep; of a search that does not know them before, some that are drawn."""
+    """The points of a sweep with their costs; of TPE, which has no points before it runs, those of 8 random trials."""
     sweep = read_sweep(HOME / f"{name}.yaml")
     if sweep.search.kind == "tpe":
-        sweep = replace(sweep, search=replace(sweep.search, kind="random", trials=16))
+        sweep = replace(sweep, search=replace(sweep.search, kind="random", trials=8))
     return list_points(sweep)
 
 
-@pytest.mark.parametrize("file", sampled(SWEEPS, 2), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", QUICK_AND_SLOW, ids=lambda file: file.stem)
 def test_every_point_is_a_recipe(file: Path) -> None:
     found = points(file.stem)
     assert [each.faults for each in found if each.faults] == []
@@ -70,18 +73,17 @@ def test_the_tape_and_what_carries_it_are_one() -> None:
     """Both sides of the model have the same memory, and only a tape has slots, heads and shifts."""
     sweep = read_sweep(HOME / "memory_heads.yaml")
     kinds = {"queue": "queue_memory", "stack": "stack_memory", "deque": "deque_memory", "tape": "ntm"}
-    for each in points("memory_heads"):
-        assert each.point["memory"] == each.point["carried"]
-        assert ("slots" in each.point) == (each.point["memory"] == "tape")
-        model = point_recipe(sweep, each.point).model
+    for point in grid_points(sweep):
+        assert point["memory"] == point["carried"]
+        assert ("slots" in point) == (point["memory"] == "tape")
+        model = point_recipe(sweep, point).model
         for side in ("encoder", "decoder"):
             (loop,) = model[side]
             names = [name for block in loop["recurrent"]["stack"] for name in block]
-            assert names[:3] == ["concat", "rnn", kinds[str(each.point["memory"])]]
-        if each.point["memory"] == "tape":
+            assert names[:3] == ["concat", "rnn", kinds[str(point["memory"])]]
+        if point["memory"] == "tape":
             (ntm,) = (block["ntm"] for block in model["encoder"][0]["recurrent"]["stack"] if "ntm" in block)
-            told = {key: each.point[axis] for key, axis in NTM.items()}
-            assert {key: ntm[key] for key in NTM} == told
+            assert {key: ntm[key] for key in NTM} == {key: point[axis] for key, axis in NTM.items()}
 
 
 NTM = {"slots": "slots", "read_heads": "heads", "write_heads": "heads", "shift": "shift"}
