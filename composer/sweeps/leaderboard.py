@@ -91,9 +91,7 @@ class Leaderboard:
 def open_leaderboard(path: Path) -> Leaderboard:
     """Return the leaderboard of a sweep's directory, or of the sweep file that was run in runs/NAME.
 
-    Raises:
-        RunError: If no sweep has run there, or a trial cannot be read.
-        RecipeError: If the file cannot be read.
+    Raises RunError if no sweep has run there or a trial cannot be read, and RecipeError if the file cannot be read.
     """
     if not path.is_dir():
         file = to_data(read(path, str(path)))

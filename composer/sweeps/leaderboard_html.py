@@ -161,6 +161,12 @@ def axis_type(values: Sequence[float]) -> str:
 
 
 def _scatter(board: Leaderboard, cost: Goal, entries: Sequence[Entry], **style: Any) -> go.Scatter:
+    metrics = (board.goals[0].metric, cost.metric)
+
+    def describe(entry: Entry) -> str:
+        scores = ", ".join(f"{metric_title(name)} {format_mean(name, entry.measured[name])}" for name in metrics)
+        return chart_text(f"#{entry.rank} {point_text(entry, board.axes)}: {scores}")
+
     points = gather_points(entries, board.goals[0], cost)
     spreads = [here[0].measured[board.goals[0].metric].spread or 0.0 for here in points.values()]
     links = [[f'<a href="#trial-{one.trial.fingerprint}">{one.rank}</a>' for one in here] for here in points.values()]
@@ -170,7 +176,7 @@ def _scatter(board: Leaderboard, cost: Goal, entries: Sequence[Entry], **style: 
         error_y={"type": "data", "array": spreads, "visible": any(spreads)},
         text=[", ".join(ranks) for ranks in links],
         textposition="top right",
-        hovertext=["<br>".join(chart_text(_entry_text(board, cost, one)) for one in here) for here in points.values()],
+        hovertext=["<br>".join(map(describe, here)) for here in points.values()],
         hoverinfo="text",
         **style,
     )
@@ -183,12 +189,6 @@ def gather_points(entries: Sequence[Entry], quality: Goal, cost: Goal) -> dict[t
         point = (entry.measured[cost.metric].mean, entry.measured[quality.metric].mean)
         points.setdefault(point, []).append(entry)
     return points
-
-
-def _entry_text(board: Leaderboard, cost: Goal, entry: Entry) -> str:
-    metrics = (board.goals[0].metric, cost.metric)
-    scores = ", ".join(f"{metric_title(metric)} {format_mean(metric, entry.measured[metric])}" for metric in metrics)
-    return f"#{entry.rank} {point_text(entry, board.axes)}: {scores}"
 
 
 def variance_figure(effects: Sequence[AxisEffect]) -> go.Figure:

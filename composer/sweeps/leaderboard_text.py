@@ -26,12 +26,11 @@ MAX_GROUPS = 4
 VARIANCE_NOTE = "variance: the share of it between an axis's values; by chance: the share of an axis without effect."
 DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
 """Columns that a narrow terminal does without, the first of them first; after them the further goals."""
-TITLES = {"flops": "FLOPs", "state_bytes": "state bytes"}
 
 
 def metric_title(metric: str) -> str:
     """Return the name of a metric or cost at the head of a column."""
-    return TITLES.get(metric, metric)
+    return {"flops": "FLOPs", "state_bytes": "state bytes"}.get(metric, metric)
 
 
 def format_metric(metric: str, value: float) -> str:
@@ -145,6 +144,12 @@ class AxisEffect:
 def axis_effects(board: Leaderboard) -> list[AxisEffect]:
     """Return the effect of every axis that a ranked trial has, in the sweep's order; zipped ones with their leader."""
     metric = board.goals[0].metric
+    followers: dict[str, list[str]] = {}
+    for axis in board.zipped:
+        leader = axis
+        while leader in board.zipped:
+            leader = board.zipped[leader]
+        followers.setdefault(leader, []).append(axis)
     effects = []
     for axis in (axis for axis in board.axes if axis not in board.zipped):
         active = [entry for entry in board.ranked if axis in entry.trial.point]
@@ -154,9 +159,8 @@ def axis_effects(board: Leaderboard) -> list[AxisEffect]:
             for name, entries in group_by_value(axis, active).items()
         }
         if groups:
-            zipped = [other for other in board.zipped if _zip_root(board, other) == axis]
             variance = eta_squared([[*group.values.values()] for group in groups.values()])
-            effects.append(AxisEffect(axis, groups, variance, zipped))
+            effects.append(AxisEffect(axis, groups, variance, followers.get(axis, ())))
     return effects
 
 
@@ -165,12 +169,6 @@ def informative_effects(board: Leaderboard) -> list[AxisEffect]:
     if board.goals[0].metric in COSTS:
         return []
     return [effect for effect in axis_effects(board) if effect.variance is not None]
-
-
-def _zip_root(board: Leaderboard, axis: str) -> str:
-    while axis in board.zipped:
-        axis = board.zipped[axis]
-    return axis
 
 
 def eta_squared(groups: Sequence[Sequence[float]]) -> float | None:

@@ -221,7 +221,12 @@ class Scheduler:
             self.trials[trial.fingerprint] = trial
             if trial.status in ENDED:
                 self.runners[slot] = None
-                self.display.say(describe_end(trial, self.sweep.rank[0].metric))
+                text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
+                if trial.status == "finished":
+                    text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
+                elif trial.status == "pruned":
+                    text += f" at step {trial.pruned_at:,}"
+                self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
         self.progress.show(list(self.trials.values()))
 
     def stop(self) -> None:
@@ -278,16 +283,6 @@ def describe_point(trial: Trial) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
     texts = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in trial.point.items()}
     return " ".join(f"{name}={text}" for name, text in texts.items()) or "the base alone"
-
-
-def describe_end(trial: Trial, metric: str) -> str:
-    """Return how a trial ended, in words."""
-    text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
-    if trial.status == "finished":
-        return f"{text}, {metric} {trial.value:.4g}"
-    if trial.status == "pruned":
-        return f"{text} at step {trial.pruned_at:,}"
-    return "\n    ".join([text, *(trial.error or "").splitlines()])
 
 
 def check_resumable(folder: SweepDir, sweep: Sweep) -> None:

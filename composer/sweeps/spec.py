@@ -224,13 +224,10 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
 
 
 def _operand(axis: Axis) -> Operand:
-    inactive = "when" in axis.node.value or axis.zipped is not None
-    if axis.labels is None:
-        return Operand("number", None, inactive)
-    kinds: set[Kind] = {
-        "truth" if isinstance(label, bool) else "text" if isinstance(label, str) else "number" for label in axis.labels
-    }
-    return Operand(kinds.pop() if len(kinds) == 1 else "mixed", axis.labels, inactive)
+    by_type: dict[type, Kind] = {bool: "truth", str: "text"}
+    kinds = {by_type.get(type(value), "number") for value in axis.labels or axis.ends}
+    may_be_inactive = "when" in axis.node.value or axis.zipped is not None
+    return Operand(kinds.pop() if len(kinds) == 1 else "mixed", axis.labels, may_be_inactive)
 
 
 def _read_conditions(

@@ -152,8 +152,6 @@ class Sweep:
     rank: Open = None
 
 
-# ------------------------------------------------------------------------------------------- the JSON Schema
-
 Schema = dict[str, Any]
 
 _TEXT = {"type": "string", "minLength": 1}

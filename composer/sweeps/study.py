@@ -43,15 +43,9 @@ class Suggestion:
 
 
 class Study:
-    """Optuna's study of a sweep, stored in a SQLite file.
+    """Optuna's study of the first goal of a sweep, stored in a SQLite file. Raises RunError if it cannot be read.
 
-    Args:
-        sweep: The sweep; its first goal is optimised.
-        file: The SQLite file.
-        max_steps: Steps of the longest training, if known; hyperband builds its brackets on it.
-
-    Raises:
-        RunError: If the file cannot be read.
+    `max_steps` are those of the longest training, if known; hyperband builds its brackets on it.
     """
 
     def __init__(self, sweep: Sweep, file: Path, max_steps: int | None = None) -> None:

@@ -225,8 +225,6 @@ def _as_stack(node: Node) -> Node:
     return node if isinstance(node.value, list) else replace(node, value=[replace(node, key=None)])
 
 
-# ------------------------------------------------------------------------------------------- applying a point
-
 AxisValues = Sequence[tuple[Axis, Value]]
 
 

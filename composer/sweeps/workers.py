@@ -30,8 +30,7 @@ from composer.run_dir import LOCK, RunDir
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
-SET_PARENT_DEATH_SIGNAL = 1
-"""prctl's PR_SET_PDEATHSIG."""
+PR_SET_PDEATHSIG = 1
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 CONNECT_TIMEOUT = 10.0
 """Seconds in which a cluster must answer."""
@@ -41,8 +40,6 @@ KILLED = (130, 137, 143)
 """Exit statuses of a training that somebody else ended; a negative one says the same."""
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
-LOG_LINES = 12
-"""Lines of its log that the error of a failed training shows."""
 
 
 def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
@@ -59,7 +56,7 @@ class LocalJob:
         # sweep is waited for, by the lock on its run folder.
         before_exec: Callable[[], object] | None = None
         if sys.platform.startswith("linux"):
-            before_exec = partial(ctypes.CDLL(None).prctl, SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+            before_exec = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
         with log.open("ab") as file:
             options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": before_exec}
             self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, **options)
@@ -168,7 +165,9 @@ class RayWorkerPool:
         self.workers = workers
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            check_reachable(address)
+            host, colon, port = address.removeprefix("ray://").rpartition(":")
+            if colon and port.isdecimal():  # Ray itself would try for minutes
+                socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
             self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
         except (OSError, ValueError, OverflowError, RuntimeError, self.ray.exceptions.RayError) as error:
             hint = "start one with `ray start --head` and write its address, or write `--ray auto` or `--ray local`"
@@ -186,13 +185,6 @@ class RayWorkerPool:
 
     def close(self) -> None:
         self.ray.shutdown()
-
-
-def check_reachable(address: str) -> None:
-    """Raise OSError or OverflowError if nothing listens at HOST:PORT; Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
 
 
 def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, float]:
@@ -317,9 +309,9 @@ class TrialRunner:
 
 
 def error_excerpt(log: Path, status: int) -> str:
-    """Return the last lines that a training printed before it failed, the error first."""
+    """Return the last lines that a training printed before it failed, at most 12, the error first."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()][-LOG_LINES:]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()][-12:]
     if not lines:
         return f"its training ended with exit status {status} and printed nothing"
     first = next((number for number, line in enumerate(lines) if "error[" in line), None)
