@@ -19,8 +19,8 @@ def stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
     built, names, stream = [], [], site.stream
     for written in blocks:
         settings = dict(written)
-        made, name = settings.pop("block"), settings.pop("as", None)
-        built.append(made(replace(site, stream=stream), **settings))
+        block, name = settings.pop("block"), settings.pop("as", None)
+        built.append(block(replace(site, stream=stream), **settings))
         names.append(name)
         if name is not None:
             site.names.define(name, Named(built[-1].out, built[-1].state_kind))
@@ -42,8 +42,8 @@ def grid_site(width: int, columns: int, *, causal: str = "", model: int | None =
     """A site where a grid arrives; `beside` are streams that can be read by name."""
     stream = Stream(width, True, columns=columns)
     names = Scope.root(stream)
-    for name, each in beside.items():
-        names.define(name, Named(each))
+    for name, item in beside.items():
+        names.define(name, Named(item))
     return replace(site_of(width, causal=causal, model=model), stream=stream, names=names)
 
 
@@ -96,9 +96,9 @@ def _chunked(block: Block, x: Tensor, lengths: Sequence[int], row: int) -> tuple
     for sizes in _cuts(lengths):
         width = max(1, *sizes)
         chunk = torch.full((len(lengths), width, x.shape[-1]), 7.0, dtype=x.dtype)
-        for each, size in enumerate(sizes):
-            chunk[each, :size] = x[each, taken[each] : taken[each] + size]
-            taken[each] += size
+        for item, size in enumerate(sizes):
+            chunk[item, :size] = x[item, taken[item] : taken[item] + size]
+            taken[item] += size
         mask = torch.arange(width) < torch.tensor(sizes)[:, None]
         y, state, *_ = block(chunk, state, context_of(mask))
         outputs.append(y[row, : sizes[row]])

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.parametrize("name", get_args(Activation))
-def test_gives_the_width_that_it_promises(name: Activation) -> None:
+def test_the_output_has_the_declared_width(name: Activation) -> None:
     assert activate(name, torch.randn(2, 3, 5 * gate_factor(name))).shape == (2, 3, 5)
 
 
-def test_gated_activations_open_by_the_right_half() -> None:
+def test_gated_activations_are_gated_by_the_right_half() -> None:
     a, b = torch.tensor([2.0]), torch.tensor([-1.0])
     both = torch.cat((a, b))
     torch.testing.assert_close(activate("glu", both), a * torch.sigmoid(b))

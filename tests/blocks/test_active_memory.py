@@ -40,14 +40,14 @@ def block(**settings: Any) -> ActiveMemory:
     torch.manual_seed(1)
     memory = Named(Stream(MAPS, True, columns=COLUMNS))
     stack = settings.pop("stack", [{"block": Cgru, "with_": "tape"}])
-    made = ActiveMemory(site_of(WIDTH, causal="a decoder", memories={"encoder": memory}), stack=stack, **settings)
-    return made.double().eval()
+    module = ActiveMemory(site_of(WIDTH, causal="a decoder", memories={"encoder": memory}), stack=stack, **settings)
+    return module.double().eval()
 
 
-def given(*lengths: int) -> tuple[Tensor, Context]:
-    made = torch.Generator().manual_seed(2)
-    x = torch.randn(len(SIZES), max(lengths), WIDTH, generator=made, dtype=torch.float64)
-    states = torch.randn(len(SIZES), LENGTH, COLUMNS, MAPS, generator=made, dtype=torch.float64)
+def random_inputs(*lengths: int) -> tuple[Tensor, Context]:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(len(SIZES), max(lengths), WIDTH, generator=generator, dtype=torch.float64)
+    states = torch.randn(len(SIZES), LENGTH, COLUMNS, MAPS, generator=generator, dtype=torch.float64)
     memory = Output(states, mask_of(*SIZES)[..., None].expand(-1, -1, COLUMNS))
     return x, context_of(mask_of(*lengths), {"encoder": memory})
 
@@ -75,32 +75,32 @@ def by_the_equations(cgru: Cgru, x: Tensor, d: Tensor, write_to: slice) -> Tenso
 
 
 @pytest.mark.parametrize(("write", "columns"), [("first", slice(0, 1)), ("all", slice(None))])
-def test_is_the_papers_equations(write: str, columns: slice) -> None:
-    made = block(write=write)
-    x, context = given(5, 3, 4)
-    y, _ = made(x, made.start(x[:, :1], context), context)
+def test_the_output_equals_the_papers_equations(write: str, columns: slice) -> None:
+    module = block(write=write)
+    x, context = random_inputs(5, 3, 4)
+    y, _ = module(x, module.start(x[:, :1], context), context)
     for row, size in enumerate(SIZES):
-        cgru = made.stack.inner()[0]
+        cgru = module.stack.inner()[0]
         assert isinstance(cgru, Cgru)
         expected = by_the_equations(cgru, x[row, :size], context.memories["encoder"].states[row, :size], columns)
         close(y[row, :size], expected)
 
 
-def test_without_reading_the_tape_it_is_a_repeat() -> None:
-    made = block(stack=[{"block": Cgru}])
-    x, context = given(5, 5, 5)
-    y, _ = made(x, made.start(x[:, :1], context), context)
+def test_a_stack_that_ignores_the_tape_equals_a_repeat() -> None:
+    module = block(stack=[{"block": Cgru}])
+    x, context = random_inputs(5, 5, 5)
+    y, _ = module(x, module.start(x[:, :1], context), context)
     memory = context.memories["encoder"]
     grid, inner = memory.states, context._replace(mask=memory.mask)
     for k in range(3):
-        grid, *_ = made.stack(grid, ((),), inner)
+        grid, *_ = module.stack(grid, ((),), inner)
         close(y[:, k], grid[:, k])
 
 
-def test_the_symbol_that_arrives_is_written_one_place_back() -> None:
-    made = block(stack=[{"block": Linear, "width": MAPS}])
-    x, context = given(3, 2, 3)
-    _, (_, tape, count) = made(x, made.start(x[:, :1], context), context)
+def test_a_symbol_is_written_at_the_previous_position() -> None:
+    module = block(stack=[{"block": Linear, "width": MAPS}])
+    x, context = random_inputs(3, 2, 3)
+    _, (_, tape, count) = module(x, module.start(x[:, :1], context), context)
     close(tape[0, :2, 0], x[0, 1:])
     close(tape[1, :1, 0], x[1, 1:2])
     assert not tape[:, 2:].any()
@@ -109,23 +109,23 @@ def test_the_symbol_that_arrives_is_written_one_place_back() -> None:
     assert count.tolist() == [3, 2, 3]
 
 
-def test_reads_zeros_beyond_the_end() -> None:
-    made = block()
-    x, context = given(5, 5, 5)
-    y, _ = made(x, made.start(x[:, :1], context), context)
+def test_rows_beyond_the_end_are_zero() -> None:
+    module = block()
+    x, context = random_inputs(5, 5, 5)
+    y, _ = module(x, module.start(x[:, :1], context), context)
     assert not y[1, 3:].any()
     assert not y[2, 4:].any()
     assert y[1, :3].any()
 
 
 def test_recomputing_gives_equal_gradients() -> None:
-    x, context = given(5, 3, 4)
-    found = []
+    x, context = random_inputs(5, 3, 4)
+    gradients = []
     for recompute in (False, True):
-        made = block(recompute=recompute).train()
-        y, _ = made(x, made.start(x[:, :1], context), context)
-        found.append(torch.autograd.grad(y.square().sum(), list(made.parameters())))
-    for one, other in zip(*found, strict=True):
+        module = block(recompute=recompute).train()
+        y, _ = module(x, module.start(x[:, :1], context), context)
+        gradients.append(torch.autograd.grad(y.square().sum(), list(module.parameters())))
+    for one, other in zip(*gradients, strict=True):
         close(one, other)
 
 
@@ -136,14 +136,14 @@ def test_recomputing_gives_equal_gradients() -> None:
         (Stream(MAPS, True, columns=COLUMNS), [{"block": Linear, "width": MAPS + 1}], "stack"),
     ],
 )
-def test_what_cannot_be_a_memory_is_refused(memory: Stream, stack: list[Any], setting: str) -> None:
+def test_an_invalid_memory_is_refused(memory: Stream, stack: list[Any], setting: str) -> None:
     with pytest.raises(BlockError) as refused:
         ActiveMemory(site_of(WIDTH, causal="a decoder", memories={"encoder": Named(memory)}), stack=stack)
     assert refused.value.setting == setting
     assert refused.value.fix
 
 
-def test_a_grid_is_as_long_as_the_answer_so_a_decoder_has_none() -> None:
+def test_a_grid_in_a_decoder_is_refused() -> None:
     with pytest.raises(BlockError) as refused:
         Grid(site_of(WIDTH, causal="a decoder"))
     assert refused.value.code == "causality"

@@ -31,17 +31,17 @@ VARIANTS = {
 
 def still(width: int = 1, columns: int = 1, *, gate: float = 0.0, new: float = 0.0, **settings: Any) -> Cgru:
     """A unit whose kernels are zero: its gates and its candidate are what their biases say."""
-    made = Cgru(grid_site(width, columns), **settings).eval()
-    for parameter in made.parameters():
+    block = Cgru(grid_site(width, columns), **settings).eval()
+    for parameter in block.parameters():
         parameter.data.zero_()
-    made.both.bias.data.fill_(gate)
-    made.new.bias.data.fill_(new)
-    return made
+    block.both.bias.data.fill_(gate)
+    block.new.bias.data.fill_(new)
+    return block
 
 
-def step(made: Cgru, s: Tensor, mask: Tensor | None = None, **beside: Tensor) -> Tensor:
+def step(block: Cgru, s: Tensor, mask: Tensor | None = None, **beside: Tensor) -> Tensor:
     mask = cells_of(s.shape[2], *[s.shape[1]] * len(s)) if mask is None else mask
-    return made(s, (), context_of(mask, **beside))[0]
+    return block(s, (), context_of(mask, **beside))[0]
 
 
 # ------------------------------------------------------------------------------------------- the equation
@@ -64,28 +64,28 @@ def along(positions: tuple[float, ...], columns: bool) -> Tensor:
 )
 def test_three_cells_by_hand(kernel: tuple[float, ...], expected: tuple[float, ...], columns: bool) -> None:
     size = (1, len(kernel)) if columns else (len(kernel), 1)
-    made = still(1, 3 if columns else 1, kernel=size, candidate="hard")
-    made.new.weight.data.copy_(torch.tensor(kernel).view_as(made.new.weight))
-    close(step(made, along((0.2, 0.4, -0.4), columns)), along(expected, columns))
+    block = still(1, 3 if columns else 1, kernel=size, candidate="hard")
+    block.new.weight.data.copy_(torch.tensor(kernel).view_as(block.new.weight))
+    close(step(block, along((0.2, 0.4, -0.4), columns)), along(expected, columns))
 
 
-def test_a_cell_that_is_not_real_is_as_the_edge() -> None:
-    made = still(1, 1, kernel=(3, 1), candidate="hard")
-    made.new.weight.data.fill_(1.0)
+def test_a_padded_cell_acts_like_the_edge() -> None:
+    block = still(1, 1, kernel=(3, 1), candidate="hard")
+    block.new.weight.data.fill_(1.0)
     s = along((0.2, 0.4, -0.4), columns=False)
-    close(step(made, s, cells_of(1, 2, 3)[:1])[:, :2], step(made, s[:, :2]))
+    close(step(block, s, cells_of(1, 2, 3)[:1])[:, :2], step(block, s[:, :2]))
 
 
-def test_with_a_kernel_of_one_cell_it_is_a_gru_of_each_cell() -> None:
+def test_with_a_kernel_of_one_cell_it_equals_a_gru_per_cell() -> None:
     """The steps of a gru that reads p, the same at each, from the state s."""
     torch.manual_seed(1)
-    made = Cgru(grid_site(4, 2, p=Stream(3, True, columns=2)), kernel=(1, 1), gates="plain", with_="p")
+    block = Cgru(grid_site(4, 2, p=Stream(3, True, columns=2)), kernel=(1, 1), gates="plain", with_="p")
     rnn = Rnn(site_of(3, model=4), cell="gru", reset="before")
     gru: Any = rnn.layers[0]
-    both, new = made.both.weight[..., 0, 0], made.new.weight[..., 0, 0]
+    both, new = block.both.weight[..., 0, 0], block.new.weight[..., 0, 0]
     for theirs, mine in (
         (gru.arriving.weight, torch.cat((both[:, 4:], new[:, 4:]))),
-        (gru.arriving.bias, torch.cat((made.both.bias, made.new.bias))),
+        (gru.arriving.bias, torch.cat((block.both.bias, block.new.bias))),
         (gru.gates.weight, both[:, :4]),
         (gru.candidate.weight, new[:, :4]),
     ):
@@ -95,17 +95,17 @@ def test_with_a_kernel_of_one_cell_it_is_a_gru_of_each_cell() -> None:
     context = context_of(torch.ones(len(cells), steps, dtype=torch.bool))
     y, _ = rnn(p.flatten(0, 2)[:, None].expand(-1, steps, -1), ((cells,),), context)
     for k in range(steps):
-        s = step(made, s, p=p)
+        s = step(block, s, p=p)
         close(s.flatten(0, 2), y[:, k])
 
 
-def test_reset_does_not_touch_what_stands_beside() -> None:
-    made = Cgru(grid_site(1, 1, p=Stream(1, True, columns=1)), kernel=(1, 1), candidate="hard", with_="p")
-    for parameter in made.parameters():
+def test_the_reset_gate_does_not_affect_the_second_input() -> None:
+    block = Cgru(grid_site(1, 1, p=Stream(1, True, columns=1)), kernel=(1, 1), candidate="hard", with_="p")
+    for parameter in block.parameters():
         parameter.data.zero_()
-    made.both.bias.data.copy_(torch.tensor([-20.0, -20.0]))  # r = u = 0
-    made.new.weight.data.fill_(0.5)
-    y = step(made, along((0.7,), columns=False), p=along((0.6,), columns=False))
+    block.both.bias.data.copy_(torch.tensor([-20.0, -20.0]))  # r = u = 0
+    block.new.weight.data.fill_(0.5)
+    y = step(block, along((0.7,), columns=False), p=along((0.6,), columns=False))
     close(y, along((0.3,), columns=False))
 
 
@@ -127,35 +127,35 @@ def test_reset_does_not_touch_what_stands_beside() -> None:
         ("hard", -1.0, 0.0),
     ],
 )
-def test_the_value_of_a_gate(gates: str, z: float, value: float) -> None:
+def test_values_of_a_gate(gates: str, z: float, value: float) -> None:
     """With a candidate of 0 what is left of a 1 is u."""
     close(step(still(gates=gates, gate=z), torch.ones(1, 1, 1, 1)), torch.full((1, 1, 1, 1), value))
 
 
-def test_the_gates_keep_most_at_first() -> None:
-    made = Cgru(grid_site(3, 2), bias=1.0)
-    assert made.both.bias.tolist() == [1.0] * 6
-    assert not made.new.bias.any()
+def test_initial_gates_mostly_copy_the_state() -> None:
+    block = Cgru(grid_site(3, 2), bias=1.0)
+    assert block.both.bias.tolist() == [1.0] * 6
+    assert not block.new.bias.any()
 
 
-def test_diagonal_gates_keep_what_stood_before_and_after() -> None:
+def test_diagonal_gates_copy_from_the_neighbouring_positions() -> None:
     s = torch.arange(1.0, 13.0).view(1, 3, 1, 4)  # four features: two stay, one comes from before, one from after
     y = step(still(4, 1, gate=5.0, diagonal=True), s)
     assert y[0, :, 0].tolist() == [[1.0, 2.0, 0.0, 8.0], [5.0, 6.0, 3.0, 12.0], [9.0, 10.0, 7.0, 0.0]]
 
 
-def test_the_same_row_in_any_batch() -> None:
+def test_a_row_does_not_depend_on_its_batch() -> None:
     """Repeated as often as a row is long, with dropout off: neither the others nor the padding are seen."""
     stack = [{"block": Cgru, "diagonal": True}, {"block": Cgru, "kernel": (2, 3)}]
-    made = Repeat(grid_site(6, 3), times="length", stack=stack, share=True).eval()
+    block = Repeat(grid_site(6, 3), times="length", stack=stack, share=True).eval()
     row, others = torch.randn(1, 4, 3, 6), torch.randn(2, 7, 3, 6)
     context = context_of(cells_of(3, 4))
-    alone, *_ = made(row, made.start(row[:, :1, 0], context), context)
+    alone, *_ = block(row, block.start(row[:, :1, 0], context), context)
     for lengths in ((2, 3), (7, 1)):
         total = max(4, *lengths)
         padded = torch.cat((row, torch.full((1, total - 4, 3, 6), 9.0)), 1)
         batch, context = torch.cat((padded, others[:, :total])), context_of(cells_of(3, 4, *lengths))
-        y, *_ = made(batch, made.start(batch[:, :1, 0], context), context)
+        y, *_ = block(batch, block.start(batch[:, :1, 0], context), context)
         close(y[:1, :4], alone)
 
 
@@ -171,8 +171,8 @@ def test_the_same_row_in_any_batch() -> None:
     ],
 )
 def test_the_rate_of_dropout_for_rows_of_4_16_and_64(by: str, rates: tuple[float, ...]) -> None:
-    made = still(50, 20, gate=5.0, dropout=0.1, dropout_by=by).train()
-    y = step(made, torch.ones(3, 64, 20, 50), cells_of(20, 4, 16, 64))
+    block = still(50, 20, gate=5.0, dropout=0.1, dropout_by=by).train()
+    y = step(block, torch.ones(3, 64, 20, 50), cells_of(20, 4, 16, 64))
     for row, length, rate in zip(y, (4, 16, 64), rates, strict=True):
         cells = row[:length]
         close(cells[cells != 0].unique(), torch.tensor([1.0 / (1.0 - rate)]))
@@ -180,7 +180,7 @@ def test_the_rate_of_dropout_for_rows_of_4_16_and_64(by: str, rates: tuple[float
         assert abs(share - rate) < 5 * spread
 
 
-def test_a_short_row_keeps_a_tenth() -> None:
+def test_a_short_row_keeps_at_least_a_tenth() -> None:
     y = step(still(50, 20, gate=5.0, dropout=0.3, dropout_by="length").train(), torch.ones(1, 1, 20, 50))
     close(y[y != 0].unique(), torch.tensor([10.0]))
 
@@ -200,18 +200,18 @@ def test_nothing_is_dropped_in_evaluation() -> None:
 )
 def test_the_cost_of_saturation(settings: dict[str, Any], cost: float) -> None:
     """z is -3 and the candidate's argument 2 in every real cell; in the padding they are more, which costs nothing."""
-    made = still(2, 2, gate=-3.0, new=2.0, saturation=0.5, kernel=(1, 1), **settings)
+    block = still(2, 2, gate=-3.0, new=2.0, saturation=0.5, kernel=(1, 1), **settings)
     penalties: dict[str, list[Tensor]] = {}
-    made(torch.zeros(2, 4, 2, 2), (), context_of(cells_of(2, 4, 1))._replace(penalties=penalties))
+    block(torch.zeros(2, 4, 2, 2), (), context_of(cells_of(2, 4, 1))._replace(penalties=penalties))
     close(tuple(penalties["saturation"]), (torch.tensor(0.5 * cost),))
 
 
 def test_the_cost_is_the_mean_over_real_cells() -> None:
-    made = still(1, 1, saturation=1.0, gates="hard", kernel=(1, 1))
-    made.both.weight.data.fill_(1.0)
+    block = still(1, 1, saturation=1.0, gates="hard", kernel=(1, 1))
+    block.both.weight.data.fill_(1.0)
     penalties: dict[str, list[Tensor]] = {}
     s = along((1.9, 0.5, 7.0), columns=False)
-    made(s, (), context_of(cells_of(1, 2, 3)[:1])._replace(penalties=penalties))
+    block(s, (), context_of(cells_of(1, 2, 3)[:1])._replace(penalties=penalties))
     close(tuple(penalties["saturation"]), (torch.tensor((1.9 - 0.9) / 2),))
 
 
@@ -226,7 +226,7 @@ def test_the_cost_is_the_mean_over_real_cells() -> None:
         ({"with_": "wide"}, "with", "kind"),
     ],
 )
-def test_what_does_not_go_together_is_refused(settings: dict[str, Any], setting: str, code: str) -> None:
+def test_conflicting_settings_are_refused(settings: dict[str, Any], setting: str, code: str) -> None:
     site = grid_site(4, 2, row=Stream(4), wide=Stream(4, True, columns=3))
     with pytest.raises(BlockError) as refused:
         Cgru(site, **settings)

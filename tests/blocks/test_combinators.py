@@ -34,7 +34,7 @@ VARIANTS = {
 X = torch.randn(2, 4, 3, dtype=torch.float64)
 
 
-def test_residual_adds_what_the_stack_makes() -> None:
+def test_residual_adds_the_output_of_the_stack() -> None:
     block = Residual(site_of(3, causal="a decoder"), stack=[{"block": Rnn}], scale=0.5)
     added, last = run(block.stack, X)
     y, state = run(block, X)
@@ -49,11 +49,11 @@ def test_residual_norms_before_or_after() -> None:
     close(run(post, X)[0], post.norm(X + run(post.stack, X)[0]))
 
 
-def test_residual_drops_what_is_added_only() -> None:
+def test_residual_dropout_applies_to_the_stack_only() -> None:
     block = Residual(site_of(3), stack=[{"block": Linear}], dropout=0.5)
     added = run(block, X)[0] - X
-    whole = 2 * run(block.stack, X)[0]
-    assert ((added.abs() < 1e-12) | ((added - whole).abs() < 1e-12)).all()
+    full = 2 * run(block.stack, X)[0]
+    assert ((added.abs() < 1e-12) | ((added - full).abs() < 1e-12)).all()
     assert 0 < int((added.abs() < 1e-12).sum()) < added.numel()
 
 
@@ -85,14 +85,14 @@ def test_a_shared_repeat_has_one_stack_and_as_many_states() -> None:
         Repeat(site_of(3), times=2, stack=[{"block": Linear, "width": 5}], share=True)
 
 
-def test_use_is_the_stack_of_that_name() -> None:
-    asked: list[tuple[str, bool]] = []
+def test_use_builds_the_named_stack() -> None:
+    calls: list[tuple[str, bool]] = []
 
     def shared_stack(site: Site, name: str, copy: bool) -> Stack:
-        asked.append((name, copy))
+        calls.append((name, copy))
         return stack_of(site, [{"block": Linear, "width": 5}])
 
     block = Use(replace(site_of(3), shared_stacks=shared_stack), stack="x", copy=True)
-    assert asked == [("x", True)]
+    assert calls == [("x", True)]
     assert block.out.width == 5
     close(run(block, X)[0], run(block.stack, X)[0])

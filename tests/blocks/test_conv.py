@@ -47,7 +47,7 @@ ROW = torch.tensor([1.0, 2, 3, 4], dtype=torch.float64).view(1, 4, 1)
         ("", (1.0, 10.0, 100.0), {"stride": 3}, [210, 43]),
     ],
 )
-def test_reads_what_its_equation_says(
+def test_the_output_equals_the_equation(
     causal: str, taps: tuple[float, ...], settings: dict[str, int], expected: list[float]
 ) -> None:
     block = summing(Conv(site_of(1, causal=causal), **settings), *taps)
@@ -60,18 +60,18 @@ def test_ragged_chunks_equal_each_row_alone(settings: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_a_row_does_not_see_its_padding(stride: int) -> None:
+def test_padding_does_not_affect_a_row(stride: int) -> None:
     block = Conv(site_of(3), kernel=4, stride=stride, activation="relu")
     x, lengths = torch.randn(4, 9, 3), (9, 6, 4, 1)
     mask = mask_of(*lengths)
-    y, kept = run(block, x, mask)[0], block.mask(mask)
-    assert kept.sum(1).tolist() == [-(-length // stride) for length in lengths]
+    y, real = run(block, x, mask)[0], block.mask(mask)
+    assert real.sum(1).tolist() == [-(-length // stride) for length in lengths]
     assert block.out.length_ratio == Fraction(1, stride)
     for row, length in enumerate(lengths):
-        close(y[row, kept[row]], run(block, x[row : row + 1, :length])[0][0])
+        close(y[row, real[row]], run(block, x[row : row + 1, :length])[0][0])
 
 
-def test_a_stride_is_refused_where_the_future_is_not_there_yet() -> None:
+def test_a_stride_is_refused_on_a_causal_site() -> None:
     with pytest.raises(BlockError, match="a decoder may not read the future") as error:
         Conv(site_of(3, causal="a decoder"), stride=2)
     assert (error.value.setting, error.value.code) == ("stride", "causality")

@@ -20,52 +20,52 @@ VARIANTS = {
 """Settings with which the laws are checked, by block."""
 
 
-def by_the_sum(made: Conv2d, s: Tensor) -> Tensor:
+def by_the_sum(block: Conv2d, s: Tensor) -> Tensor:
     """y[t, w] = sum_ij W_ij s[t + i - l, w + j - m] + b, one cell after another. s: (T, W, D)"""
     length, columns, _ = s.shape
-    down, across = made.kernel
-    y = made.bias.expand(length, columns, -1).clone()
+    down, across = block.kernel
+    y = block.bias.expand(length, columns, -1).clone()
     for t in range(length):
         for w in range(columns):
             for i in range(down):
                 for j in range(across):
                     place, column = t + i - (down - 1) // 2, w + j - (across - 1) // 2
                     if 0 <= place < length and 0 <= column < columns:
-                        y[t, w] += made.weight[:, :, i, j] @ s[place, column]
+                        y[t, w] += block.weight[:, :, i, j] @ s[place, column]
     return y
 
 
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (2, 3), (3, 2), (4, 5), (5, 2)])
-def test_is_the_sum_over_its_kernel(kernel: tuple[int, int]) -> None:
-    made = Conv2d(grid_site(3, 4), kernel=kernel, width=2)
-    torch.nn.init.normal_(made.bias)
+def test_the_output_is_the_sum_over_the_kernel(kernel: tuple[int, int]) -> None:
+    block = Conv2d(grid_site(3, 4), kernel=kernel, width=2)
+    torch.nn.init.normal_(block.bias)
     s = torch.randn(1, 5, 4, 3)
-    close(made(s, (), context_of(cells_of(4, 5)))[0][0], by_the_sum(made, s[0]))
-    assert made.out == Stream(2, True, columns=4)
+    close(block(s, (), context_of(cells_of(4, 5)))[0][0], by_the_sum(block, s[0]))
+    assert block.out == Stream(2, True, columns=4)
 
 
-def test_a_cell_that_is_not_real_is_as_zero() -> None:
-    made, s = Conv2d(grid_site(2, 3)), torch.randn(2, 4, 3, 2)
+def test_a_padded_cell_counts_as_zero() -> None:
+    block, s = Conv2d(grid_site(2, 3)), torch.randn(2, 4, 3, 2)
     mask = cells_of(3, 4, 2).clone()
     mask[0, 1, 2] = False
-    y, _ = made(s, (), context_of(mask))
-    close(y, made(s * mask[..., None], (), context_of(torch.ones_like(mask)))[0])
-    close(y[1, :2], by_the_sum(made, s[1, :2]))
+    y, _ = block(s, (), context_of(mask))
+    close(y, block(s * mask[..., None], (), context_of(torch.ones_like(mask)))[0])
+    close(y[1, :2], by_the_sum(block, s[1, :2]))
 
 
 @pytest.mark.parametrize("activation", ["glu", "swiglu"])
-def test_a_gated_one_is_as_wide_as_it_says(activation: Any) -> None:
-    made = Conv2d(grid_site(3, 2, model=5), activation=activation)
-    y, _ = made(torch.randn(1, 2, 2, 3), (), context_of(cells_of(2, 2)))
+def test_a_gated_convolution_has_the_declared_width(activation: Any) -> None:
+    block = Conv2d(grid_site(3, 2, model=5), activation=activation)
+    y, _ = block(torch.randn(1, 2, 2, 3), (), context_of(cells_of(2, 2)))
     assert y.shape == (1, 2, 2, 5)
-    assert made.out.width == 5
+    assert block.out.width == 5
 
 
-def test_the_variance_stays_as_it_is() -> None:
+def test_the_variance_is_preserved() -> None:
     """Far from the edges, where every product is there."""
     torch.manual_seed(3)
-    made = Conv2d(grid_site(64, 32))
-    y = made(torch.randn(1, 32, 32, 64), (), context_of(cells_of(32, 32)))[0][0, 1:-1, 1:-1]
+    block = Conv2d(grid_site(64, 32))
+    y = block(torch.randn(1, 32, 32, 64), (), context_of(cells_of(32, 32)))[0][0, 1:-1, 1:-1]
     assert 0.9 < y.var().item() < 1.1
 
 

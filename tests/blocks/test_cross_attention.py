@@ -66,12 +66,12 @@ def no_gradients() -> Iterator[None]:
         yield
 
 
-def made(**settings: Any) -> CrossAttention:
+def build_block(**settings: Any) -> CrossAttention:
     """A block where X arrives and READ can be read."""
     return CrossAttention(site_of(4, memories=SEEN), **settings)
 
 
-def reads(block: CrossAttention, x: Tensor = X, **changed: Output) -> Tensor:
+def read_outputs(block: CrossAttention, x: Tensor = X, **changed: Output) -> Tensor:
     """What the block makes of X."""
     return run(block, x, None, **{**READ, **changed})[0]
 
@@ -98,27 +98,27 @@ def by_hand(score: Callable[[Tensor, Tensor, int], Any], states: Tensor, values:
 
 
 def test_scaled_dot_of_one_head() -> None:
-    block = made()
+    block = build_block()
     keys, values = block.project(READ["encoder"].states).chunk(2, -1)
     y = by_hand(lambda q, k, s: block.query(q) @ k / 2, keys, values)
-    close(reads(block), block.merge(y))
+    close(read_outputs(block), block.merge(y))
 
 
 def test_dot() -> None:
-    block, states = made(score="dot", from_="encoder.same"), READ["encoder.same"].states
+    block, states = build_block(score="dot", from_="encoder.same"), READ["encoder.same"].states
     assert list(block.parameters()) == []
-    close(reads(block), by_hand(lambda q, k, s: q @ k, states, states))
+    close(read_outputs(block), by_hand(lambda q, k, s: q @ k, states, states))
 
 
 def test_general() -> None:
-    block, states = made(score="general"), READ["encoder"].states
+    block, states = build_block(score="general"), READ["encoder"].states
     (w,) = block.parameters()
     y = by_hand(lambda q, k, s: torch.nn.functional.bilinear(q, k, w[None]), states, states)
-    close(reads(block), y)
+    close(read_outputs(block), y)
 
 
 def test_additive() -> None:
-    block, states = made(score="additive"), READ["encoder"].states
+    block, states = build_block(score="additive"), READ["encoder"].states
     (v,), w, u, b = block.score.vectors, block.query.weight, block.project.weight, block.query.bias
     b.data += torch.randn(4)
 
@@ -129,23 +129,23 @@ def test_additive() -> None:
             total += float(v[i]) * math.tanh(inner + float(b[i]))
         return total
 
-    close(reads(block), by_hand(score, states, states))
+    close(read_outputs(block), by_hand(score, states, states))
 
 
 def test_location() -> None:
-    block, states = made(score="location", max_length=2), READ["encoder"].states
+    block, states = build_block(score="location", max_length=2), READ["encoder"].states
     (w,) = block.parameters()
     for row in range(2):
         for at in range(5):
-            close(reads(block)[row, at], (w @ X[row, at]).softmax(0) @ states[row, :2])
-    close(reads(block, encoder=READ["encoder"]._replace(mask=mask_of(3, 3))), reads(block))
+            close(read_outputs(block)[row, at], (w @ X[row, at]).softmax(0) @ states[row, :2])
+    close(read_outputs(block, encoder=READ["encoder"]._replace(mask=mask_of(3, 3))), read_outputs(block))
     short = Output(states[:, :1], mask_of(1, 1))
-    close(reads(block, encoder=short), states[:, :1].expand(-1, 5, -1))
+    close(read_outputs(block, encoder=short), states[:, :1].expand(-1, 5, -1))
 
 
 def test_fine_grained() -> None:
-    block, states = made(score="fine_grained"), READ["encoder"].states
-    y = reads(block)
+    block, states = build_block(score="fine_grained"), READ["encoder"].states
+    y = read_outputs(block)
     for f in range(6):
         v = block.score.vectors[f]
         one = by_hand(lambda q, k, s: v @ torch.tanh(block.query(q) + block.project(k)), states, states[..., f : f + 1])  # noqa: B023
@@ -153,15 +153,15 @@ def test_fine_grained() -> None:
 
 
 def test_fine_grained_with_one_vector_for_all_features_is_additive() -> None:
-    additive = made(score="additive")
-    close(reads(tied(made(score="fine_grained"), additive)), reads(additive))
+    additive = build_block(score="additive")
+    close(read_outputs(tied(build_block(score="fine_grained"), additive)), read_outputs(additive))
 
 
 @pytest.mark.parametrize("settings", SCORES)
 def test_a_row_without_a_memory_reads_zeros(settings: dict[str, Any]) -> None:
-    block = made(**settings)
+    block = build_block(**settings)
     name = block.sources[0].memory
-    y = reads(block, **{name: READ[name]._replace(mask=mask_of(3, 0))})
+    y = read_outputs(block, **{name: READ[name]._replace(mask=mask_of(3, 0))})
     assert y[0].abs().sum() > 0
     close(y[1], torch.zeros_like(y[1]) + (block.merge.bias if settings["score"] == "scaled_dot" else 0.0))
 
@@ -172,103 +172,103 @@ def test_a_row_without_a_memory_reads_zeros(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("merge", ["average", "concat"])
 @pytest.mark.parametrize("settings", [{"score": "general"}, {"score": "location", "max_length": 3}])
 def test_equal_heads_are_one_head(settings: dict[str, Any], merge: str) -> None:
-    one = made(**settings)
-    close(reads(tied(made(**settings, heads=3, merge=merge), one)), reads(one))
+    one = build_block(**settings)
+    close(read_outputs(tied(build_block(**settings, heads=3, merge=merge), one)), read_outputs(one))
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "additive"])
-def test_averaged_weights_read_the_whole_values(score: str) -> None:
-    apart, block = made(score=score, heads=2), made(score=score, heads=2, merge="average")
+def test_averaged_weights_read_undivided_values(score: str) -> None:
+    apart, block = build_block(score=score, heads=2), build_block(score=score, heads=2, merge="average")
     block.load_state_dict(apart.state_dict())
     weights = recorded(apart).mean(2)  # (B, T, S), of the heads that read apart
     states = READ["encoder"].states
     values = states if score == "additive" else block.project(states)[..., 4:]
-    close(reads(block), block.merge(weights @ values))
+    close(read_outputs(block), block.merge(weights @ values))
     close(recorded(block), weights[:, :, None])
 
 
 def test_heads_of_a_dot_product_compare_and_read_their_shares() -> None:
-    block, states = made(score="dot", heads=2, from_="encoder.same"), READ["encoder.same"].states
+    block, states = build_block(score="dot", heads=2, from_="encoder.same"), READ["encoder.same"].states
     for share in (slice(0, 2), slice(2, 4)):
         one = by_hand(lambda q, k, s: q[share] @ k[share], states, states[..., share])  # noqa: B023
-        close(reads(block)[..., share], one)
+        close(read_outputs(block)[..., share], one)
 
 
 def test_heads_of_the_other_scores_read_their_shares() -> None:
-    block, states = made(score="additive", heads=2), READ["encoder"].states
+    block, states = build_block(score="additive", heads=2), READ["encoder"].states
     weights = recorded(block)  # (B, T, H, S)
-    close(reads(block), torch.cat([weights[:, :, h] @ states[..., 3 * h : 3 * h + 3] for h in range(2)], -1))
+    close(read_outputs(block), torch.cat([weights[:, :, h] @ states[..., 3 * h : 3 * h + 3] for h in range(2)], -1))
 
 
 # ------------------------------------------------------------------------------------------- what is read
 
 
 def test_keys_and_values_of_two_outputs() -> None:
-    block = made(score="additive", keys="encoder.low", values="encoder")
-    weights = recorded(made_like(block, score="additive", from_="encoder.low"))
-    close(reads(block), weights[:, :, 0] @ READ["encoder"].states)
-    close(reads(made_like(block, score="additive", keys="encoder.low")), reads(block))
-    projected = made(keys="encoder.low", values="encoder")
+    block = build_block(score="additive", keys="encoder.low", values="encoder")
+    weights = recorded(copy_block(block, score="additive", from_="encoder.low"))
+    close(read_outputs(block), weights[:, :, 0] @ READ["encoder"].states)
+    close(read_outputs(copy_block(block, score="additive", keys="encoder.low")), read_outputs(block))
+    projected = build_block(keys="encoder.low", values="encoder")
     keys, values = projected.project(READ["encoder.low"].states), projected.more[0](READ["encoder"].states)
     y = by_hand(lambda q, k, s: projected.query(q) @ k / 2, keys, values)
-    close(reads(projected), projected.merge(y))
+    close(read_outputs(projected), projected.merge(y))
 
 
-def made_like(block: CrossAttention, **settings: Any) -> CrossAttention:
+def copy_block(block: CrossAttention, **settings: Any) -> CrossAttention:
     """Another block with the same parameters."""
-    other = made(**settings)
+    other = build_block(**settings)
     other.load_state_dict(block.state_dict())
     return other
 
 
 def test_a_named_query_is_read_in_place_of_the_stream() -> None:
-    block = made(score="additive", query="encoder.summary")
-    asked = READ["encoder.summary"].states.expand(-1, 5, -1)
-    close(reads(block), reads(made_like(block, score="additive"), asked))
+    block = build_block(score="additive", query="encoder.summary")
+    query = READ["encoder.summary"].states.expand(-1, 5, -1)
+    close(read_outputs(block), read_outputs(copy_block(block, score="additive"), query))
 
 
 @pytest.mark.parametrize("settings", [{}, {"score": "general"}, {"score": "fine_grained"}])
 def test_a_list_of_one_memory_is_that_memory(settings: dict[str, Any]) -> None:
-    block = made(**settings, from_="encoder.low")
-    close(reads(made_like(block, **settings, from_=["encoder.low"])), reads(block))
+    block = build_block(**settings, from_="encoder.low")
+    close(read_outputs(copy_block(block, **settings, from_=["encoder.low"])), read_outputs(block))
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "general", "additive", "fine_grained"])
-def test_several_memories_are_one_memory_where_their_maps_are_equal(score: str) -> None:
-    block = made(score=score, from_=["encoder", "encoder.low"])
+def test_several_memories_with_equal_maps_equal_one_memory(score: str) -> None:
+    block = build_block(score=score, from_=["encoder", "encoder.low"])
     block.more[0].load_state_dict(block.project.state_dict())
     one = Output(torch.cat([READ["encoder"].states, READ["encoder.low"].states], 1), torch.cat((REAL, REAL), 1))
     nothing = READ["encoder.low"]._replace(mask=torch.zeros_like(REAL))
-    close(reads(block), reads(block, **{"encoder": one, "encoder.low": nothing}))
+    close(read_outputs(block), read_outputs(block, **{"encoder": one, "encoder.low": nothing}))
 
 
 def test_several_memories_have_maps_of_their_own_and_one_softmax() -> None:
-    block = made(score="additive", from_=["encoder", "encoder.same"])
+    block = build_block(score="additive", from_=["encoder", "encoder.same"])
     maps = block.project(READ["encoder"].states), block.more[0](READ["encoder.same"].states)
     query, (v,) = block.query(X), block.score.vectors
     for row, length in enumerate(LENGTHS):
-        keys, values = torch.cat([each[row, :length] for each in maps]).chunk(2, -1)
+        keys, values = torch.cat([item[row, :length] for item in maps]).chunk(2, -1)
         weights = (torch.tanh(query[row][:, None] + keys) @ v).softmax(-1)  # (T, S + S)
-        close(reads(block)[row], weights @ values)
+        close(read_outputs(block)[row], weights @ values)
 
 
 def test_sqrt_length() -> None:
-    block = made(score="general")
+    block = build_block(score="general")
     factor = torch.tensor(LENGTHS).sqrt()[:, None, None]
-    close(reads(made_like(block, score="general", sqrt_length=True)), reads(block) * factor)
+    close(read_outputs(copy_block(block, score="general", sqrt_length=True)), read_outputs(block) * factor)
 
 
 # ------------------------------------------------------------------------------------------- windows
 
 
 @pytest.mark.parametrize("settings", SCORES)
-def test_a_window_as_wide_as_the_sentence_sees_it_all(settings: dict[str, Any]) -> None:
-    block = made(**settings)
-    close(reads(made_like(block, **settings, local="monotonic", window=3)), reads(block))
+def test_a_window_as_wide_as_the_sentence_masks_nothing(settings: dict[str, Any]) -> None:
+    block = build_block(**settings)
+    close(read_outputs(copy_block(block, **settings, local="monotonic", window=3)), read_outputs(block))
 
 
 def test_a_window_follows_the_positions() -> None:
-    block = made(score="additive", local="monotonic", window=1)
+    block = build_block(score="additive", local="monotonic", window=1)
     weights = recorded(block)[:, :, 0]
     seen = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1]], dtype=torch.bool)
     assert torch.equal(weights[0] > 0, seen)  # waits at the last of three
@@ -277,7 +277,7 @@ def test_a_window_follows_the_positions() -> None:
 
 
 def test_a_predicted_window_fades() -> None:
-    block, plain = made(score="general", local="predicted", window=1), made(score="general")
+    block, plain = build_block(score="general", local="predicted", window=1), build_block(score="general")
     plain.load_state_dict({"project.weight": block.project.weight})
     v, w = block.local.vectors[0], block.local.query.weight
     scores = X @ (READ["encoder"].states @ plain.project.weight.T).transpose(1, 2)  # (B, T, S)
@@ -293,10 +293,10 @@ def test_a_predicted_window_fades() -> None:
             close(recorded(block)[row, at, 0], expected)
 
 
-def test_a_very_wide_predicted_window_sees_it_all() -> None:
-    block, plain = made(score="additive", local="predicted", window=1_000_000), made(score="additive")
+def test_a_very_wide_predicted_window_masks_nothing() -> None:
+    block, plain = build_block(score="additive", local="predicted", window=1_000_000), build_block(score="additive")
     plain.load_state_dict({key: value for key, value in block.state_dict().items() if not key.startswith("local")})
-    torch.testing.assert_close(reads(block), reads(plain), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(read_outputs(block), read_outputs(plain), rtol=1e-9, atol=1e-9)
 
 
 # ------------------------------------------------------------------------------------------- weights on request
@@ -313,19 +313,17 @@ def recorded(block: CrossAttention) -> Tensor:
 
 
 @pytest.mark.parametrize("settings", SCORES)
-def test_weights_on_request(settings: dict[str, Any]) -> None:
-    weights = recorded(made(**settings))
+def test_weights_are_recorded_on_request(settings: dict[str, Any]) -> None:
+    weights = recorded(build_block(**settings))
     assert weights.shape == (2, 5, 1, 3)
     close(weights.sum(-1), torch.ones(2, 5, 1))
     assert weights[1, ..., 2].abs().sum() == 0
     if settings["score"] != "fine_grained":
-        assert recorded(made(**settings, heads=2)).shape == (2, 5, 2, 3)
+        assert recorded(build_block(**settings, heads=2)).shape == (2, 5, 2, 3)
 
 
 @pytest.mark.parametrize("settings", SCORES)
-def test_products_go_through_the_fused_kernel_and_make_no_weights(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dot_products_use_the_fused_kernel(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
     kernel = kernels.F.scaled_dot_product_attention
     monkeypatch.setattr(
@@ -333,13 +331,13 @@ def test_products_go_through_the_fused_kernel_and_make_no_weights(
     )
     monkeypatch.setattr(kernels, "attention_weights", lambda *a, **k: counted.append("weights"))
     monkeypatch.setattr(CrossAttention, "_record", lambda *a: counted.append("record"))
-    reads(made(**settings))
+    read_outputs(build_block(**settings))
     assert counted == (["fused"] if settings["score"] in ("scaled_dot", "dot", "general") else [])
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("recording", [False, True])
-def test_the_door_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> None:
+def test_attention_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> None:
     query, keys, values = torch.randn(3, 2, 1, 4, 3).unbind(0)
     bias, mask = torch.randn(2, 1, 4, 4), None if causal else mask_of(4, 2)[:, None, None]
     context = context_of(mask_of(4, 4))._replace(records={} if recording else None)
@@ -385,15 +383,15 @@ def test_the_door_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> Non
         ("query", "positions of an encoder", {"query": "encoder.same"}),
     ],
 )
-def test_refuses(setting: str, message: str, settings: dict[str, Any]) -> None:
+def test_conflicting_settings_are_refused(setting: str, message: str, settings: dict[str, Any]) -> None:
     with pytest.raises(BlockError) as refused:
-        made(**settings)
+        build_block(**settings)
     assert refused.value.setting == setting
     assert message in refused.value.message
     assert refused.value.fix
 
 
-def test_refuses_a_window_where_one_position_for_all_arrives() -> None:
+def test_a_window_needs_a_query_per_position() -> None:
     site = site_of(4, memories=SEEN)
     still = site.__class__(Stream(4, length_ratio=Fraction(0)), 4, site.names, SEEN, ["encoder"])
     with pytest.raises(BlockError, match="a query for each position"):

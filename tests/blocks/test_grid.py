@@ -34,44 +34,44 @@ CONTEXT = context_of(THERE)
 
 
 def test_the_stream_is_the_first_column_and_the_others_are_zero() -> None:
-    made, x, mask = Grid(site_of(2), columns=3), torch.randn(2, 4, 2), mask_of(4, 1)
-    y, _ = made(x, (), context_of(mask))
+    block, x, mask = Grid(site_of(2), columns=3), torch.randn(2, 4, 2), mask_of(4, 1)
+    y, _ = block(x, (), context_of(mask))
     close(y[:, :, 0], x)
-    assert made.out == Stream(2, True, columns=3)
+    assert block.out == Stream(2, True, columns=3)
     assert y.shape == (2, 4, 3, 2)
     assert not y[:, :, 1:].any()
-    assert torch.equal(made.mask(mask), cells_of(3, 4, 1))
+    assert torch.equal(block.mask(mask), cells_of(3, 4, 1))
 
 
-def test_room_is_what_an_encoder_asks_for() -> None:
+def test_max_length_ratio_sets_the_target_ratio() -> None:
     assert Grid(site_of(2), max_length_ratio=1.5).max_target_ratio == 1.5
 
 
-def test_a_column_is_zero_where_its_cell_is_not_real() -> None:
+def test_a_selected_column_is_zero_at_padded_cells() -> None:
     for index, expected in ((0, [[1, 0, 5], [7, 0, 0], [13, 0, 0]]), (1, [[2, 4, 6], [8, 10, 0], [14, 0, 0]])):
-        made = SelectColumn(grid_site(1, 2), index=index)
-        assert made(CELLS, (), CONTEXT)[0][..., 0].tolist() == expected
-        assert torch.equal(made.mask(THERE), mask_of(3, 2, 1))
-        assert made.out == Stream(1)
+        block = SelectColumn(grid_site(1, 2), index=index)
+        assert block(CELLS, (), CONTEXT)[0][..., 0].tolist() == expected
+        assert torch.equal(block.mask(THERE), mask_of(3, 2, 1))
+        assert block.out == Stream(1)
 
 
 def test_a_sum_is_over_real_cells() -> None:
-    made = SumColumns(grid_site(1, 2))
-    assert made(CELLS, (), CONTEXT)[0][..., 0].tolist() == [[3, 4, 11], [15, 10, 0], [27, 0, 0]]
-    assert torch.equal(made.mask(THERE), mask_of(3, 2, 1))
-    assert made.out == Stream(1)
+    block = SumColumns(grid_site(1, 2))
+    assert block(CELLS, (), CONTEXT)[0][..., 0].tolist() == [[3, 4, 11], [15, 10, 0], [27, 0, 0]]
+    assert torch.equal(block.mask(THERE), mask_of(3, 2, 1))
+    assert block.out == Stream(1)
 
 
-def test_flattened_cells_close_up_and_keep_their_order() -> None:
-    made = Flatten(grid_site(1, 2))
-    y, mask = made(CELLS, (), CONTEXT)[0], made.mask(THERE)
+def test_flatten_packs_real_cells_in_order() -> None:
+    block = Flatten(grid_site(1, 2))
+    y, mask = block(CELLS, (), CONTEXT)[0], block.mask(THERE)
     assert torch.equal(mask, mask_of(5, 3, 2, 6)[:3])
     rows = [row[there, 0].tolist() for row, there in zip(y, mask, strict=True)]
     assert rows == [[1, 2, 4, 5, 6], [7, 8, 10], [13, 14]]
-    assert made.out == Stream(1, length_ratio=Fraction(2))
+    assert block.out == Stream(1, length_ratio=Fraction(2))
 
 
-def test_where_all_is_real_a_grid_is_flattened_as_it_lies() -> None:
+def test_a_grid_without_padding_is_flattened_row_by_row() -> None:
     x = torch.randn(2, 3, 4, 5)
     close(Flatten(grid_site(5, 4))(x, (), context_of(cells_of(4, 3, 3)))[0], x.flatten(1, 2))
 
@@ -93,7 +93,7 @@ def test_the_mean_of_a_grid_is_over_real_cells() -> None:
         (Grid, {}, "grid", "", "kind"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_settings_are_refused(
     block: type[Block], settings: dict[str, Any], place: str, setting: str, code: str
 ) -> None:
     here = grid_site(3, 2)

@@ -54,7 +54,7 @@ READ = {
 }
 
 
-def made(**settings: Any) -> MemoryNetwork:
+def build_block(**settings: Any) -> MemoryNetwork:
     """A block where X arrives and READ can be read, in evaluation mode, with parameters that are not small."""
     torch.manual_seed(3)
     chosen = {"from_": "story", "query": "question", "width": WIDTH, **settings}
@@ -102,8 +102,8 @@ def by_hand(block: MemoryNetwork, row: int, tying: str) -> Tensor:
         keys, values = [], []
         for i in real:
             age = min(len(real) - 1 - i, len(times) - 1)
-            for chosen, made in ((a, keys), (c, values)):
-                made.append(sentence(maps[chosen], story[i], counts[i]) + times[age].unflatten(0, (-1, WIDTH))[chosen])
+            for chosen, rows in ((a, keys), (c, values)):
+                rows.append(sentence(maps[chosen], story[i], counts[i]) + times[age].unflatten(0, (-1, WIDTH))[chosen])
         for weight_i, value in zip(torch.stack([u @ key for key in keys]).softmax(0), values, strict=True):
             read += weight_i * value
         u = (u if block.between is None else block.between @ u) + read
@@ -113,7 +113,7 @@ def by_hand(block: MemoryNetwork, row: int, tying: str) -> Tensor:
 @pytest.mark.parametrize("tying", ["adjacent", "layer_wise"])
 @pytest.mark.parametrize("time", [2, 9])
 def test_three_hops_against_loops(tying: str, time: int) -> None:
-    block = made(tying=tying, time=time, hops=3)
+    block = build_block(tying=tying, time=time, hops=3)
     y = answers(block)
     for row in range(2):
         close(y[row], by_hand(block, row, tying).expand(3, -1))
@@ -126,7 +126,7 @@ def test_position_encoding_is_twice_that_of_the_paper_half_a_step_back() -> None
             assert weight(k, j, 6) == pytest.approx(2 * ((1 - word) - at * (1 - 2 * word)))
 
 
-def test_a_bag_does_not_hear_the_order_of_words() -> None:
+def test_a_bag_of_words_ignores_the_order() -> None:
     maps = torch.randn(2 * WIDTH, WORDS, dtype=torch.float64)
     words = torch.randn(1, 1, 4, WORDS, dtype=torch.float64)
     there = torch.ones(1, 1, 4, dtype=torch.bool)
@@ -139,54 +139,54 @@ def test_a_bag_does_not_hear_the_order_of_words() -> None:
 
 
 def test_one_hop_is_key_value_attention() -> None:
-    block = made(from_="narrow", query=None, hops=1, time=0)
+    block = build_block(from_="narrow", query=None, hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
-    asked = X @ block.asked.T
+    questions = X @ block.asked.T
     there = READ["narrow"].mask[:, None]  # (B, 1, S)
-    close(answers(block), asked + F.scaled_dot_product_attention(asked, keys, values, there, scale=1.0))
+    close(answers(block), questions + F.scaled_dot_product_attention(questions, keys, values, there, scale=1.0))
 
 
-def test_empty_sentences_take_their_part_of_the_softmax() -> None:
-    block = made(from_="narrow", query=None, hops=1, time=0, slots=7)
+def test_empty_sentences_are_part_of_the_softmax() -> None:
+    block = build_block(from_="narrow", query=None, hops=1, time=0, slots=7)
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
-    asked, found = X @ block.asked.T, answers(block)
+    questions, result = X @ block.asked.T, answers(block)
     for row, count in enumerate((3, 2)):
-        scores = torch.cat((asked[row] @ keys[row, :count].T, asked.new_zeros(X.shape[1], 7 - count)), -1)
-        close(found[row], asked[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
+        scores = torch.cat((questions[row] @ keys[row, :count].T, questions.new_zeros(X.shape[1], 7 - count)), -1)
+        close(result[row], questions[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
     close(
-        answers(made(from_="narrow", query=None, hops=1, time=0, slots=2))[1],
-        answers(made(from_="narrow", query=None, hops=1, time=0))[1],
+        answers(build_block(from_="narrow", query=None, hops=1, time=0, slots=2))[1],
+        answers(build_block(from_="narrow", query=None, hops=1, time=0))[1],
     )
 
 
-def test_no_softmax_in_the_linear_start() -> None:
-    block = made(from_="narrow", query=None, hops=1, time=0, linear_start=0.25)
-    after = made(from_="narrow", query=None, hops=1, time=0)
+def test_the_linear_start_has_no_softmax() -> None:
+    block = build_block(from_="narrow", query=None, hops=1, time=0, linear_start=0.25)
+    after = build_block(from_="narrow", query=None, hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(WIDTH, -1)
-    asked = X @ block.asked.T
+    questions = X @ block.asked.T
     block.set_progress(0.2)
-    close(answers(block), asked + asked @ (keys.transpose(1, 2) @ values))
+    close(answers(block), questions + questions @ (keys.transpose(1, 2) @ values))
     block.set_progress(0.25)
     close(answers(block), answers(after))
 
 
-def test_the_linear_start_is_kept_with_the_weights() -> None:
-    block, other = made(linear_start=0.5), made(linear_start=0.5)
+def test_the_linear_start_is_saved_with_the_weights() -> None:
+    block, other = build_block(linear_start=0.5), build_block(linear_start=0.5)
     block.set_progress(0.7)
     other.load_state_dict(block.state_dict())
     close(answers(other), answers(block))
 
 
 def test_words_are_scored_by_the_last_embedding() -> None:
-    block = made(answer="words")
-    close(answers(block), answers(made()) @ block.maps[-WIDTH:])
+    block = build_block(answer="words")
+    close(answers(block), answers(build_block()) @ block.maps[-WIDTH:])
     assert block.out.width == WORDS
 
 
-def test_another_width_of_question_has_a_map_of_its_own() -> None:
-    assert made().asked is None
-    assert made(query="narrow").asked.shape == (WIDTH, 3)
-    assert made(tying="layer_wise").asked.shape == (WIDTH, WORDS)
+def test_a_question_of_another_width_has_its_own_map() -> None:
+    assert build_block().asked is None
+    assert build_block(query="narrow").asked.shape == (WIDTH, 3)
+    assert build_block(tying="layer_wise").asked.shape == (WIDTH, WORDS)
 
 
 # ------------------------------------------------------------------------------------------- time
@@ -196,20 +196,20 @@ def test_the_last_sentence_is_of_age_0() -> None:
     assert sentence_ages(mask_of(4, 2)).tolist() == [[3, 2, 1, 0], [1, 0, 0, 0]]
 
 
-def test_noise_leaves_the_order_and_adds_empty_sentences() -> None:
+def test_noise_preserves_the_order_and_adds_empty_sentences() -> None:
     torch.manual_seed(1)
     real = mask_of(*[5] * 400, 2)
-    drawn = randomly_aged(sentence_ages(real), real, 0.4)
-    assert (drawn[:400, :-1] > drawn[:400, 1:]).all()
-    assert drawn[:400].max() == 6  # of 5 sentences, 2 blanks at most
-    kept = (drawn[:400] == sentence_ages(real)[:400]).all(1).float().mean()
+    ages = randomly_aged(sentence_ages(real), real, 0.4)
+    assert (ages[:400, :-1] > ages[:400, 1:]).all()
+    assert ages[:400].max() == 6  # of 5 sentences, 2 blanks at most
+    unchanged = (ages[:400] == sentence_ages(real)[:400]).all(1).float().mean()
     # no blank: all; one of three times each: the blank is the oldest of 6 with 1/6, both of 7 with 1/21
-    assert abs(kept - (1 + 1 / 6 + 1 / 21) / 3) < 0.1
-    assert drawn[400, :2].max() <= 2
+    assert abs(unchanged - (1 + 1 / 6 + 1 / 21) / 3) < 0.1
+    assert ages[400, :2].max() <= 2
 
 
-def test_noise_is_for_training_only() -> None:
-    block, quiet = made(noise=0.9), answers(made(noise=0.0))
+def test_noise_is_added_in_training_only() -> None:
+    block, quiet = build_block(noise=0.9), answers(build_block(noise=0.0))
     close(answers(block), quiet)
     block.train()
     assert any(not torch.equal(answers(block), quiet) for _ in range(9))
@@ -220,7 +220,7 @@ def test_noise_is_for_training_only() -> None:
 
 def test_the_hops_are_recorded() -> None:
     records: dict[Any, list[Tensor]] = {}
-    answers(made(hops=2), records=records)
+    answers(build_block(hops=2), records=records)
     ((key, (hops,)),) = records.items()
     assert key.name == "hops"
     assert hops.shape == (2, 3, 2, 3)
@@ -228,11 +228,11 @@ def test_the_hops_are_recorded() -> None:
     assert not hops[1, :, :, 2].any()
 
 
-def test_refusals() -> None:
+def test_conflicting_settings_are_refused() -> None:
     with pytest.raises(BlockError, match="is a grid, and a question"):
-        made(query="image")
+        build_block(query="image")
     with pytest.raises(BlockError, match="no `from` chooses one"):
-        made(from_=None)
+        build_block(from_=None)
     site = site_of(5, memories=SEEN)
     with pytest.raises(BlockError, match="a grid arrives"):
         MemoryNetwork(replace(site, stream=Stream(5, grid=True, columns=2)), from_="story")

@@ -47,7 +47,7 @@ def test_the_stream_comes_first(reader: type[Block], expected: torch.Tensor) -> 
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_one_position_for_all_is_seen_at_every_position(reader: type[Block]) -> None:
+def test_a_single_position_is_broadcast_to_all(reader: type[Block]) -> None:
     gist = torch.randn(2, 1, 2)
     memories = {"encoder.gist": Output(gist, mask_of(1, 1))}
     short, _ = reader(site_with_names(), of="encoder.gist")(B, (), context_of(mask_of(3, 3), memories))
@@ -57,21 +57,21 @@ def test_one_position_for_all_is_seen_at_every_position(reader: type[Block]) -> 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         ("b", "name", "nothing here is called `b`"),
         ("slow", "pace", "`slow` has 1/2 positions per token, and the stream here 1"),
         ("encoder", "pace", "`encoder` has the positions of an encoder"),
     ],
 )
-def test_refuses_what_has_no_such_positions(reader: type[Block], name: str, code: str, said: str) -> None:
-    with pytest.raises(BlockError, match=said) as error:
+def test_streams_with_other_positions_are_refused(reader: type[Block], name: str, code: str, message: str) -> None:
+    with pytest.raises(BlockError, match=message) as error:
         reader(site_with_names(), of=name)
     assert (error.value.setting, error.value.code) == ("of", code)
 
 
 @pytest.mark.parametrize("reader", [Add, Multiply])
-def test_refuses_another_width(reader: type[Block]) -> None:
+def test_another_width_is_refused(reader: type[Block]) -> None:
     with pytest.raises(BlockError, match="`wide` is 3 wide, and the stream here 2") as error:
         reader(site_with_names(), of=["a", "wide"])
     assert error.value.code == "width"

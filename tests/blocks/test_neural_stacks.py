@@ -33,15 +33,15 @@ SURE = 1e3
 """A logit whose sigmoid is 1, and whose negative's is 0."""
 
 
-def told(kind: type[Memory], width: int, **settings: Any) -> Memory:
+def controlled_memory(kind: type[Memory], width: int, **settings: Any) -> Memory:
     """A memory that does as it is told: what arrives is the values (before their tanh), then d, then u."""
-    made = kind(site_of(ENDS[kind] * (width + 2)), width=width, **settings).double()
-    made.map.weight.data.copy_(torch.eye(ENDS[kind] * (width + 2)))
-    made.map.bias.data.zero_()
-    return made
+    block = kind(site_of(ENDS[kind] * (width + 2)), width=width, **settings).double()
+    block.map.weight.data.copy_(torch.eye(ENDS[kind] * (width + 2)))
+    block.map.bias.data.zero_()
+    return block
 
 
-def orders(values: Tensor, push: Tensor, pop: Tensor) -> Tensor:
+def control_inputs(values: Tensor, push: Tensor, pop: Tensor) -> Tensor:
     """What makes such a memory push `values` (B, T, ends m) by `push` and pop by `pop`, (B, T, ends) each."""
     return torch.cat((torch.atanh(values), torch.logit(push), torch.logit(pop)), -1)
 
@@ -54,13 +54,13 @@ def test_three_positions_by_hand() -> None:
     values = torch.tensor([[[0.5, 0.0], [0.0, 0.5], [-0.5, 0.5]]], dtype=torch.float64)
     push = torch.tensor([[[0.8], [0.5], [0.9]]], dtype=torch.float64)
     pop = torch.tensor([[[0.0], [0.1], [0.9]]], dtype=torch.float64)
-    x = orders(values, push, pop.clamp(min=1e-300))
+    x = control_inputs(values, push, pop.clamp(min=1e-300))
     # a stack's strengths are 0.8 | 0.7 0.5 | 0.3 0.0 0.9, and its uppermost 1 has these parts of them
     weights = torch.tensor([[0.8, 0.0, 0.0], [0.5, 0.5, 0.0], [0.1, 0.0, 0.9]], dtype=torch.float64)
-    close(run(told(StackMemory, 2), x)[0], (weights @ values[0])[None])
+    close(run(controlled_memory(StackMemory, 2), x)[0], (weights @ values[0])[None])
     # a queue's are 0.8 | 0.7 0.5 | 0.0 0.3 0.9, and its oldest 1 has these
     weights = torch.tensor([[0.8, 0.0, 0.0], [0.7, 0.3, 0.0], [0.0, 0.3, 0.7]], dtype=torch.float64)
-    close(run(told(QueueMemory, 2), x)[0], (weights @ values[0])[None])
+    close(run(controlled_memory(QueueMemory, 2), x)[0], (weights @ values[0])[None])
 
 
 # ------------------------------------------------------------------------------------------- Python's own
@@ -72,11 +72,11 @@ def of_python(kind: type[Memory], values: Sequence[Any], push: Sequence[Any], po
     read = []
     for written, pushed, popped in zip(values, push, pop, strict=True):
         takes = [cells.popleft] if kind is QueueMemory else [cells.pop, cells.popleft]
-        for take, asked in zip(takes, popped, strict=False):
-            if asked and cells:
+        for take, flag in zip(takes, popped, strict=False):
+            if flag and cells:
                 take()
-        for lay, value, asked in zip((cells.append, cells.appendleft), written, pushed, strict=False):
-            if asked:
+        for lay, value, flag in zip((cells.append, cells.appendleft), written, pushed, strict=False):
+            if flag:
                 lay(value)
         ends = (0,) if kind is QueueMemory else (-1, 0)[: ENDS[kind]]
         read.append(torch.cat([cells[end] if cells else torch.zeros_like(written[0]) for end in ends]))
@@ -85,12 +85,12 @@ def of_python(kind: type[Memory], values: Sequence[Any], push: Sequence[Any], po
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
-def test_whole_strengths_are_pythons_own(kind: type[Memory], seed: int) -> None:
-    drawn, length, width = random.Random(seed), 60, 3
+def test_strengths_of_one_equal_python_containers(kind: type[Memory], seed: int) -> None:
+    rng, length, width = random.Random(seed), 60, 3
     values = torch.rand(length, ENDS[kind], width, generator=torch.Generator().manual_seed(seed)).double() - 0.5
-    push, pop = ([[drawn.random() < share for _ in range(ENDS[kind])] for _ in range(length)] for share in (0.6, 0.4))
-    amounts = [SURE * (2 * torch.tensor(each).double() - 1) for each in (push, pop)]
-    y, _ = run(told(kind, width), torch.cat((torch.atanh(values).flatten(1), *amounts), -1)[None])
+    push, pop = ([[rng.random() < share for _ in range(ENDS[kind])] for _ in range(length)] for share in (0.6, 0.4))
+    amounts = [SURE * (2 * torch.tensor(item).double() - 1) for item in (push, pop)]
+    y, _ = run(controlled_memory(kind, width), torch.cat((torch.atanh(values).flatten(1), *amounts), -1)[None])
     close(y[0], of_python(kind, list(values), push, pop))
 
 
@@ -130,16 +130,16 @@ def of_paper(kind: type[Memory], values: Tensor, push: Tensor, pop: Tensor) -> T
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_equations_cell_by_cell_values_and_gradients(kind: type[Memory]) -> None:
-    made = torch.Generator().manual_seed(3)
+def test_values_and_gradients_equal_the_equations(kind: type[Memory]) -> None:
+    block = torch.Generator().manual_seed(3)
     values, push, pop = (
-        torch.rand(9, *size, generator=made, dtype=torch.float64).requires_grad_()
+        torch.rand(9, *size, generator=block, dtype=torch.float64).requires_grad_()
         for size in ((ENDS[kind], 2), (ENDS[kind],), (ENDS[kind],))
     )
-    x = orders(values.flatten(1), push, pop)[None]
-    mine, theirs = run(told(kind, 2), x)[0][0], of_paper(kind, values, push, pop)
+    x = control_inputs(values.flatten(1), push, pop)[None]
+    mine, theirs = run(controlled_memory(kind, 2), x)[0][0], of_paper(kind, values, push, pop)
     close(mine, theirs)
-    weight = torch.rand(mine.shape, generator=made, dtype=torch.float64)
+    weight = torch.rand(mine.shape, generator=block, dtype=torch.float64)
     for one, other in zip(
         torch.autograd.grad((mine * weight).sum(), (values, push, pop), retain_graph=True),
         torch.autograd.grad((theirs * weight).sum(), (values, push, pop)),
@@ -151,24 +151,24 @@ def test_the_equations_cell_by_cell_values_and_gradients(kind: type[Memory]) -> 
 # ------------------------------------------------------------------------------------------- states
 
 
-def drawn(kind: type[Memory], rows: int, length: int) -> Tensor:
+def random_inputs(kind: type[Memory], rows: int, length: int) -> Tensor:
     size = (rows, length, 4 * ENDS[kind])
     return torch.randn(size, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_masked_position_is_a_cell_without_strength_and_pops_nothing(kind: type[Memory]) -> None:
-    made, x = told(kind, 2), drawn(kind, 1, 6)
-    _, whole = run(made, x[:, :4])
-    _, padded = run(made, x, mask_of(4, 6)[:1])
-    strengths, others = whole[1].diff(), padded[1].diff()
+    block, x = controlled_memory(kind, 2), random_inputs(kind, 1, 6)
+    _, full = run(block, x[:, :4])
+    _, padded = run(block, x, mask_of(4, 6)[:1])
+    strengths, others = full[1].diff(), padded[1].diff()
     close(others.sum(1), strengths.sum(1))
     close(others[others > 0], strengths[strengths > 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_decoder_begins_with_what_the_encoder_read_last(kind: type[Memory]) -> None:
-    there, x = told(kind, 2), drawn(kind, 2, 5)
+def test_a_decoder_can_start_from_the_encoders_memory(kind: type[Memory]) -> None:
+    there, x = controlled_memory(kind, 2), random_inputs(kind, 2, 5)
     mask = mask_of(5, 3)
     read, last = run(there, x, mask)
     memory = {"encoder": Named(Stream(2)), "encoder.cells": Named(there.out, there.state_kind)}
@@ -183,22 +183,22 @@ def test_a_decoder_begins_with_what_the_encoder_read_last(kind: type[Memory]) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_little_is_popped_before_training(kind: type[Memory]) -> None:
-    made = kind(site_of(4), width=3)
-    biases = made.map.bias
+    block = kind(site_of(4), width=3)
+    biases = block.map.bias
     assert biases[-ENDS[kind] :].tolist() == [-1.0] * ENDS[kind]
     assert not biases[: -ENDS[kind]].any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pictures_show_what_is_read(kind: type[Memory]) -> None:
-    made, x = told(kind, 2), drawn(kind, 1, 4)
+def test_records_show_the_read_weights(kind: type[Memory]) -> None:
+    block, x = controlled_memory(kind, 2), random_inputs(kind, 1, 4)
     context = context_of(mask_of(4))._replace(records={})
-    read, (values, heights) = made(x, made.start(x, context), context)
-    shown = {record.name: value for record, (value,) in (context.records or {}).items()}
-    close(shown["read_weights"] @ values, read[..., :2])
-    close(shown["strengths"][:, -1], heights.diff())
+    read, (values, heights) = block(x, block.start(x, context), context)
+    records = {record.name: value for record, (value,) in (context.records or {}).items()}
+    close(records["read_weights"] @ values, read[..., :2])
+    close(records["strengths"][:, -1], heights.diff())
     if kind is DequeMemory:
-        close(shown["read_weights_bottom"] @ values, read[..., 2:])
+        close(records["read_weights_bottom"] @ values, read[..., 2:])
 
 
 # ------------------------------------------------------------------------------------------- refusals

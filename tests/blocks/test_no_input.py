@@ -30,7 +30,7 @@ def test_laws() -> None:
     check_block(NoInput, {}, {"width": 3})
 
 
-def test_the_answer_hears_no_tokens(tmp_path: Path) -> None:
+def test_the_output_ignores_the_target_tokens(tmp_path: Path) -> None:
     torch.manual_seed(1)
     model = build(loaded(tmp_path, TEXT.replace("@", "no_input: 3")), {"source": 9, "target": 9})
     sources = {"source": torch.tensor([[5, 6, 2]])}
@@ -39,7 +39,7 @@ def test_the_answer_hears_no_tokens(tmp_path: Path) -> None:
     assert model.embedding is None
 
 
-def test_without_it_the_tokens_matter(tmp_path: Path) -> None:
+def test_without_no_input_the_tokens_matter(tmp_path: Path) -> None:
     model = build(loaded(tmp_path, TEXT.replace("{@}, ", "")), {"source": 9, "target": 9})
     sources = {"source": torch.tensor([[5, 6, 2]])}
     one, other = (model(sources, torch.tensor([ids])) for ids in ([1, 4, 5], [1, 8, 7]))

@@ -48,15 +48,15 @@ def plain_step(tape: list[int], registers: list[int], wiring: Wiring, m: int) ->
     """One step on Python's integers."""
     values, tape = list(registers), list(tape)
     for name, places in zip(ORDER, wiring[0], strict=True):
-        given = [values[place] for place in places]
-        values.append(plain(name, tape, given, m))
+        inputs = [values[place] for place in places]
+        values.append(plain(name, tape, inputs, m))
         if name == "write":
-            tape[given[0]] = given[1]
+            tape[inputs[0]] = inputs[1]
     return tape, [values[place] for place in wiring[1]]
 
 
-def plain(name: str, tape: list[int], given: list[int], m: int) -> int:
-    a, b = (*given, 0, 0)[:2]
+def plain(name: str, tape: list[int], inputs: list[int], m: int) -> int:
+    a, b = (*inputs, 0, 0)[:2]
     results = {
         "read": tape[a],
         "zero": 0,
@@ -81,7 +81,7 @@ def any_wiring(draw: random.Random, registers: int) -> Wiring:
     return modules, [draw.randrange(registers + len(MODULES)) for _ in range(registers)]
 
 
-def certain(wiring: Wiring, registers: int) -> Choices:
+def one_hot_choices(wiring: Wiring, registers: int) -> Choices:
     """The wiring as choices of a batch of one."""
     modules = [
         torch.zeros(1, 0, registers + at).double() if not places else one_hot(places, registers + at)[None]
@@ -91,7 +91,7 @@ def certain(wiring: Wiring, registers: int) -> Choices:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_on_certain_integers_it_is_an_integer_machine(seed: int) -> None:
+def test_on_one_hot_inputs_it_equals_an_integer_machine(seed: int) -> None:
     draw = random.Random(seed)
     m, count = draw.randint(3, 9), draw.randint(1, 4)
     tape, registers = draw.choices(range(m), k=m), draw.choices(range(m), k=count)
@@ -99,33 +99,33 @@ def test_on_certain_integers_it_is_an_integer_machine(seed: int) -> None:
     for _ in range(12):
         wiring = any_wiring(draw, count)
         tape, registers = plain_step(tape, registers, wiring, m)
-        machine, held = run_step(machine, held, certain(wiring, count))
+        machine, held = run_step(machine, held, one_hot_choices(wiring, count))
         assert machine.tape[0].tolist() == one_hot(tape, m).tolist()
         assert held[0].tolist() == one_hot(registers, m).tolist()
 
 
 @pytest.mark.parametrize("name", [name for name, (count, _) in MODULES.items() if name != "write"])
-def test_a_module_gives_the_distribution_of_its_result(name: str) -> None:
+def test_modules_return_the_distribution_of_the_result(name: str) -> None:
     """Summed over all integers that independent arguments can be."""
     m, (count, module) = 5, MODULES[name]
     generator = torch.Generator().manual_seed(3)
-    given = torch.rand(count, m, generator=generator).double().softmax(-1)
+    inputs = torch.rand(count, m, generator=generator).double().softmax(-1)
     tape = [3, 0, 4, 4, 1]
     expected = [0.0] * m
     for places in torch.cartesian_prod(*[torch.arange(m)] * 2).tolist():
-        weight = math.prod(float(p[at]) for p, at in zip(given, places, strict=False)) / m ** (2 - count)
+        weight = math.prod(float(p[at]) for p, at in zip(inputs, places, strict=False)) / m ** (2 - count)
         expected[plain(name, tape, places[:count], m)] += weight
-    close(module(initial_machine(one_hot(tape, m)[None]), *given[:, None])[0], torch.tensor(expected).double())
+    close(module(initial_machine(one_hot(tape, m)[None]), *inputs[:, None])[0], torch.tensor(expected).double())
 
 
-def test_half_a_write_leaves_half_of_what_was() -> None:
+def test_half_a_write_leaves_half_of_the_old_cell() -> None:
     tape, p, q = one_hot([2, 1, 0], 3)[None], torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     wiring = Choices(
         [torch.zeros(1, count, 2 + at) for at, (count, _) in enumerate(MODULES.values())],
         torch.eye(2, 2 + len(MODULES))[None],
     )
     wiring.arguments[-1][0, 0, 0] = wiring.arguments[-1][0, 1, 1] = 1.0
-    double = Choices([each.double() for each in wiring.arguments], wiring.registers.double())
+    double = Choices([item.double() for item in wiring.arguments], wiring.registers.double())
     machine, _ = run_step(initial_machine(tape), torch.stack((p, q), 1).double(), double)
     assert machine.tape[0].tolist() == [[0.0, 0.0, 1.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
 
@@ -144,7 +144,7 @@ def wired(
     A program says what each module and register (r0, r1) reads; what it leaves out reads r0, or stays. The two units of
     the hidden layer are 1 where r0, and where r1, is 0, else -1; `stop` has the bias and the two weights of stopping.
     """
-    active, other = said(block, program), said(block, program if idle is None else idle)
+    active, other = controller_logits(block, program), controller_logits(block, program if idle is None else idle)
     first, _, last = block.controller
     with torch.no_grad():
         first.weight.copy_(50.0 * torch.eye(2))
@@ -156,7 +156,7 @@ def wired(
     return block.double()
 
 
-def said(block: Nram, program: dict[str, list[str]]) -> Tensor:
+def controller_logits(block: Nram, program: dict[str, list[str]]) -> Tensor:
     """What a controller says for a program."""
     names = [*(f"r{at}" for at in range(block.registers)), *ORDER]
     places = [
@@ -195,12 +195,12 @@ def test_an_array_of_any_length_is_incremented_up_to_its_end(array: list[int], m
     wired(block, active, idle, stop=(-30.0, -60.0, 60.0))  # where r1 is 0 and r0 is not
     padding = [0] * (m - len(array))
     y, _ = run(block, one_hot(array + padding, m)[None])
-    close(y, (one_hot([each + 1 for each in array] + padding, m)[None] + LOG_EPSILON).log())
+    close(y, (one_hot([item + 1 for item in array] + padding, m)[None] + LOG_EPSILON).log())
     Nram(site_of(7), registers=2, hidden=2).load_state_dict(block.state_dict())
 
 
 @pytest.mark.parametrize("stop", [-1.0, 0.5])
-def test_what_leaves_is_weighted_by_when_it_stops(stop: float) -> None:
+def test_the_output_is_weighted_by_the_halting_probabilities(stop: float) -> None:
     m, steps = 5, 4
     x = one_hot([0, 3, 1, 2, 2], m)
     block = wired(Nram(site_of(m), steps=steps, registers=2, hidden=2), FORWARD, stop=(stop, 0.0, 0.0))
@@ -211,13 +211,13 @@ def test_what_leaves_is_weighted_by_when_it_stops(stop: float) -> None:
     context = context_of(mask_of(m), input=x[None])._replace(records={}, path=("here",))
     y, _ = block(x[None], (), context)
     close(y[0], torch.stack(logs).sum(0))
-    found = {record.name: values for record, values in context.records.items()}
-    close(found["halting"][0][0], torch.tensor(weights).double())
-    assert found["registers"][0][0, :, 0].argmax(-1).tolist() == [1, 2, 3, 4]
+    result = {record.name: values for record, values in context.records.items()}
+    close(result["halting"][0][0], torch.tensor(weights).double())
+    assert result["registers"][0][0, :, 0].argmax(-1).tolist() == [1, 2, 3, 4]
     assert Record(("here",), (), "halting") in context.records
 
 
-def test_cells_beyond_the_row_hold_zero_and_positions_beyond_the_cells_pass() -> None:
+def test_padding_cells_hold_zero_and_positions_beyond_the_tape_pass() -> None:
     x = torch.tensor([[[0.0, 2.0, 2.0], [-1.0, 0.0, 0.0], [9.0, 9.0, 9.0]]]).double()
     cells = tape_from_stream(x, mask_of(2, 3)[:1])
     assert cells.tolist() == [[[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]]
@@ -239,8 +239,8 @@ def test_the_bonus_is_the_entropy_of_the_choices_and_ends_with_the_training() ->
     for progress, left in ((None, 1.0), (torch.tensor(0.25), 0.75), (torch.tensor(1.0), 0.0)):
         context = context_of(mask_of(4), input=x)._replace(penalties={}, progress=progress)
         block(x, (), context)
-        found = torch.stack(context.penalties["entropy"]).detach()
-        torch.testing.assert_close(found, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0)
+        result = torch.stack(context.penalties["entropy"]).detach()
+        torch.testing.assert_close(result, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0)
     choices = read_choices(torch.zeros(2, sum(choice_sizes(3))), 3)
     assert choice_entropy(choices).tolist() == pytest.approx([even] * 2, abs=1e-3)
     assert MODULES["zero"][1](initial_machine(torch.zeros(2, 4, 4)))[..., 0].tolist() == [1.0] * 2
@@ -253,14 +253,14 @@ def test_a_long_run_in_low_precision_stays_a_distribution() -> None:
     context = context_of(mask_of(12), input=x)._replace(records={})
     y, _ = block(x, (), context)
     y.sum().backward()
-    found = {record.name: values[0].float() for record, values in context.records.items()}
+    result = {record.name: values[0].float() for record, values in context.records.items()}
     assert y.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in block.parameters())
-    assert (found["registers"].sum(-1) - 1.0).abs().max() < 0.05
-    assert abs(float(found["halting"].sum()) - 1.0) < 0.05
+    assert (result["registers"].sum(-1) - 1.0).abs().max() < 0.05
+    assert abs(float(result["halting"].sum()) - 1.0) < 0.05
 
 
-def test_is_refused_where_there_is_no_tape() -> None:
+def test_a_site_without_a_tape_is_refused() -> None:
     with pytest.raises(BlockError, match="a decoder may not read the future, and `nram` does"):
         Nram(site_of(8, causal="a decoder"))
     with pytest.raises(BlockError, match="needs 3 integers or more"):

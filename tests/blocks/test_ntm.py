@@ -35,13 +35,13 @@ SURE = 60.0
 
 def block(**settings: Any) -> Ntm:
     torch.manual_seed(1)
-    made = Ntm(site_of(WIDTH), **{"slots": SLOTS, "slot_width": CELL, "memory": "random", **settings}).double()
-    for parameter in made.parameters():
+    module = Ntm(site_of(WIDTH), **{"slots": SLOTS, "slot_width": CELL, "memory": "random", **settings}).double()
+    for parameter in module.parameters():
         parameter.data = torch.randn_like(parameter)
-    return made
+    return module
 
 
-def drawn(*size: int) -> Tensor:
+def random_inputs(*size: int) -> Tensor:
     return torch.randn(*size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
@@ -64,22 +64,22 @@ def place_of(numbers: Tensor, memory: Tensor, before: Tensor, shift: int) -> Ten
     return moved**gamma / (moved**gamma).sum()
 
 
-def by_the_equations(made: Ntm, x: Tensor, shift: int) -> Tensor:
+def by_the_equations(module: Ntm, x: Tensor, shift: int) -> Tensor:
     """One row. x: (T, D) -> (T, R M)"""
-    memory = made.initial.filled
-    places = [F.one_hot(torch.tensor(0), len(memory)).double()] * (made.reading + made.writing)
+    memory = module.initial.filled
+    places = [F.one_hot(torch.tensor(0), len(memory)).double()] * (module.reading + module.writing)
     reads = []
     for one in x:
-        numbers = made.asks(one).chunk(len(places))
-        places = [place_of(each, memory, before, shift) for each, before in zip(numbers, places, strict=True)]
-        erase, add = made.writes(one).chunk(2)
-        writing = places[made.reading :]
-        for place, e in zip(writing, torch.sigmoid(erase).chunk(made.writing), strict=True):
+        numbers = module.asks(one).chunk(len(places))
+        places = [place_of(item, memory, before, shift) for item, before in zip(numbers, places, strict=True)]
+        erase, add = module.writes(one).chunk(2)
+        writing = places[module.reading :]
+        for place, e in zip(writing, torch.sigmoid(erase).chunk(module.writing), strict=True):
             memory = torch.stack([row * (1 - w * e) for row, w in zip(memory, place, strict=True)])
-        for place, a in zip(writing, torch.tanh(add).chunk(made.writing), strict=True):
+        for place, a in zip(writing, torch.tanh(add).chunk(module.writing), strict=True):
             memory = torch.stack([row + w * a for row, w in zip(memory, place, strict=True)])
-        seen = [sum(w * row for w, row in zip(place, memory, strict=True)) for place in places[: made.reading]]
-        reads.append(torch.cat([torch.as_tensor(each) for each in seen]))
+        seen = [sum(w * row for w, row in zip(place, memory, strict=True)) for place in places[: module.reading]]
+        reads.append(torch.cat([torch.as_tensor(item) for item in seen]))
     return torch.stack(reads)
 
 
@@ -92,27 +92,27 @@ def by_the_equations(made: Ntm, x: Tensor, shift: int) -> Tensor:
         (1, 1, 0, "random"),
     ],
 )
-def test_is_the_papers_equations(reading: int, writing: int, shift: int, memory: str) -> None:
-    made = block(read_heads=reading, write_heads=writing, shift=shift, memory=memory)
-    x = drawn(2, 6, WIDTH).requires_grad_()
-    weights = [x, *made.parameters()]
-    mine, _ = run(made, x)
-    theirs = torch.stack([by_the_equations(made, row, shift) for row in x])
+def test_the_output_equals_the_papers_equations(reading: int, writing: int, shift: int, memory: str) -> None:
+    module = block(read_heads=reading, write_heads=writing, shift=shift, memory=memory)
+    x = random_inputs(2, 6, WIDTH).requires_grad_()
+    weights = [x, *module.parameters()]
+    mine, _ = run(module, x)
+    theirs = torch.stack([by_the_equations(module, row, shift) for row in x])
     torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-9)
-    goal = drawn(*mine.shape)
-    found, expected = (torch.autograd.grad((y * goal).sum(), weights) for y in (mine, theirs))
-    for a, b in zip(found, expected, strict=True):
+    goal = random_inputs(*mine.shape)
+    result, expected = (torch.autograd.grad((y * goal).sum(), weights) for y in (mine, theirs))
+    for a, b in zip(result, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
 
 
-def test_a_head_moves_as_equation_8_says() -> None:
+def test_a_head_shifts_as_in_equation_8() -> None:
     at = torch.eye(SLOTS, dtype=torch.float64)[None]  # a head at each slot
     forwards = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(1, SLOTS, 1, 3)
     close(shift_weights(at, forwards), at.roll(1, -1))
     close(shift_weights(at, forwards.flip(-1)), at.roll(-1, -1))
 
 
-def test_sharpening_keeps_what_is_certain_and_has_gradients_at_zero() -> None:
+def test_sharpening_preserves_one_hot_weights_and_has_gradients_at_zero() -> None:
     certain = torch.eye(SLOTS)[None].requires_grad_()
     for gamma in (1.0, 3.0, 200.0):
         sharp = sharpen(certain, torch.full((1, SLOTS, 1), gamma))
@@ -128,13 +128,13 @@ MARK, WRITE, BACK, READ = 3, 4, 5, 6
 
 def copying_machine(slots: int) -> Ntm:
     """Graves et al. 2014, section 4.1: write a mark, then what is heard, slot by slot; find the mark; read on."""
-    made = Ntm(site_of(7), slots=slots, slot_width=4).double()
-    for layer in (made.asks, made.writes):
+    module = Ntm(site_of(7), slots=slots, slot_width=4).double()
+    for layer in (module.asks, module.writes):
         layer.weight.data.zero_()
         layer.bias.data.zero_()
-    asks, erase_and_add = made.asks.weight.data.unflatten(0, (2, -1)), made.writes.weight.data.unflatten(0, (2, 4))
+    asks, erase_and_add = module.asks.weight.data.unflatten(0, (2, -1)), module.writes.weight.data.unflatten(0, (2, 4))
     mark, beta, gate, stay, forwards = 3, 4, 5, 7, 8  # of a head's numbers
-    made.asks.bias.data.unflatten(0, (2, -1))[:, gate] = -SURE
+    module.asks.bias.data.unflatten(0, (2, -1))[:, gate] = -SURE
     asks[0, mark, BACK] = asks[0, beta, BACK] = SURE
     asks[0, gate, BACK] = 2 * SURE
     asks[:, stay] = torch.tensor([[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 1, 1]]) * SURE
@@ -142,17 +142,17 @@ def copying_machine(slots: int) -> Ntm:
     erase_and_add[0] = -SURE * torch.tensor([0.0, 0, 0, -1, -1, 1, 1])
     erase_and_add[1, 3, MARK] = SURE
     erase_and_add[1, torch.arange(3), torch.arange(3)] = SURE
-    return made
+    return module
 
 
 def test_a_machine_set_by_hand_copies() -> None:
-    made, count = copying_machine(8), 6
-    digits = torch.sign(drawn(3, count, 3))
+    module, count = copying_machine(8), 6
+    digits = torch.sign(random_inputs(3, count, 3))
     x = torch.zeros(3, 2 * count + 2, 7, dtype=torch.float64)
     x[:, 0, MARK] = x[:, count + 1, BACK] = 1
     x[:, 1 : count + 1, :3], x[:, 1 : count + 1, WRITE] = digits, 1
     x[:, count + 2 :, READ] = 1
-    y, (memory, places, _) = run(made, x)
+    y, (memory, places, _) = run(module, x)
     torch.testing.assert_close(y[:, count + 2 :, :3], digits, rtol=0, atol=1e-9)
     torch.testing.assert_close(memory[:, 1 : count + 1, :3], digits, rtol=0, atol=1e-9)
     assert places.argmax(-1).tolist() == [[count, count]] * 3
@@ -162,66 +162,66 @@ def test_a_machine_set_by_hand_copies() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_places_stay_distributions(dtype: torch.dtype) -> None:
-    made = block(slots=128, slot_width=20, read_heads=2).to(dtype)
-    _, (memory, places, _) = run(made, 3 * drawn(2, 500, WIDTH).to(dtype))
+def test_weightings_stay_distributions(dtype: torch.dtype) -> None:
+    module = block(slots=128, slot_width=20, read_heads=2).to(dtype)
+    _, (memory, places, _) = run(module, 3 * random_inputs(2, 500, WIDTH).to(dtype))
     assert memory.isfinite().all()
     assert bool((places >= 0).all())
     torch.testing.assert_close(places.double().sum(-1), torch.ones(2, 3), rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
-def test_heads_begin_at_the_first_slot_and_have_read_it() -> None:
-    made = block(read_heads=2)
-    memory, places, read = made.start(drawn(3, 1, WIDTH), context_of(mask_of(1, 1, 1)))
+def test_heads_start_at_the_first_slot_and_its_content() -> None:
+    module = block(read_heads=2)
+    memory, places, read = module.start(random_inputs(3, 1, WIDTH), context_of(mask_of(1, 1, 1)))
     assert places.tolist() == [[[1, 0, 0, 0, 0]] * 3] * 3
-    close(memory[1], made.initial.filled)
+    close(memory[1], module.initial.filled)
     close(read, memory[:, 0].repeat(1, 2))
-    close(made.initial_output(drawn(3, 1, WIDTH), (memory, places, read)), read[:, None])
+    close(module.initial_output(random_inputs(3, 1, WIDTH), (memory, places, read)), read[:, None])
 
 
-def test_what_is_learned_begins_near_the_first_slot() -> None:
-    made = Ntm(site_of(WIDTH), slots=SLOTS, slot_width=CELL, initial_state="learned")
-    memory, places, read = made.start(torch.zeros(2, 1, WIDTH), context_of(mask_of(1, 1)))
+def test_a_learned_state_starts_near_the_first_slot() -> None:
+    module = Ntm(site_of(WIDTH), slots=SLOTS, slot_width=CELL, initial_state="learned")
+    memory, places, read = module.start(torch.zeros(2, 1, WIDTH), context_of(mask_of(1, 1)))
     torch.testing.assert_close(places.sum(-1), torch.ones(2, 2))
     torch.testing.assert_close(places[..., 0], torch.full((2, 2), 25 / 29))
     assert memory.tolist() == torch.full((2, SLOTS, CELL), 1e-6).tolist()
     assert not read.any()
 
 
-def test_copying_continues_where_the_other_stopped() -> None:
+def test_a_copied_state_continues_the_other_block() -> None:
     first = block()
     memories = {"encoder": Named(first.out), "encoder.tape": Named(first.out, first.state_kind)}
     site, copying = site_of(WIDTH, memories=memories), {"copy": "encoder.tape"}
     second = Ntm(site, slots=SLOTS, slot_width=CELL, initial_state=copying)
-    second.double().load_state_dict({name: each for name, each in first.state_dict().items() if "initial" not in name})
-    x = drawn(2, 6, WIDTH)
-    whole, last = run(first, x)
+    second.double().load_state_dict({name: item for name, item in first.state_dict().items() if "initial" not in name})
+    x = random_inputs(2, 6, WIDTH)
+    full, last = run(first, x)
     left, state = run(first, x[:, :4])
     context = context_of(mask_of(2, 2), {"encoder.tape": Output(left, mask_of(4, 4), state)})
     y, after = second(x[:, 4:], second.start(x[:, :1], context), context)
-    close(y, whole[:, 4:])
+    close(y, full[:, 4:])
     close(after, last)
 
 
-def test_a_masked_position_leaves_everything_as_it_was() -> None:
-    made = block(write_heads=2)
-    x = drawn(2, 4, WIDTH)
-    _, after = run(made, x[:, :2])
+def test_a_masked_position_does_not_change_the_state() -> None:
+    module = block(write_heads=2)
+    x = random_inputs(2, 4, WIDTH)
+    _, after = run(module, x[:, :2])
     context = context_of(mask_of(0, 0).expand(2, 1))
-    _, later = made(torch.full((2, 1, WIDTH), 9.0).double(), after, context)
+    _, later = module(torch.full((2, 1, WIDTH), 9.0).double(), after, context)
     assert [a.tolist() for a in leaves(later)] == [b.tolist() for b in leaves(after)]
 
 
-def test_what_is_recorded_is_where_the_heads_are() -> None:
-    made = block(read_heads=2, write_heads=1)
-    x, context = drawn(2, 3, WIDTH), context_of(mask_of(3, 3))._replace(records={})
-    _, (_, places, _) = made(x, made.start(x, context), context)
-    found = {key.name: torch.cat(values, 1) for key, values in (context.records or {}).items()}
-    assert {name: tuple(value.shape) for name, value in found.items()} == {
+def test_records_are_the_weightings_of_the_heads() -> None:
+    module = block(read_heads=2, write_heads=1)
+    x, context = random_inputs(2, 3, WIDTH), context_of(mask_of(3, 3))._replace(records={})
+    _, (_, places, _) = module(x, module.start(x, context), context)
+    result = {key.name: torch.cat(values, 1) for key, values in (context.records or {}).items()}
+    assert {name: tuple(value.shape) for name, value in result.items()} == {
         "read_weights": (2, 3, 2, SLOTS),
         "write_weights": (2, 3, 1, SLOTS),
     }
-    close(torch.cat([found["read_weights"][:, -1], found["write_weights"][:, -1]], 1), places)
+    close(torch.cat([result["read_weights"][:, -1], result["write_weights"][:, -1]], 1), places)
     assert all(isinstance(key, Record) for key in context.records or {})
 
 
@@ -237,7 +237,7 @@ def test_what_is_recorded_is_where_the_heads_are() -> None:
         ({"initial_state": {"copy": "encoder.same"}, "memory": "random"}, "memory"),
     ],
 )
-def test_what_cannot_be_is_refused(settings: dict[str, Any], setting: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) -> None:
     small = Ntm(site_of(WIDTH), slots=SLOTS + 1, slot_width=CELL)
     memories = {"encoder": Named(Stream(WIDTH)), "encoder.small": Named(small.out, small.state_kind)}
     with pytest.raises(BlockError) as refused:

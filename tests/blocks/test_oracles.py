@@ -176,13 +176,13 @@ CONVS: list[tuple[list[tuple[int, int]], int, int]] = [
 
 
 @pytest.mark.parametrize(("layers", "back", "ahead"), CONVS)
-def test_what_a_stack_of_convolutions_sees(layers: list[tuple[int, int]], back: int, ahead: int) -> None:
+def test_receptive_field_of_stacked_convolutions(layers: list[tuple[int, int]], back: int, ahead: int) -> None:
     blocks = [{"block": Conv, "kernel": kernel, "dilation": by, "activation": "glu"} for kernel, by in layers]
     assert torch.equal(reads(stacked("", *blocks)), band(back, ahead))
     assert torch.equal(reads(stacked("a decoder", *blocks)), band(back + ahead, 0))
 
 
-def test_what_dilated_convolutions_see() -> None:
+def test_receptive_field_of_dilated_convolutions() -> None:
     """Kernels of 3 at distances 1, 2, 4 see 1 + 2 (1 + 2 + 4) positions; alone, the last one sees every fourth."""
     blocks = [{"block": Conv, "dilation": by, "depthwise": by == 2} for by in (1, 2, 4)]
     mixed = [{"block": Linear}, *blocks]
@@ -194,13 +194,13 @@ def test_what_dilated_convolutions_see() -> None:
 
 
 @pytest.mark.parametrize("positions", ["none", "relative", "rotary"])
-def test_what_windows_of_self_attention_see(positions: str) -> None:
+def test_receptive_field_of_self_attention_windows(positions: str) -> None:
     blocks = [{"block": SelfAttention, "heads": 2, "window": window, "positions": positions} for window in (3, 4)]
     assert torch.equal(reads(stacked("", *blocks)), band(5, 5))
     assert torch.equal(reads(stacked("a decoder", *blocks)), band(5, 0))
 
 
-def test_what_sees_everything() -> None:
+def test_blocks_that_see_every_position() -> None:
     everything = [
         {"block": SelfAttention, "heads": 2},
         {"block": Rnn, "cell": "gru"},
@@ -223,7 +223,7 @@ def sinusoid(at: int, width: int) -> Tensor:
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned"])
-def test_an_iteration_is_told_which_it_is(share: bool, kind: str) -> None:
+def test_positions_add_the_iteration(share: bool, kind: str) -> None:
     counted = {"block": Positions, "kind": kind, "per_iteration": True}
     block = Repeat(site_of(4, causal="a decoder"), times=3, stack=[counted], share=share)
     x, y = torch.zeros(1, 5, 4), torch.zeros(1, 5, 4)
@@ -234,7 +234,7 @@ def test_an_iteration_is_told_which_it_is(share: bool, kind: str) -> None:
     torch.testing.assert_close(run(block, x)[0], y, atol=1e-6, rtol=0)
 
 
-def test_the_innermost_repeat_counts() -> None:
+def test_the_innermost_repeat_sets_the_iteration() -> None:
     inner = {"block": Repeat, "times": 2, "stack": [{"block": Positions, "per_iteration": True}], "share": True}
     block = Repeat(site_of(4), times=3, stack=[inner], share=True)
     places = torch.stack([sinusoid(at, 4) for at in range(5)])
@@ -242,7 +242,7 @@ def test_the_innermost_repeat_counts() -> None:
     torch.testing.assert_close(run(block, torch.zeros(1, 5, 4))[0][0], expected, atol=1e-6, rtol=0)
 
 
-def test_outside_of_a_repeat_nothing_is_counted() -> None:
+def test_outside_of_a_repeat_the_iteration_is_zero() -> None:
     site = site_of(4)
     with pytest.raises(BlockError, match="no `repeat` around it") as refused:
         Positions(replace(site, path=("model", "decoder", 0, "positions")), per_iteration=True)

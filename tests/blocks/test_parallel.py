@@ -41,7 +41,7 @@ TWO = {"read": [{"block": Rnn, "as": "top"}], "near": [{"block": Conv}]}
 
 
 @pytest.mark.parametrize("merge", ["sum", "mean", "max", "concat", "gate"])
-def test_merges_what_its_branches_make(merge: str) -> None:
+def test_the_outputs_of_branches_are_merged(merge: str) -> None:
     block = Parallel(site_of(3), branches=TWO, merge=merge)
     a, b = (run(branch, X)[0] for branch in block.branches)
     y = run(block, X)[0]
@@ -56,9 +56,9 @@ def test_merges_what_its_branches_make(merge: str) -> None:
     assert block.out.width == y.shape[-1]
 
 
-def test_attention_weighs_branches_by_what_they_make_and_what_arrives() -> None:
+def test_attention_weights_depend_on_branches_and_input() -> None:
     block = Parallel(site_of(3), branches=TWO, merge="attention")
-    made = [run(branch, X)[0] for branch in block.branches]
+    outputs = [run(branch, X)[0] for branch in block.branches]
     context = context_of(mask_of(5, 5))._replace(records={})
     y, *_ = block(X, block.start(X, context), context)
     (shares,) = context.records[Record((), (), "branches")]
@@ -66,9 +66,9 @@ def test_attention_weighs_branches_by_what_they_make_and_what_arrives() -> None:
     maps = [project.weight.chunk(2) for project in block.gate.project]  # U, V
     for row in range(2):
         for at in range(5):
-            x, parts = X[row, at], [each[row, at] for each in made]
+            x, parts = X[row, at], [item[row, at] for item in outputs]
             hidden = [query.weight @ x + query.bias + u @ part for (u, _), part in zip(maps, parts, strict=True)]
-            weights = torch.stack([score @ torch.tanh(each) for each in hidden]).softmax(0)
+            weights = torch.stack([score @ torch.tanh(item) for item in hidden]).softmax(0)
             close(y[row, at], sum(w * (v @ part) for w, (_, v), part in zip(weights, maps, parts, strict=True)))
             close(shares[row, at], weights.detach())
 
@@ -89,7 +89,7 @@ def test_attention_needs_the_positions_that_arrive() -> None:
     assert refused.value.setting == "merge"
 
 
-def test_carries_the_state_of_every_branch() -> None:
+def test_the_state_has_every_branch() -> None:
     keeps_chunks(Parallel(site_of(3, causal="a decoder"), branches=TWO), torch.randn(3, 8, 3), [8, 3, 0])
 
 
@@ -104,7 +104,7 @@ def test_names_of_branches_can_be_read_after_the_merge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("branches", "said"),
+    ("branches", "message"),
     [
         ({"a": [{"block": Identity, "as": "x"}], "b": [{"block": Concat, "of": "x"}]}, "`x`"),
         ({"a": [{"block": Maxout, "width": 2}], "b": []}, "the branches `a` and `b` end 2 and 3 wide"),
@@ -114,8 +114,8 @@ def test_names_of_branches_can_be_read_after_the_merge() -> None:
         ({"a": [{"block": Identity, "as": "b"}], "b": []}, "the name `b` is given twice"),
     ],
 )
-def test_refuses(branches: Any, said: str) -> None:
-    with pytest.raises(BlockError, match=said):
+def test_invalid_branches_are_refused(branches: Any, message: str) -> None:
+    with pytest.raises(BlockError, match=message):
         Parallel(site_of(3), branches=branches)
 
 

@@ -21,7 +21,7 @@ MASK = mask_of(3, 2, 0)
 
 
 @pytest.mark.parametrize(("how", "expected"), [("last", [3, 4, 0]), ("mean", [-1 / 3, 3, 0]), ("max", [3, 4, 0])])
-def test_pools_real_positions(how: str, expected: list[float]) -> None:
+def test_only_real_positions_are_pooled(how: str, expected: list[float]) -> None:
     block = Pool(site_of(1), how=how)
     y, _ = run(block, X, MASK)
     close(y, torch.tensor(expected, dtype=torch.float64)[:, None, None])
@@ -40,6 +40,6 @@ def test_attention_is_a_softmax_of_scores() -> None:
     assert (x.grad[~MASK] == 0).all()
 
 
-def test_is_refused_in_a_decoder() -> None:
+def test_a_pool_in_a_decoder_is_refused() -> None:
     with pytest.raises(BlockError, match="a decoder may not read the future, and `pool` does"):
         Pool(site_of(1, causal="a decoder"))

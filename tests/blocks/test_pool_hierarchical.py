@@ -38,7 +38,7 @@ def by_hand(block: PoolHierarchical, row: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("max_length", [1, 3, 4, 6, 8, 256])
-def test_is_the_loop_over_columns(max_length: int) -> None:
+def test_the_output_equals_a_loop_over_columns(max_length: int) -> None:
     block = PoolHierarchical(site_of(3), max_length=max_length)
     lengths = range(1, 13)
     x, mask = torch.randn(len(lengths), 12, 3), mask_of(*lengths)
@@ -55,14 +55,14 @@ def test_six_words_become_five_three_and_one() -> None:
 
 
 @pytest.mark.parametrize(("max_length", "largest"), [(1, 2), (2, 2), (3, 2), (4, 3), (6, 3), (7, 4), (256, 23)])
-def test_has_the_kernels_that_the_longest_row_needs(max_length: int, largest: int) -> None:
+def test_kernels_suffice_for_the_longest_row(max_length: int, largest: int) -> None:
     block = PoolHierarchical(site_of(3), max_length=max_length)
     assert block.largest == largest
     assert sum(size - 1 for size in range(2, largest + 1)) <= max(max_length - 1, 1)
-    assert sum(each.numel() for each in block.parameters()) == 2 * 3 * sum(range(2, largest + 1))
+    assert sum(item.numel() for item in block.parameters()) == 2 * 3 * sum(range(2, largest + 1))
 
 
-def test_a_word_is_itself_and_no_word_is_nothing() -> None:
+def test_one_word_is_unchanged_and_no_word_gives_zeros() -> None:
     block = PoolHierarchical(site_of(2))
     x, mask = torch.randn(2, 4, 2), mask_of(1, 0)
     y, _ = run(block, x, mask)
@@ -71,7 +71,7 @@ def test_a_word_is_itself_and_no_word_is_nothing() -> None:
     assert block.out.length_ratio == 0
 
 
-def test_each_feature_is_on_its_own() -> None:
+def test_features_are_independent() -> None:
     block = PoolHierarchical(site_of(3))
     x = torch.randn(1, 7, 3, requires_grad=True)
     run(block, x)[0][0, 0, 1].backward()
@@ -79,6 +79,6 @@ def test_each_feature_is_on_its_own() -> None:
     assert x.grad[..., [0, 2]].abs().max() == 0
 
 
-def test_is_refused_in_a_decoder() -> None:
+def test_a_decoder_is_refused() -> None:
     with pytest.raises(BlockError, match="may not read the future, and `pool_hierarchical` does"):
         PoolHierarchical(site_of(2, causal="a decoder"))

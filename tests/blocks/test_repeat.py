@@ -37,28 +37,28 @@ MASK = mask_of(4, 1, 2)
 
 def repeat(stack: Any = TANH, **settings: Any) -> Repeat:
     torch.manual_seed(1)
-    made = Repeat(site_of(5), stack=stack, **settings).double()
-    for parameter in made.parameters():
+    block = Repeat(site_of(5), stack=stack, **settings).double()
+    for parameter in block.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
-    return made
+    return block
 
 
 def test_each_row_takes_as_many_steps_as_it_has_positions() -> None:
-    made = repeat(times="length", share=True)
-    y, _ = run(made, X, MASK)
+    block = repeat(times="length", share=True)
+    y, _ = run(block, X, MASK)
     for row, count in enumerate((4, 1, 2)):
         stepped = X[row]
         for _ in range(count):
-            stepped = made.stacks[0](stepped[None], ((),), context_of(MASK[:1]))[0][0]
+            stepped = block.stacks[0](stepped[None], ((),), context_of(MASK[:1]))[0][0]
         close(y[row], stepped)
 
 
-def test_names_and_states_stand_still_with_their_row() -> None:
-    made = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times="length", share=True)
+def test_names_and_states_of_a_finished_row_do_not_change() -> None:
+    block = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times="length", share=True)
     context = context_of(MASK)
-    y, state, outputs = made(X, made.start(X[:, :1], context), context)
+    y, state, outputs = block(X, block.start(X[:, :1], context), context)
     alone = context_of(MASK[2:, :2])
-    expected, last, _ = made(X[2:, :2], made.start(X[2:, :1], alone), alone)
+    expected, last, _ = block(X[2:, :2], block.start(X[2:, :1], alone), alone)
     close(y[2:, :2], expected)
     close(outputs["inside"].states[2:, :2], expected)
     close(tuple(leaf[2:] for leaf in flat(state)), flat(last))
@@ -68,9 +68,9 @@ def flat(state: Any) -> tuple[torch.Tensor, ...]:
     return (state,) if isinstance(state, torch.Tensor) else tuple(leaf for part in state for leaf in flat(part))
 
 
-def test_iterations_take_the_sets_in_turn_until_they_are_one() -> None:
-    made = repeat(times=3, relaxation={"sets": 2, "until": 0.5})
-    first, second = ([*each.parameters()] for each in made.stacks)
+def test_iterations_alternate_the_parameter_sets_until_they_join() -> None:
+    block = repeat(times=3, relaxation={"sets": 2, "until": 0.5})
+    first, second = ([*item.parameters()] for item in block.stacks)
 
     def by_hand(*sets: Any) -> torch.Tensor:
         y = X
@@ -78,54 +78,54 @@ def test_iterations_take_the_sets_in_turn_until_they_are_one() -> None:
             y = torch.tanh(y @ weight.T + bias)
         return y
 
-    made.set_progress(0.49)
-    close(run(made, X)[0], by_hand(first, second, first))
-    made.set_progress(0.5)
+    block.set_progress(0.49)
+    close(run(block, X)[0], by_hand(first, second, first))
+    block.set_progress(0.5)
     mean = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
-    close(run(made, X)[0], by_hand(mean, mean, mean))
+    close(run(block, X)[0], by_hand(mean, mean, mean))
 
 
 def test_the_penalty_grows_to_two_hundred_times_its_first_weight() -> None:
-    made = repeat(times=2, relaxation={"sets": 2, "weight": 0.01, "until": 0.5})
+    block = repeat(times=2, relaxation={"sets": 2, "weight": 0.01, "until": 0.5})
     apart = sum(
-        (each - (one + other) / 2).square().sum()
-        for one, other in zip(*(list(stack.parameters()) for stack in made.stacks), strict=True)
-        for each in (one, other)
+        (item - (one + other) / 2).square().sum()
+        for one, other in zip(*(list(stack.parameters()) for stack in block.stacks), strict=True)
+        for item in (one, other)
     )
     for progress, weight in ((0.0, 0.01), (0.25, 0.01 * 200**0.5), (0.5, 2.0), (0.9, 2.0)):
         penalties: dict[str, list[torch.Tensor]] = {}
         context = context_of(mask_of(4, 4, 4))._replace(penalties=penalties, progress=torch.tensor(progress))
-        made(X, made.start(X, context), context)
-        ((told,),) = penalties.values()
-        torch.testing.assert_close(told, weight * apart)
+        block(X, block.start(X, context), context)
+        ((penalty,),) = penalties.values()
+        torch.testing.assert_close(penalty, weight * apart)
 
 
 @pytest.mark.parametrize("times", [3, "length"])
 def test_recomputing_gives_equal_values_and_gradients(times: Any) -> None:
-    found = []
+    result = []
     for recompute in (False, True):
-        made = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times=times, share=True, recompute=recompute)
+        block = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times=times, share=True, recompute=recompute)
         context = context_of(MASK)
-        y, _, outputs = made(X, made.start(X[:, :1], context), context)
+        y, _, outputs = block(X, block.start(X[:, :1], context), context)
         loss = y.square().sum() + outputs["inside"].states.sum()
-        found.append((loss.detach(), *torch.autograd.grad(loss, list(made.parameters()))))
-    close(*found)
+        result.append((loss.detach(), *torch.autograd.grad(loss, list(block.parameters()))))
+    close(*result)
 
 
-def test_recomputing_keeps_less() -> None:
-    kept = []
+def test_recomputing_saves_fewer_bytes() -> None:
+    saved_bytes = []
     for recompute in (False, True):
-        made = repeat([*TANH, *TANH, *TANH], times=4, share=True, recompute=recompute)
+        block = repeat([*TANH, *TANH, *TANH], times=4, share=True, recompute=recompute)
         sizes: list[int] = []
 
-        def note(each: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
-            sizes.append(each.numel())
-            return each
+        def note(item: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(item.numel())
+            return item
 
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda each: each):
-            run(made, X)
-        kept.append(sum(sizes))
-    assert kept[1] < kept[0] / 2
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda item: item):
+            run(block, X)
+        saved_bytes.append(sum(sizes))
+    assert saved_bytes[1] < saved_bytes[0] / 2
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_recomputing_keeps_less() -> None:
         ({"times": 1, "relaxation": {"sets": 2}}, "relaxation"),
     ],
 )
-def test_what_cannot_be_repeated_so_is_refused(settings: dict[str, Any], setting: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) -> None:
     with pytest.raises(BlockError) as refused:
         repeat(**settings)
     assert refused.value.setting == setting
     assert refused.value.fix
 
 
-def test_a_decoder_does_not_know_how_long_its_answer_is() -> None:
+def test_times_length_is_refused_in_a_decoder() -> None:
     with pytest.raises(BlockError) as refused:
         Repeat(site_of(5, causal="a decoder"), times="length", stack=TANH, share=True)
     assert refused.value.code == "causality"

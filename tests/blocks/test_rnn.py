@@ -93,7 +93,7 @@ def test_equals_torch_over_packed_rows(block: Rnn, module: nn.RNNBase) -> None:
     y, state = run(block, x, mask)
     close(y[mask], expected[mask])
     last = last if isinstance(last, tuple) else (last,)
-    close(tuple(leaf for cell in state for leaf in cell), tuple(each[i] for i in range(len(state)) for each in last))
+    close(tuple(leaf for cell in state for leaf in cell), tuple(item[i] for i in range(len(state)) for item in last))
 
 
 def test_reset_before_is_the_published_form() -> None:
@@ -119,7 +119,7 @@ def test_ragged_chunks_equal_each_row_alone(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("settings", KINDS)
-def test_a_bidirectional_row_does_not_see_its_padding(settings: dict[str, Any]) -> None:
+def test_padding_does_not_affect_a_bidirectional_row(settings: dict[str, Any]) -> None:
     block = Rnn(site_of(3, model=4), bidirectional=True, **settings)
     x, lengths = torch.randn(3, 6, 3), (6, 4, 1)
     together, state = run(block, x, mask_of(*lengths))
@@ -130,7 +130,7 @@ def test_a_bidirectional_row_does_not_see_its_padding(settings: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_padding_keeps_the_cell_exactly(dtype: torch.dtype) -> None:
+def test_padding_does_not_change_the_cell(dtype: torch.dtype) -> None:
     block = Rnn(site_of(16, causal="a decoder")).to(dtype)
     x, mask = 100 * torch.randn(2, 40, 16, dtype=dtype, requires_grad=True), mask_of(40, 0)
     before = tuple(torch.randn(2, 16, dtype=dtype, requires_grad=True) for _ in range(2))
@@ -172,10 +172,10 @@ def test_the_memory_that_it_starts_from_is_a_mean_over_real_positions() -> None:
     block = Rnn(site_of(3, causal="a decoder", memories=memories), cell="gru", initial_state="encoder", layers=2)
     states, x = torch.randn(2, 4, 5), torch.randn(2, 3, 3)
     memory = Output(states, mask_of(4, 2))
-    whole = torch.tanh(block.initial.project(torch.stack([states[0].mean(0), states[1, :2].mean(0)])))
+    full = torch.tanh(block.initial.project(torch.stack([states[0].mean(0), states[1, :2].mean(0)])))
     start = block.start(x[:, :1], context_of(mask_of(3, 3), {"encoder": memory}))
-    close(start, (tuple(whole[:, :3].split(3, -1)), tuple(whole[:, 3:].split(3, -1))))
-    close(block.initial_output(x, start), whole[:, None, 3:])
+    close(start, (tuple(full[:, :3].split(3, -1)), tuple(full[:, 3:].split(3, -1))))
+    close(block.initial_output(x, start), full[:, None, 3:])
 
 
 def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
@@ -189,8 +189,8 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
     close(block.start(x[:, :1], context), last)
     others = {"layers": (1, 2), "cell": ("gru", "lstm"), "width": (6, 4), "projection": (2, "none")}
     for setting, (value, there) in others.items():
-        said = f"with {setting} {there}, and this starts from the state of `rnn` with {setting} {value}"
-        with pytest.raises(BlockError, match=said) as error:
+        message = f"with {setting} {there}, and this starts from the state of `rnn` with {setting} {value}"
+        with pytest.raises(BlockError, match=message) as error:
             Rnn(site, **{"layers": 2, "width": 4, setting: value}, initial_state={"copy": "encoder.top"})
         assert error.value.setting == "initial_state"
     with pytest.raises(BlockError, match="no state that can be copied"):
@@ -198,7 +198,7 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "setting", "said"),
+    ("settings", "setting", "message"),
     [
         ({"bidirectional": True}, "bidirectional", "a decoder may not read the future"),
         ({"cell": "lstm", "reset": "after"}, "reset", "has no reset gate"),
@@ -207,8 +207,8 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
         ({"initial_state": "encodr"}, "initial_state", "no memory is called `encodr`"),
     ],
 )
-def test_refuses(settings: dict[str, Any], setting: str, said: str) -> None:
-    with pytest.raises(BlockError, match=said) as error:
+def test_conflicting_settings_are_refused(settings: dict[str, Any], setting: str, message: str) -> None:
+    with pytest.raises(BlockError, match=message) as error:
         Rnn(site_of(4, causal="a decoder"), **settings)
     assert error.value.setting == setting
 
@@ -230,6 +230,6 @@ def test_runs_on_meta_and_compiles() -> None:
     torch.testing.assert_close(compiled(x), run(block, x)[0])
 
 
-def test_reverse_turns_a_row_within_its_length() -> None:
+def test_reverse_reverses_a_row_within_its_length() -> None:
     x = torch.arange(8.0).view(2, 4, 1)
     close(reverse(x, mask_of(4, 3))[..., 0], torch.tensor([[3.0, 2, 1, 0], [6, 5, 4, 7]]))

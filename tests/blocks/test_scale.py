@@ -21,11 +21,11 @@ def test_the_stream_and_the_gradient_are_multiplied(factor: float, gradient: flo
     x, above = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 3, 4)
     y, _ = run(Scale(site_of(4), factor=factor, gradient=gradient), x)
     assert torch.equal(y, factor * x)
-    (found,) = torch.autograd.grad(y, x, above)
-    assert torch.equal(found, expected * above)
+    (result,) = torch.autograd.grad(y, x, above)
+    assert torch.equal(result, expected * above)
 
 
-def test_what_comes_after_learns_as_ever() -> None:
+def test_gradients_of_later_blocks_are_unchanged() -> None:
     x, weight = torch.randn(1, 3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
     y, _ = run(Scale(site_of(4), gradient=0.5), x)
     scaled = torch.autograd.grad((y @ weight).tanh().sum(), (x, weight))

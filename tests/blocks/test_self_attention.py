@@ -41,18 +41,18 @@ def built(causal: str, **settings: Any) -> SelfAttention:
 
 def seen_from(at: int, length: int, causal: str, window: int | None) -> list[int]:
     return [
-        each for each in range(length) if (each <= at or not causal) and (window is None or abs(at - each) < window)
+        item for item in range(length) if (item <= at or not causal) and (window is None or abs(at - item) < window)
     ]
 
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("furthest", [1, 2, 9])
-def test_relative_positions_by_their_equations(causal: str, window: int | None, furthest: int) -> None:
+def test_relative_positions_equal_their_equations(causal: str, window: int | None, furthest: int) -> None:
     block = built(causal, positions="relative", max_distance=furthest, window=window)
     y, _ = run(block, X, mask_of(*LENGTHS))
     for row, length in enumerate(LENGTHS):
-        query, keys, values = (each.unflatten(-1, (2, 4)) for each in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        query, keys, values = (item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1))  # (T, H, d)
         for at in range(length):
             seen, heads = seen_from(at, length, causal, window), []
             for head in range(2):
@@ -71,11 +71,11 @@ def vector(block: SelfAttention, which: str, at: int, other: int) -> Tensor:
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("window", [None, 2])
-def test_rotary_positions_by_their_equations(causal: str, window: int | None) -> None:
+def test_rotary_positions_equal_their_equations(causal: str, window: int | None) -> None:
     block = built(causal, positions="rotary", window=window)
     y, _ = run(block, X, mask_of(*LENGTHS))
     for row, length in enumerate(LENGTHS):
-        query, keys, values = (each.unflatten(-1, (2, 4)) for each in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        query, keys, values = (item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1))  # (T, H, d)
         for at in range(length):
             seen, heads = seen_from(at, length, causal, window), []
             for head in range(2):
@@ -104,7 +104,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 
 
 @pytest.mark.parametrize("causal", PLACES)
-def test_relative_positions_of_nothing_are_none(causal: str) -> None:
+def test_relative_positions_of_an_empty_row(causal: str) -> None:
     block, plain = built(causal, positions="relative"), built(causal)
     with torch.no_grad():
         block.relative.keys.zero_()
@@ -116,7 +116,7 @@ def test_relative_positions_of_nothing_are_none(causal: str) -> None:
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("settings", KINDS)
-def test_a_window_as_wide_as_the_sentence_sees_everything(causal: str, settings: dict[str, Any]) -> None:
+def test_a_window_as_wide_as_the_sentence_masks_nothing(causal: str, settings: dict[str, Any]) -> None:
     near, far = built(causal, window=6, **settings), built(causal, **settings)
     far.load_state_dict(near.state_dict())
     mask = mask_of(*LENGTHS)
@@ -127,7 +127,7 @@ def test_a_window_as_wide_as_the_sentence_sees_everything(causal: str, settings:
 
 
 @pytest.mark.parametrize("settings", KINDS[1:])
-def test_positions_make_the_order_count(settings: dict[str, Any]) -> None:
+def test_positions_make_attention_depend_on_the_order(settings: dict[str, Any]) -> None:
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     plain, block = built(""), built("", **settings)
     close(run(plain, X[:, order])[0], run(plain, X)[0][:, order])
@@ -153,13 +153,13 @@ def in_pieces(block: SelfAttention, x: Tensor, lengths: tuple[int, ...], row: in
     state = block.start(x[:, :1], context_of(mask_of(1, 1, 1)))
     while taken != list(lengths):
         sizes = [
-            min(length - done, (3 * len(outputs) + 2 * each) % 4)
-            for each, (length, done) in enumerate(zip(lengths, taken, strict=True))
+            min(length - done, (3 * len(outputs) + 2 * item) % 4)
+            for item, (length, done) in enumerate(zip(lengths, taken, strict=True))
         ]
         chunk = torch.full((len(lengths), max(1, *sizes), 8), 5.0)
-        for each, size in enumerate(sizes):
-            chunk[each, :size] = x[each, taken[each] : taken[each] + size]
-            taken[each] += size
+        for item, size in enumerate(sizes):
+            chunk[item, :size] = x[item, taken[item] : taken[item] + size]
+            taken[item] += size
         y, state = block(chunk, state, context_of(torch.arange(chunk.shape[1]) < torch.tensor(sizes)[:, None]))
         outputs.append(y[row, : sizes[row]])
     return torch.cat(outputs)

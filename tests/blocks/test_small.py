@@ -34,11 +34,11 @@ def test_maxout_takes_the_largest_piece() -> None:
     close(run(block, X)[0], torch.stack(pieces).amax(0))
 
 
-def test_identity_hands_on_what_arrives() -> None:
+def test_identity_returns_its_input() -> None:
     assert run(Identity(site_of(3)), X)[0] is X
 
 
-def test_reverse_turns_each_row_within_its_length() -> None:
+def test_reverse_reverses_each_row_within_its_length() -> None:
     mask = mask_of(4, 2)
     y, _ = run(Reverse(site_of(3)), X, mask)
     close(y[0], X[0].flip(0))

@@ -33,19 +33,19 @@ def test_reads_the_state_of_the_same_position_and_zeros_beyond() -> None:
     close(y[..., 0], torch.tensor([[1.0, 2, 3, 0, 0], [4, 0, 0, 0, 0], [0, 0, 0, 0, 0]]))
 
 
-def test_goes_on_where_each_row_is() -> None:
-    made = block("a decoder")
+def test_decoding_continues_at_the_position_of_each_row() -> None:
+    module = block("a decoder")
     x = torch.randn(3, 2, 2)
-    state = made.start(x, context_of(mask_of(2, 2, 2)))
-    _, state = made(x, state, context_of(mask_of(1, 0, 2), {"other": MEMORY}))
-    y, state = made(x, state, context_of(mask_of(2, 2, 2), {"other": MEMORY}))
+    state = module.start(x, context_of(mask_of(2, 2, 2)))
+    _, state = module(x, state, context_of(mask_of(1, 0, 2), {"other": MEMORY}))
+    y, state = module(x, state, context_of(mask_of(2, 2, 2), {"other": MEMORY}))
     close(y[..., 0], torch.tensor([[2.0, 3], [4, 0], [0, 0]]))
     assert state.tolist() == [3, 2, 4]
 
 
-def test_in_an_encoder_it_takes_the_place_of_the_stream() -> None:
-    made = block()
-    assert made.out == Stream(1)
+def test_in_an_encoder_it_replaces_the_stream() -> None:
+    module = block()
+    assert module.out == Stream(1)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ X = torch.zeros(2, 2, 4, dtype=torch.float64)
 MARGIN = 0.3
 
 
-def made(**settings: Any) -> SupportingFacts:
+def build_block(**settings: Any) -> SupportingFacts:
     torch.manual_seed(4)
     chosen = {"from_": "story", "query": "question", "width": WIDTH, "margin": MARGIN, **settings}
     block = SupportingFacts(site_of(4, memories=SEEN), **chosen).double()
@@ -42,7 +42,7 @@ def made(**settings: Any) -> SupportingFacts:
     return block
 
 
-def answers(block: SupportingFacts, **changes: Any) -> Tensor:
+def run_block(block: SupportingFacts, **changes: Any) -> Tensor:
     context = Context(mask_of(2, 2), {}, READ)._replace(**changes)
     return block(X, block.start(X[:, :1], context), context)[0]
 
@@ -80,8 +80,8 @@ class Row:
 
 
 def test_a_tournament_of_two_hops() -> None:
-    block = made(hops=2)
-    y = answers(block)
+    block = build_block(hops=2)
+    y = run_block(block)
     for index in range(2):
         row = Row(block, index)
         for _ in range(2):
@@ -89,9 +89,9 @@ def test_a_tournament_of_two_hops() -> None:
         close(y[index], row.answer.expand(2, -1))
 
 
-def test_the_facts_that_are_told_are_read_and_learned_from() -> None:
-    block, penalties, facts = made(hops=2), {}, torch.tensor([[1, 4], [2, 0]])
-    y = answers(block, facts=facts, penalties=penalties)
+def test_labelled_facts_are_read_and_penalised() -> None:
+    block, penalties, facts = build_block(hops=2), {}, torch.tensor([[1, 4], [2, 0]])
+    y = run_block(block, facts=facts, penalties=penalties)
     total = torch.zeros((), dtype=torch.float64)
     for index in range(2):
         row = Row(block, index)
@@ -105,33 +105,33 @@ def test_the_facts_that_are_told_are_read_and_learned_from() -> None:
     assert block.older.grad.abs().max() > 0
 
 
-def test_a_fact_that_is_not_told_is_not_read() -> None:
+def test_unlabelled_facts_are_not_read() -> None:
     penalties: dict[str, list[Tensor]] = {}
-    block = made(hops=2)
-    y = answers(block, facts=torch.tensor([[-1], [1]]), penalties=penalties)
+    block = build_block(hops=2)
+    y = run_block(block, facts=torch.tensor([[-1], [1]]), penalties=penalties)
     first, second = Row(block, 0), Row(block, 1)
     close(penalties["facts"][0], second.penalty(1) / 2)
     second.read(1)
     close(y[:, 0], torch.stack([first.answer, second.answer]))
 
 
-def test_the_answer_does_not_teach_what_chooses() -> None:
-    block = made(hops=2)
-    answers(block).sum().backward()
+def test_the_answers_loss_does_not_train_the_selection() -> None:
+    block = build_block(hops=2)
+    run_block(block).sum().backward()
     choosing, teaching = block.told.grad[: 2 * WIDTH], block.told.grad[2 * WIDTH :]
     assert block.older.grad is None
     assert not choosing.any()
     assert teaching.any()
 
 
-def test_who_wins() -> None:
+def test_the_winner_of_a_tournament() -> None:
     better = torch.tensor([[[0.0, -1, 1], [1, 0, -1], [9, 1, 0]]])
     assert tournament_winner(better, mask_of(3)).tolist() == [2]  # 0 loses to 1, and 1 to 2
     assert tournament_winner(better, torch.tensor([[True, True, False]])).tolist() == [1]
     assert tournament_winner(better, torch.tensor([[True, False, False]])).tolist() == [0]
 
 
-def test_refusals() -> None:
-    with pytest.raises(BlockError, match="nothing says what is asked") as told:
-        made(query=None)
-    assert told.value.fix == "write `query: story`, or another memory"
+def test_conflicting_settings_are_refused() -> None:
+    with pytest.raises(BlockError, match="nothing says what is asked") as error:
+        build_block(query=None)
+    assert error.value.fix == "write `query: story`, or another memory"

@@ -40,8 +40,8 @@ def mixed(query: Tensor, keys: Tensor, values: Tensor, heads: int) -> Tensor:
     """What one query reads: (D,), keys and values (N, D) -> (D,), with the softmax written out."""
     parts = []
     for q, k, v in zip(query.chunk(heads), keys.chunk(heads, 1), values.chunk(heads, 1), strict=True):
-        scores = [math.exp(float((q @ each).detach()) / math.sqrt(len(q))) for each in k]
-        parts.append(sum(score * each for score, each in zip(scores, v, strict=True)) / sum(scores))
+        scores = [math.exp(float((q @ item).detach()) / math.sqrt(len(q))) for item in k]
+        parts.append(sum(score * item for score, item in zip(scores, v, strict=True)) / sum(scores))
     return torch.cat(parts)
 
 
@@ -54,9 +54,9 @@ def test_self_attention(causal: str, window: int | None) -> None:
     for row, length in enumerate(LENGTHS):
         for at in range(length):
             seen = [
-                each
-                for each in range(length)
-                if (each <= at or not causal) and (window is None or abs(at - each) < window)
+                item
+                for item in range(length)
+                if (item <= at or not causal) and (window is None or abs(at - item) < window)
             ]
             close(y[row, at], block.merge(mixed(query[row, at], keys[row, seen], values[row, seen], 2)))
 
@@ -72,7 +72,7 @@ def test_cross_attention() -> None:
             close(y[row, at], block.merge(mixed(query, keys[row, :length], values[row, :length], 2)))
 
 
-def test_an_empty_memory_is_read_as_nothing() -> None:
+def test_an_empty_memory_gives_zeros() -> None:
     block = CrossAttention(site_of(4, memories=MEMORY))
     y, _ = run(block, X, MASK, encoder=Output(STATES, mask_of(3, 0)))
     close(y[1], block.merge.bias.expand(5, 4))

@@ -49,7 +49,7 @@ def adopt(theirs: nn.Module, gain: Tensor, direction: Tensor, bias: Tensor | Non
 
 
 @pytest.mark.parametrize("kind", [Linear, Conv])
-def test_it_begins_as_it_would_without(kind: type[Linear | Conv]) -> None:
+def test_initial_weights_are_those_without_weight_norm(kind: type[Linear | Conv]) -> None:
     torch.manual_seed(1)
     plain = kind(site_of(4))
     torch.manual_seed(1)
@@ -58,7 +58,7 @@ def test_it_begins_as_it_would_without(kind: type[Linear | Conv]) -> None:
     close(run(block, x)[0], run(plain, x)[0])
 
 
-def test_a_direction_has_no_length() -> None:
+def test_the_length_of_a_direction_does_not_matter() -> None:
     block, x = Linear(site_of(4), weight_norm=True), torch.randn(2, 3, 4)
     before = run(block, x)[0]
     with torch.no_grad():
@@ -68,13 +68,13 @@ def test_a_direction_has_no_length() -> None:
 
 @pytest.mark.parametrize("causal", ["", "a decoder"])
 @pytest.mark.parametrize("activation", ["none", "glu"])
-def test_depthwise_each_feature_is_convolved_alone(causal: str, activation: str) -> None:
+def test_depthwise_convolves_each_feature_alone(causal: str, activation: str) -> None:
     block = Conv(site_of(3, causal=causal, model=5), depthwise=True, kernel=3, dilation=2, activation=activation)
     x, left = torch.randn(2, 6, 3), 4 if causal else 2
     padded = nn.functional.pad(x, (0, 0, left, 4 - left))  # (B, 6 + 4, D)
     halves = []
     for half in range(1 if activation == "none" else 2):
-        rows = [each + 3 * half for each in range(3)]
+        rows = [item + 3 * half for item in range(3)]
         taps = [padded[:, 2 * j : 2 * j + 6] * block.weight[rows, 0, j] for j in range(3)]
         halves.append(sum(taps) + block.bias[rows])
     expected = halves[0] if activation == "none" else halves[0] * torch.sigmoid(halves[1])
@@ -106,17 +106,17 @@ def by_hand(block: Rnn, x: Tensor, cell: str, reset: str) -> Tensor:
     def gate(k: int, read: Tensor) -> Tensor:
         return layer_norm(read, layer.gain[k], layer.bias[k])
 
-    for each in x:
+    for item in x:
         if cell == "lstm":
-            i, f, g, o = (gate(k, w[k] @ each + u[k] @ h) for k in range(4))
+            i, f, g, o = (gate(k, w[k] @ item + u[k] @ h) for k in range(4))
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
         elif cell == "gru":
-            r, z = (gate(k, w[k] @ each + u[k] @ h).sigmoid() for k in range(2))
+            r, z = (gate(k, w[k] @ item + u[k] @ h).sigmoid() for k in range(2))
             read = u[2] @ (r * h) if reset == "before" else r * (u[2] @ h)
-            h = z * h + (1 - z) * gate(2, w[2] @ each + read).tanh()
+            h = z * h + (1 - z) * gate(2, w[2] @ item + read).tanh()
         else:
-            h = gate(0, w[0] @ each + u[0] @ h).tanh()
+            h = gate(0, w[0] @ item + u[0] @ h).tanh()
         outputs.append(h)
     return torch.stack(outputs)
 
@@ -128,8 +128,8 @@ GATES = [("lstm", "before"), ("gru", "before"), ("gru", "after"), ("tanh", "befo
 def test_each_gate_is_normalised_on_its_own(cell: str, reset: str) -> None:
     block = Rnn(site_of(3), width=4, cell=cell, reset=reset, norm="gates")
     with torch.no_grad():
-        for each in (block.layers[0].gain, block.layers[0].bias):
-            each.add_(torch.randn_like(each))
+        for item in (block.layers[0].gain, block.layers[0].bias):
+            item.add_(torch.randn_like(item))
     x = torch.randn(2, 5, 3)
     y, _ = run(block, x, mask_of(5, 3))
     close(y[0], by_hand(block, x[0], cell, reset))

@@ -1,6 +1,6 @@
-"""Writes what commands print into the pages that show it: `python tests/docs/fill_in.py docs/language.md`.
+"""Update command outputs in documentation pages: `python tests/docs/fill_in.py docs/language.md`.
 
-Run it where an output has changed for a good reason, and read what it has changed before you commit it.
+Run it after an intended change of an output, and review the changes before committing.
 """
 
 # ruff: noqa: T201
@@ -13,42 +13,42 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs.fenced import Fenced, WrongPage, fenced, tried
+from tests.docs.fenced import CodeBlock, PageError, code_blocks, run_blocks
 
 
-def filled(page: Path) -> str:
-    """The page, with the outputs of its commands as they are now."""
+def update_outputs(page: Path) -> str:
+    """Return the page with the current outputs of its commands."""
     text = page.read_text(encoding="utf-8")
-    for _ in fenced(page.name, text):
+    for _ in code_blocks(page.name, text):
         try:
             with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-                tried(list(fenced(page.name, text)), Path(folder))
-        except WrongPage as error:
-            after = replaced(text, error)
-            if after == text:
+                run_blocks(list(code_blocks(page.name, text)), Path(folder))
+        except PageError as error:
+            updated = replace_output(text, error)
+            if updated == text:
                 print(error, file=sys.stderr)
                 return text
-            text = after
+            text = updated
         else:
             return text
     return text
 
 
-def replaced(text: str, error: WrongPage) -> str:
-    """The page with one output as it is; the page as it was where `error` is about something else."""
-    place, _, printed = str(error).partition("but:\n")
+def replace_output(text: str, error: PageError) -> str:
+    """Return the page with one output updated; unchanged if `error` is about something else."""
+    place, _, printed = str(error).partition("differs from the page:\n")
     if not printed:
         return text
     line = int(place.split(":")[1])
-    wrong = next(block for block in fenced("", text) if block.line == line)
-    return text.replace(_shown(wrong), _shown(wrong._replace(text=f"{printed}\n")), 1)
+    wrong = next(block for block in code_blocks("", text) if block.line == line)
+    return text.replace(_as_markdown(wrong), _as_markdown(wrong._replace(text=f"{printed}\n")), 1)
 
 
-def _shown(block: Fenced) -> str:
+def _as_markdown(block: CodeBlock) -> str:
     return f'```text title="{block.title}"\n{block.text}```'
 
 
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "100"
     for page in [Path(name).resolve() for name in sys.argv[1:]]:
-        page.write_text(re.sub(r"[ \t]+$", "", filled(page), flags=re.MULTILINE), encoding="utf-8")
+        page.write_text(re.sub(r"[ \t]+$", "", update_outputs(page), flags=re.MULTILINE), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of the commands has all of them with all that they take, and their examples are taken by their parsers."""
+"""The page of the commands lists every option, and the examples are valid."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from itertools import groupby
 import pytest
 
 from docs.hooks import commands as command_page
-from tests.docs.fenced import looked_up
+from tests.docs.fenced import check_options
 
-FOUND = command_page.commands()
-
-
-@pytest.mark.parametrize("name", FOUND)
-def test_a_command_is_told_with_all_that_it_takes(name: str) -> None:
-    part = command_page.page().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-    assert part
-    for param in FOUND[name].params:
-        options = [each for each in param.opts if each.startswith("--")]
-        assert all(f"{option}`" in part or f"{option} " in part for option in options), param.name
+COMMANDS = command_page.commands()
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_its_examples_are_taken(name: str) -> None:
-    told = [own for line in command_page.examples(FOUND[name]) for own in ours(line)]
-    assert name in {own[1] for own in told}
-    for own in told:
-        looked_up(own)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_all_its_options(name: str) -> None:
+    section = command_page.page().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert section
+    for param in COMMANDS[name].params:
+        options = [option for option in param.opts if option.startswith("--")]
+        assert all(f"{option}`" in section or f"{option} " in section for option in options), param.name
 
 
-def ours(line: str) -> Iterator[list[str]]:
-    """The commands of ours in a line of a shell, without where they read from and write to."""
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_command_are_valid(name: str) -> None:
+    commands = [command for line in command_page.examples(COMMANDS[name]) for command in seqcomposer_commands(line)]
+    assert name in {command[1] for command in commands}
+    for command in commands:
+        check_options(command)
+
+
+def seqcomposer_commands(line: str) -> Iterator[list[str]]:
+    """Yield the seqcomposer commands of a shell line, without redirections."""
     words = shlex.split(re.sub(r"\s+#\s.*", "", line))
     for sign, part in groupby(words, lambda word: word in ("|", "<", ">")):
-        own = list(part)
-        if not sign and own[0] == "seqcomposer":
-            yield own
+        command = list(part)
+        if not sign and command[0] == "seqcomposer":
+            yield command

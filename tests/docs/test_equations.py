@@ -1,4 +1,4 @@
-"""Equations of docstrings in HTML: indices, powers, signs, and where a line of prose is none."""
+"""Equations of docstrings in HTML: subscripts, superscripts, signs, and prose that is not an equation."""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -9,7 +9,7 @@ from docs.hooks import equations
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "html"),
     [
         ("y_t = x_(t-1)", "<i>y</i><sub><i>t</i></sub> = <i>x</i><sub><i>t</i>−1</sub>"),
         (
@@ -24,30 +24,30 @@ from docs.hooks import equations
         ("max_distance and slot_width", "max_distance and slot_width"),
     ],
 )
-def test_signs(text: str, shown: str) -> None:
-    assert equations.typeset(text, equation=True) == shown
+def test_math_is_typeset(text: str, html: str) -> None:
+    assert equations.typeset(text, equation=True) == html
 
 
-def test_in_prose_a_is_a_word() -> None:
+def test_a_is_an_article_in_prose() -> None:
     assert equations.typeset("a row of n, and a_t") == "a row of <i>n</i>, and <i>a</i><sub><i>t</i></sub>"
 
 
-def test_a_before_a_word_is_an_article_and_before_a_function_a_variable() -> None:
+def test_a_is_an_article_before_a_word_and_a_variable_before_a_function() -> None:
     assert equations.typeset("over a grid: y = a tanh(b)", equation=True) == (
         "over a grid: <i>y</i> = <i>a</i> tanh(<i>b</i>)"
     )
 
 
-def test_a_line_that_ends_with_a_comma_goes_on() -> None:
+def test_a_line_that_ends_with_a_comma_continues() -> None:
     assert list(equations.join_wrapped_lines("g = sigmoid,\nb = 1 + softplus")) == ["g = sigmoid, b = 1 + softplus"]
 
 
-def test_a_line_that_was_full_goes_on() -> None:
+def test_a_wrapped_line_continues() -> None:
     full = "one " * 27 + "end"
     assert list(equations.join_wrapped_lines(f"{full}\ntwo\nlstm: three")) == [f"{full} two", "lstm: three"]
 
 
-def test_what_is_an_equation() -> None:
+def test_equations_are_distinguished_from_prose() -> None:
     assert equations.is_equation("y = g (x - mean) / sqrt(var + 1e-5) + b")
     assert not equations.is_equation(
         "In training the answer's size is known; a search tries each size up to `room` times"

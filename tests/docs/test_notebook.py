@@ -1,4 +1,4 @@
-"""The notebook runs from its top to its end, and shows what its text promises."""
+"""The notebook runs from top to bottom, and its outputs agree with its text."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def shown(cells: list[Any], source: str, kind: str = "text/plain") -> str:
-    """What the only cell that has this in its text shows."""
-    (cell,) = (each for each in cells if source in each.source)
-    return "".join(each.get("text", "") or each.get("data", {}).get(kind, "") for each in cell.outputs)
+def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
+    """Return the output of the only cell whose source has this text."""
+    (cell,) = (cell for cell in cells if source in cell.source)
+    return "".join(cell.get("text", "") or cell.get("data", {}).get(kind, "") for cell in cell.outputs)
 
 
-def test_it_is_kept_without_outputs() -> None:
+def test_it_is_stored_without_outputs() -> None:
     notebook = nbformat.read(FILE, 4)
     nbformat.validate(notebook)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
 @pytest.mark.slow
-def test_every_step_shows_what_its_text_says(cells: list[Any]) -> None:
-    assert shown(cells, "composer.check(attention)") == "[]"
-    assert "fix: write `heads: 4`" in shown(cells, "heads=5")
-    assert shown(cells, "composer.draw(attention)", "text/html").startswith("<svg")
-    assert "'e d c b a'" in shown(cells, "run.translate(")
-    assert shown(cells, "run.alignments(", "text/html").startswith("<iframe")
-    assert "removed cross_attention" in shown(cells, "composer.diff(attention, one_vector)")
-    assert shown(cells, "classes.read(file).model").startswith("Model(")
+def test_every_output_agrees_with_the_text(cells: list[Any]) -> None:
+    assert output_of(cells, "composer.check(attention)") == "[]"
+    assert "fix: write `heads: 4`" in output_of(cells, "heads=5")
+    assert output_of(cells, "composer.draw(attention)", "text/html").startswith("<svg")
+    assert "'e d c b a'" in output_of(cells, "run.translate(")
+    assert output_of(cells, "run.alignments(", "text/html").startswith("<iframe")
+    assert "removed cross_attention" in output_of(cells, "composer.diff(attention, one_vector)")
+    assert output_of(cells, "classes.read(file).model").startswith("Model(")

@@ -1,4 +1,4 @@
-"""What the documentation says is so: recipes are accepted, commands run, Python works, outputs are as printed."""
+"""The documentation is correct: recipes are accepted, commands and Python run, outputs are exact."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import yaml
 import composer
 from docs.hooks import block_pages
 from tests.docs.fenced import (
-    CUT,
-    GENERATED,
     ROOT,
-    Fenced,
-    WrongPage,
-    accepted,
-    commands,
-    fenced,
-    looked_up,
-    placed,
-    tried,
+    SHORT_QUICKSTART,
+    SHORT_TRAINING,
+    CodeBlock,
+    PageError,
+    check_accepted,
+    check_options,
+    code_blocks,
+    insert_fragment,
+    run_blocks,
+    split_commands,
 )
 
 LINK = re.compile(r"(?:\]\(|src(?:set)?=\")(?!https?:|#)([^)#\"\s]+)")
 PAGES = sorted(ROOT.glob("docs/*.md"))
-README = list(fenced("README.md", (ROOT / "README.md").read_text(encoding="utf-8")))
+README = list(code_blocks("README.md", (ROOT / "README.md").read_text(encoding="utf-8")))
 
 
 @pytest.fixture
@@ -36,36 +36,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     load = composer.load
 
-    def cut(path: str | Path, overrides: tuple[str, ...] = (), data_dir: str | Path | None = None) -> composer.Recipe:
-        generated = GENERATED if str(path).endswith("quickstart.yaml") else ()
-        return load(path, (*overrides, *CUT, *generated), data_dir)
+    def load_short(path: str | Path, overrides: tuple[str, ...] = (), data_dir: Path | None = None) -> composer.Recipe:
+        quickstart = SHORT_QUICKSTART if str(path).endswith("quickstart.yaml") else ()
+        return load(path, (*overrides, *SHORT_TRAINING, *quickstart), data_dir)
 
-    monkeypatch.setattr(composer, "load", cut, raising=False)
+    monkeypatch.setattr(composer, "load", load_short, raising=False)
     return tmp_path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_is_true(page: Path, folder: Path) -> None:
-    tried(list(fenced(page.name, page.read_text(encoding="utf-8"))), folder)
+def test_a_page_is_correct(page: Path, folder: Path) -> None:
+    run_blocks(list(code_blocks(page.name, page.read_text(encoding="utf-8"))), folder)
 
 
 def test_the_readmes_python_runs(folder: Path) -> None:
     blocks = [block for block in README if block.language == "python"]
     assert blocks
-    tried(blocks, folder)
+    run_blocks(blocks, folder)
 
 
-def test_the_readmes_commands_are_as_they_are_taken() -> None:
+def test_the_readmes_commands_are_valid() -> None:
     blocks = [block for block in README if block.language == "sh"]
     assert len(blocks) > 3
-    for command in (command for block in blocks for command in commands(block.text)):
-        looked_up(command)
-        _settings(command)
+    for command in (command for block in blocks for command in split_commands(block.text)):
+        check_options(command)
+        _check_overrides(command)
 
 
-def _settings(command: list[str]) -> None:
-    """What a training of ours is told is what its recipe can be told."""
+def _check_overrides(command: list[str]) -> None:
+    """Check that the overrides of a command fit its recipe."""
     if not command[0].endswith("seqcomposer") or command[1] not in ("train", "check", "plan"):
         return
     recipe = ROOT / command[2]
@@ -74,19 +74,19 @@ def _settings(command: list[str]) -> None:
         composer.load(recipe, overrides)
 
 
-def test_the_first_pages_picture_is_what_is_drawn(tmp_path: Path) -> None:
+def test_the_picture_of_the_first_page_is_current(tmp_path: Path) -> None:
     page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    (recipe,) = (block for block in fenced("index.md", page) if block.title == "mine.yaml")
+    (recipe,) = (block for block in code_blocks("index.md", page) if block.title == "mine.yaml")
     path = tmp_path / "mine.yaml"
     path.write_text(recipe.text, encoding="utf-8")
     assert composer.draw(path).svg() == (ROOT / "docs/pictures/mine.svg").read_text(encoding="utf-8")
 
 
-def test_what_a_code_host_shows_leads_somewhere() -> None:
-    written = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    links = [(page, each) for page in written for each in LINK.findall(page.read_text(encoding="utf-8"))]
+def test_relative_links_exist() -> None:
+    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
     assert len(links) > 50
-    assert [(page.name, each) for page, each in links if not (page.parent / each).exists()] == []
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
 def test_every_example_of_a_block_is_accepted(tmp_path: Path) -> None:
@@ -96,43 +96,43 @@ def test_every_example_of_a_block_is_accepted(tmp_path: Path) -> None:
         place = "" if name in block_pages.MODELS else "model.encoder"
         path = tmp_path / f"{name}.yaml"
         text, _ = block_pages.example(name)
-        path.write_text(yaml.safe_dump(placed(yaml.safe_load(text), place), sort_keys=False), encoding="utf-8")
+        path.write_text(yaml.safe_dump(insert_fragment(yaml.safe_load(text), place), sort_keys=False), encoding="utf-8")
         assert name in text
-        accepted(path, refused=False)
+        check_accepted(path, refused=False)
 
 
-WRONG = {
+FAULTS = {
     "an unknown option": "```sh\nseqcomposer check --fast recipes/quickstart.yaml\n```",
-    "an unknown option of what is not run": '```sh title="needs a GPU"\nseqcomposer train --fast x.yaml\n```',
-    "an unknown command of what is not run": '```sh title="needs a GPU"\nseqcomposer learn x.yaml\n```',
-    "a benchmark that is not there": '```sh title="needs a GPU"\npython benchmarks/fast.py\n```',
-    "an option that a benchmark has not": '```sh title="needs a GPU"\npython benchmarks/fuzz.py --fast\n```',
+    "an unknown option of a command that is not run": '```sh title="needs a GPU"\nseqcomposer train --fast x.yaml\n```',
+    "an unknown command that is not run": '```sh title="needs a GPU"\nseqcomposer learn x.yaml\n```',
+    "a missing benchmark": '```sh title="needs a GPU"\npython benchmarks/fast.py\n```',
+    "an unknown option of a benchmark": '```sh title="needs a GPU"\npython benchmarks/fuzz.py --fast\n```',
     "a command that fails": "```sh\nseqcomposer check none.yaml\n```",
     "a failing part of a pipeline": "```sh\nseqcomposer blocks nothing | cat\n```",
     "a recipe with a typo": '```yaml title="mine.yaml"\nrecipe: 1\ndata: {generate: copi}\n```',
     "a fragment with a typo": '```yaml title="model.encoder"\n- rnn: {cells: lstm}\n```',
-    "a fragment of nothing": "```yaml\n- rnn\n```",
+    "a fragment without a path": "```yaml\n- rnn\n```",
     "a fragment that is not refused": '```yaml title="model.encoder, refused"\n- rnn\n```',
     "another output": '```text title="$ seqcomposer blocks norm"\nnorm: nothing\n```',
     "Python that raises": "```python\nimport composer\n\ncomposer.loads\n```",
-    "a wrong one in a list": "- a list\n\n    ```sh\n    seqcomposer blocks nothing\n    ```",
+    "a fault in a list": "- a list\n\n    ```sh\n    seqcomposer blocks nothing\n    ```",
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_planted_fault_is_found(wrong: str, folder: Path) -> None:
-    blocks = list(fenced("planted.md", WRONG[wrong]))
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str, folder: Path) -> None:
+    blocks = list(code_blocks("planted.md", FAULTS[fault]))
     assert len(blocks) == 1
-    with pytest.raises(WrongPage, match=r"^planted\.md:"):
-        tried(blocks, folder)
+    with pytest.raises(PageError, match=r"^planted\.md:"):
+        run_blocks(blocks, folder)
 
 
-def test_blocks_are_found_where_they_stand() -> None:
+def test_code_blocks_and_commands_are_parsed() -> None:
     text = 'a\n\n```sh title="needs x"\nls\n```\n\n```text\n```sh\n```\n'
-    assert next(fenced("a.md", text)) == Fenced("a.md", 3, "sh", "needs x", "ls\n")
-    assert list(commands("a 'b c' | d > e && f \\\n  g # h\nX=1 i")) == [
+    assert next(code_blocks("a.md", text)) == CodeBlock("a.md", 3, "sh", "needs x", "ls\n")
+    assert list(split_commands("a 'b c' | d > e && f \\\n  g # h\nX=1 i")) == [
         ["a", "b c", "|", "d", ">", "e"],
         ["f", "g"],
         ["i"],
     ]
-    assert list(commands("for x in one two; do\n  run $x\ndone")) == [["run", "one"]]
+    assert list(split_commands("for x in one two; do\n  run $x\ndone")) == [["run", "one"]]

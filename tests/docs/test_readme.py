@@ -1,4 +1,4 @@
-"""What README.md shows is true: its recipes are accepted, its error is what is told, its commands are all there are."""
+"""README.md is correct: recipes are accepted, its error message is exact, its commands are complete."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ def test_recipes_are_accepted(text: str, tmp_path: Path) -> None:
     assert composer.load(path).plan().parameters > 0
 
 
-def test_the_error_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (told,) = ERRORS
+def test_the_error_message_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (expected,) = ERRORS
     monkeypatch.chdir(tmp_path)
     text = RECIPES[0].replace("{rnn: {cell: lstm}}", "{rnn: {cell: lstm, bidirectional: true}}")
     text = re.sub(r"\]( +)# in a decoder.*", "]", text)
     Path("mine.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(composer.RecipeError) as refused:
         composer.load("mine.yaml").plan()
-    assert refused.value.render().strip() == told.strip()
+    assert refused.value.render().strip() == expected.strip()
 
 
-def test_the_picture_is_what_is_drawn(tmp_path: Path) -> None:
+def test_the_picture_is_current(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(RECIPES[0], encoding="utf-8")
     assert composer.draw(path).svg() == (ROOT / "docs/pictures/mixed.svg").read_text(encoding="utf-8")
 
 
-def test_the_test_command_is_the_one_that_ci_runs() -> None:
+def test_the_test_command_is_that_of_ci() -> None:
     (tests,) = [line for block in COMMANDS for line in block.splitlines() if "pytest" in line]
     assert tests in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
 
 
-def test_every_command_is_told() -> None:
-    there = set(get_command(app).commands)  # type: ignore[attr-defined]
+def test_every_command_is_listed() -> None:
+    expected = set(get_command(app).commands)  # type: ignore[attr-defined]
     rows = re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE)
-    assert there == {command for row in rows for command in re.findall(r"`(\w+)", row)}
+    assert expected == {command for row in rows for command in re.findall(r"`(\w+)", row)}
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_exists() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert target.startswith("https://") or (ROOT / target).exists(), target

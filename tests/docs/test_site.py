@@ -1,4 +1,4 @@
-"""The site builds without a warning, has a page for all that there is, and fetches nothing from anywhere."""
+"""The site builds without warnings, has a page for every block and recipe, and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from docs.hooks import gallery
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as it is built, without the costs and pictures of the recipes, which take a minute."""
+    """Build the site without costs and drawings, which take a minute."""
     target = tmp_path_factory.mktemp("site")
-    told = {**os.environ, "DOCS_COSTS": "false", "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "DOCS_COSTS": "false", "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
-    done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     return target
 
 
@@ -35,7 +35,7 @@ def test_every_block_and_every_recipe_has_a_page(site: Path) -> None:
     assert pages == {path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in recipes} | {"index"}
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
     loads = re.compile(
         r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="http'
     )
@@ -43,20 +43,20 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert not loads.search(path.read_text(encoding="utf-8")), path
 
 
-def test_what_is_included_is_there(site: Path) -> None:
+def test_included_sections_are_there(site: Path) -> None:
     page = (site / "extending.html").read_text(encoding="utf-8")
     assert "class Shift(Block):" in re.sub(r"<[^>]+>", "", page)
     assert "<!-- from" not in page
 
 
-def test_scores_are_those_of_runs_and_say_what_they_are_of(site: Path) -> None:
+def test_scores_name_their_runs_and_split(site: Path) -> None:
     page = (site / "gallery/quickstart.html").read_text(encoding="utf-8")
     assert "exact match" in page
     assert "Collected from the run folders" in page
     assert "Not run." in (site / "gallery/papers/vaswani2017_big.html").read_text(encoding="utf-8")
 
 
-def test_a_run_that_was_tested_is_told_by_its_test() -> None:
+def test_test_scores_come_before_validation_scores() -> None:
     validated = {
         "seed": 1,
         "steps": 5,
@@ -70,7 +70,7 @@ def test_a_run_that_was_tested_is_told_by_its_test() -> None:
         "pairs": {},
     }
     tested = {**validated, "differs": ["training.max_minutes=2"], "scores": {"val/bleu": 22.0, "test/bleu": 33.0}}
-    told = gallery.score_tables([validated, tested])
-    assert told.index("the test data") < told.index("33") < told.index("the validation data") < told.index("11")
-    assert "22" not in told
-    assert "seeds, and in brackets" not in told
+    tables = gallery.score_tables([validated, tested])
+    assert tables.index("the test data") < tables.index("33") < tables.index("the validation data") < tables.index("11")
+    assert "22" not in tables
+    assert "in brackets" not in tables
