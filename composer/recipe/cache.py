@@ -56,8 +56,7 @@ def put(text: str) -> str:
 
     A file that is there already is left alone, or repaired if it was changed. Several processes may write at once.
 
-    Raises:
-        RunError: If the text is larger than 1 MiB, or the cache cannot be written.
+    Raises RunError if the text is larger than 1 MiB, or the cache cannot be written.
     """
     data = text.encode()
     if len(data) > MAX_BYTES:
@@ -87,8 +86,7 @@ def get(sha256: str) -> Path | None:
 def read(sha256: str) -> tuple[Path, bytes] | None:
     """Return the file of a cached recipe and the bytes that were verified; None if there is none.
 
-    Raises:
-        RunError: If it cannot be read, is no regular file, or does not have this hash.
+    Raises RunError if it cannot be read, is no regular file, or does not have this hash.
     """
     require_hash(sha256)
     path = _path_of(sha256)
@@ -98,7 +96,7 @@ def read(sha256: str) -> tuple[Path, bytes] | None:
         return None
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else os_error_reason(error)
-        raise RunError.of(f"this cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
+        raise RunError.of(f"this file cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
     if data is None or hashlib.sha256(data).hexdigest() != sha256:
         raise RunError.of("this file was changed: its SHA-256 is not its name", "pull it again", str(path))
     return path, data

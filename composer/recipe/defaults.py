@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 from composer.recipe.json_schema import Schema, dereference, ref_name, select_branch
 from composer.recipe.node import strings_in
 
-DEFAULT_EPOCHS = 10
-BUDGETS = ("max_steps", "max_epochs", "max_minutes")
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers",)
 """Keys of `training` that can change without changing the result."""
@@ -30,12 +28,11 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     model, defs = explicit["model"], schema["$defs"]
     defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
     filler = _DefaultFiller(defs, defaults, model.get("dropout"))
-    frozen = filler.section({key: value for key, value in explicit.items() if key not in EXCLUDED_KEYS}, schema)
-    frozen = {key: value for key, value in frozen.items() if key not in EXCLUDED_KEYS}
+    frozen = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
     frozen["name"] = frozen["name"] or name
     frozen["model"] = {key: value for key, value in frozen["model"].items() if f"defaults.{key}" not in defs}
-    if all(frozen["training"][budget] is None for budget in BUDGETS):
-        frozen["training"]["max_epochs"] = DEFAULT_EPOCHS
+    if all(frozen["training"][budget] is None for budget in ("max_steps", "max_epochs", "max_minutes")):
+        frozen["training"]["max_epochs"] = 10
     return frozen
 
 

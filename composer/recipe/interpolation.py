@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
@@ -24,11 +24,7 @@ _ESCAPED = re.compile(rf"\$(\$+{_NAME})")
 
 
 def substitute(root: Node) -> Node:
-    """Return the recipe with every `$name` and `${name}` replaced.
-
-    Raises:
-        RecipeError: With all unknown variables and cycles.
-    """
+    """Return the recipe with its `$name` and `${name}` replaced. Raise RecipeError with all that cannot be."""
     variables = _Variables(recipe_variables(root))
     value = {key: node if key == "vars" else variables.replace(node, (key,)) for key, node in root.value.items()}
     for name in variables.nodes:  # the unused ones too, so that their faults are reported
@@ -61,15 +57,15 @@ def unknown_variable(name: str, variables: Iterable[str]) -> tuple[str, str]:
     return f"there is no variable `{name}`{did_you_mean(name, variables)}", hint
 
 
+@dataclass
 class _Variables:
     """The variables of a recipe, each evaluated once."""
 
-    def __init__(self, nodes: dict[str, Node]) -> None:
-        self.nodes = nodes
-        self.values: dict[str, Any] = {}
-        self.evaluating: list[str] = []
-        self.faults: list[Fault] = []
-        self.num_values = 0
+    nodes: dict[str, Node]
+    values: dict[str, Any] = field(default_factory=dict)
+    evaluating: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    num_values: int = 0
 
     def replace(self, node: Node, path: Steps) -> Node:
         """Return a node with the variables in it replaced by their values."""
@@ -116,7 +112,7 @@ class _Variables:
         value = self._lookup(match, node, path)
         if value is None or isinstance(value, list):
             kind = "null" if value is None else "a list"
-            message = f"`{match.group(1)}` is {kind} and cannot stand inside a text"
+            message = f"`{match.group(1)}` is {kind} and cannot be part of a text"
             self._fault(node, match, "variable", path, message, f"write `${match.group(1)}` alone")
             return ""
         return scalar_text(value)
@@ -131,7 +127,7 @@ class _Variables:
             circle = " -> ".join((*self.evaluating[self.evaluating.index(name) :], name))
             self._fault(node, match, "cycle", path, f"these variables need each other: {circle}", "give one a value")
         elif len(self.evaluating) == MAX_DEPTH:
-            message = f"more than {MAX_DEPTH} variables lead to each other"
+            message = f"more than {MAX_DEPTH} variables refer to each other in a chain"
             self._fault(node, match, "depth", path, message, "use fewer")
         else:
             return self.value(name)

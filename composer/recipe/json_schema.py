@@ -22,6 +22,12 @@ BLOCK = {"$ref": "#/$defs/block"}
 
 MAX_WORDS = 40  # names that a message lists
 MAX_INLINE_WORDS = 3  # words that are listed one by one among other kinds of values
+BOUNDS = {
+    "minimum": "{} or more",
+    "exclusiveMinimum": "above {}",
+    "exclusiveMaximum": "below {}",
+    "maximum": "at most {}",
+}
 NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
 
@@ -152,18 +158,10 @@ def _quoted_words(schema: Schema) -> list[str]:
 
 def describe_bounds(schema: Schema, keyword: str = "") -> str:
     """Say which numbers are accepted: "1 or more", "above 0 and at most 1"."""
-
-    def bound(key: str) -> str:
-        value = schema[key]
-        return str(int(value)) if float(value).is_integer() else str(value)
-
     # a large maximum that is not violated would only distract: "1 or more"
-    shows_maximum = "maximum" in schema and (keyword == "maximum" or "minimum" not in schema or schema["maximum"] <= 1)
-    parts = [f"{bound('minimum')} or more"] if "minimum" in schema else []
-    parts += [f"above {bound('exclusiveMinimum')}"] if "exclusiveMinimum" in schema else []
-    parts += [f"below {bound('exclusiveMaximum')}"] if "exclusiveMaximum" in schema else []
-    parts += [f"at most {bound('maximum')}"] if shows_maximum else []
-    return " and ".join(parts)
+    hides_maximum = keyword != "maximum" and "minimum" in schema and schema.get("maximum", 0) > 1
+    bounds = {key: schema[key] for key in BOUNDS if key in schema and not (key == "maximum" and hides_maximum)}
+    return " and ".join(BOUNDS[key].format(int(n) if float(n).is_integer() else n) for key, n in bounds.items())
 
 
 def scalar_text(value: Any) -> str:

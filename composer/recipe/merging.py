@@ -41,10 +41,9 @@ _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-]
 
 
 def extend(path: Path, own: Node | None = None) -> Node:
-    """Return the recipe of a file laid over its bases; `own` is the recipe of a file that need not exist.
+    """Return the recipe of a file laid over its bases; `own` is the recipe if the file need not exist.
 
-    Raises:
-        RecipeError: With the faults of all files.
+    Raises RecipeError with the faults of all files.
     """
     extender = _Extender(_ceiling(path))
     if own is None:
@@ -128,7 +127,7 @@ class _Extender:
         if target in chain:
             names = [os.path.relpath(file, self.ceiling) for file in (*chain[chain.index(target) :], target)]
             message = f"these recipes extend each other: {' -> '.join(names)}"
-            raise error_at(node.mark, "cycle", "extends", message, "break the circle")
+            raise error_at(node.mark, "cycle", "extends", message, "remove one of these `extends`")
         self._check_count(node, chain)
         name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
         if not os.path.isfile(target):
@@ -203,11 +202,6 @@ class PathStep(NamedTuple):
     end: int
 
 
-class _Step(NamedTuple):
-    name: str | int
-    mark: Mark
-
-
 def parse_path(text: str) -> tuple[list[PathStep], int]:
     """Return the steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and where they end."""
     steps: list[PathStep] = []
@@ -252,14 +246,15 @@ def apply_override(root: Node, key: str, mark: Mark, value: Node, first: FirstSe
         raise error_at(mark, "override", "", "there is no such key", EXAMPLE)
     if len(parts) + nesting_depth(value) > MAX_DEPTH:
         raise error_at(mark, "override", "", f"this is nested deeper than {MAX_DEPTH} levels", "write it in the recipe")
-    steps = [_Step(name, mark._replace(column=column + begin, length=end - begin)) for name, begin, end in parts]
-    if steps[0].name == "extends":
-        raise error_at(steps[0].mark, "override", "extends", "`extends` cannot be set here", "write it in the recipe")
+    steps = [(name, mark._replace(column=column + begin, length=end - begin)) for name, begin, end in parts]
+    top, top_mark = steps[0]
+    if top == "extends":
+        raise error_at(top_mark, "override", "extends", "`extends` cannot be set here", "write it in the recipe")
     variables = recipe_variables(root)
-    if steps[0].name == "vars" and len(steps) > 1 and steps[1].name not in variables:
-        name = str(steps[1].name)
-        raise error_at(steps[1].mark, "variable", f"vars.{name}", *unknown_variable(name, variables))
-    return _Setter(first, replace(value, key=steps[-1].mark)).set(root, steps, ())
+    if top == "vars" and len(steps) > 1 and steps[1][0] not in variables:
+        name = str(steps[1][0])
+        raise error_at(steps[1][1], "variable", f"vars.{name}", *unknown_variable(name, variables))
+    return _Setter(first, replace(value, key=steps[-1][1])).set(root, steps, ())
 
 
 class _Setter(NamedTuple):
@@ -268,39 +263,41 @@ class _Setter(NamedTuple):
     first: FirstSetting
     value: Node
 
-    def set(self, node: Node | None, steps: list[_Step], path: Steps) -> Node:
-        """Return a node with the value set at `steps` below it."""
+    def set(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: Steps) -> Node:
+        """Return a node with the value set at `steps` below it, which are names with their marks."""
         if not steps:
             return self.value
-        step, shown = steps[0], format_path(path)
+        (name, mark), *rest = steps
+        shown = format_path(path)
         # a list may be a block's first setting in short form: another setting is added then, or one in it is set
-        is_item = isinstance(step.name, int) or self.first(path) is None
+        is_item = isinstance(name, int) or self.first(path) is None
         if node is not None and isinstance(node.value, list) and is_item:
             items = list(node.value)
-            if not isinstance(step.name, int) or step.name >= len(items):
+            if not isinstance(name, int) or name >= len(items):
                 hint = f"its items are 0 to {len(items) - 1}" if items else "it is empty"
-                message = f"`{shown}` is a list and has no item `{step.name}`"
-                raise error_at(step.mark, "override", shown, message, hint)
-            items[step.name] = self.set(items[step.name], steps[1:], (*path, step.name))
+                message = f"`{shown}` is a list and has no item `{name}`"
+                raise error_at(mark, "override", shown, message, hint)
+            items[name] = self.set(items[name], rest, (*path, name))
             return replace(node, value=items)
-        if isinstance(step.name, int):
-            raise error_at(step.mark, "override", shown, f"`{shown}` is no list", "name a key")
-        children = self._children(node, step, path)
-        child = self.set(children.get(step.name), steps[1:], (*path, step.name))
-        changed = {**children, step.name: child}
-        if child.value is None and step.name in children:  # `null` removes what is there
-            del changed[step.name]
-        return replace(node or Node(None, step.mark, key=step.mark), value=changed)
+        if isinstance(name, int):
+            raise error_at(mark, "override", shown, f"`{shown}` is no list", "name a key")
+        children = self._children(node, name, mark, path)
+        child = self.set(children.get(name), rest, (*path, name))
+        changed = {**children, name: child}
+        if child.value is None and name in children:  # `null` removes what is there
+            del changed[name]
+        return replace(node or Node(None, mark, key=mark), value=changed)
 
-    def _children(self, node: Node | None, step: _Step, path: Steps) -> dict[str, Node]:
+    def _children(self, node: Node | None, name: str, mark: Mark, path: Steps) -> dict[str, Node]:
         if node is None or node.value is None:
             return {}
         if isinstance(node.value, dict):
             return node.value
-        if node.value == step.name:  # a block's bare name
-            return {str(step.name): Node({}, node.mark, key=node.mark)}
+        if node.value == name:  # a block's bare name
+            return {name: Node({}, node.mark, key=node.mark)}
         first = self.first(path)
         if first is None:
-            message = f"`{format_path(path)}` is a single value and has no key `{step.name}`"
-            raise error_at(step.mark, "override", format_path(path), message, f"set `{format_path(path)}` itself")
+            shown = format_path(path)
+            message = f"`{shown}` is a single value and has no key `{name}`"
+            raise error_at(mark, "override", shown, message, f"set `{shown}` itself")
         return {first: node}

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from composer.errors import Fault, closest_match, did_you_mean, format_path
 from composer.recipe.json_schema import (
+    BOUNDS,
     VERSION,
     Schema,
     accepts_type,
@@ -25,7 +26,6 @@ from composer.recipe.json_schema import (
 )
 from composer.recipe.node import Mark, Node, Steps, fault_at
 
-BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 SOURCES = "`parallel`, `hub`, `generate` and `babi`"
 
@@ -91,7 +91,7 @@ def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
     refused = error.schema.get("x-refused", {})
     if name in refused:
-        return error.fault_at_name(name, "refused", f"`{name}` is not Lightning's to decide here", refused[name])
+        return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", refused[name])
     if name in error.schema.get("x-renamed", {}):
         return _renamed_word(error, name)
     is_section = not any(isinstance(step, int) for step in error.path)
@@ -115,7 +115,7 @@ def _section_of(error: SchemaError, name: str) -> str:
     """Return the section that has a key which was written at the top or in another section, or ""."""
     keys, defs = error.root["properties"], error.root["$defs"]
     if name in keys:
-        return f"beside `{error.path[0]}`, not under it"
+        return f"at the top level, not under `{error.path[0]}`"
     sections = [key for key, schema in keys.items() if key in defs and "$ref" in schema]
     return next((f"under `{key}`" for key in sections if name in defs[key].get("properties", {})), "")
 
@@ -186,7 +186,7 @@ def _not_one_key(error: SchemaError) -> Fault:
 def _separate_hint(error: SchemaError, second: str) -> str:
     if error.schema["x-choice"] == "block":
         return f"begin a new item of the list: `- {second}`"
-    return f"keep one; on the command line, set the whole: `{format_path(error.path)}={{{second}: {{...}}}}`"
+    return f"keep one; on the command line, set all of it: `{format_path(error.path)}={{{second}: {{...}}}}`"
 
 
 def _type_key(error: SchemaError, names: list[str]) -> Fault:
@@ -287,7 +287,7 @@ def _problem(error: SchemaError, value: Any) -> str:
     words = allowed_words(error.schema)
     takes_number = accepts_type(error.schema, "integer", "number")
     if isinstance(value, float) and not math.isfinite(value):
-        return "no number to compute with"
+        return "not a finite number"
     if error.keyword in BOUNDS:
         return "too small" if error.keyword in ("minimum", "exclusiveMinimum") else "too large"
     if isinstance(value, bool) and takes_number:
@@ -295,7 +295,7 @@ def _problem(error: SchemaError, value: Any) -> str:
     if isinstance(value, float) and accepts_type(error.schema, "integer"):
         return "not a whole number"
     if error.keyword == "type" and isinstance(value, bool) and not accepts_type(error.schema, "boolean"):
-        return "a truth value"
+        return "a boolean"
     if error.keyword == "type" and type(value) in (int, float) and not takes_number:
         return "a number"
     if isinstance(value, str) and (error.keyword == "type" or (error.node.quoted and value in words)):

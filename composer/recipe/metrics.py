@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from composer.formatting import significant
@@ -81,6 +82,10 @@ def _digits(value: float) -> str:
     return significant(value, 4)
 
 
+_Share = partial(Metric, unit="0 to 1", format="{:.1%}".format, highest=1.0, chart="Accuracy")
+_OfCorpus = partial(
+    Metric, unit="0 to 100", format="{:.2f}".format, needs="translations", highest=100.0, chart="BLEU and chrF"
+)
 METRICS: dict[str, Metric] = {
     "loss": Metric(
         label="loss",
@@ -102,48 +107,30 @@ METRICS: dict[str, Metric] = {
         logarithmic=True,
         hub="perplexity",
     ),
-    "token_accuracy": Metric(
+    "token_accuracy": _Share(
         label="token accuracy",
         meaning="next-token accuracy with teacher forcing",
-        unit="0 to 1",
-        format="{:.1%}".format,
         from_sums=lambda sums: sums["right"] / sums["tokens"],
-        highest=1.0,
-        chart="Accuracy",
         hub="accuracy",
     ),
-    "exact_match": Metric(
+    "exact_match": _Share(
         label="exact match",
         meaning="outputs identical to the reference",
-        unit="0 to 1",
-        format="{:.1%}".format,
         from_texts=_exact_match,
         needs="translations",
-        highest=1.0,
-        chart="Accuracy",
         hub="exact_match",
     ),
-    "bleu": Metric(
+    "bleu": _OfCorpus(
         label="BLEU",
         meaning="word n-grams shared with the reference, n = 1 to 4",
-        unit="0 to 100",
-        format="{:.2f}".format,
         sacrebleu="BLEU",
         arguments=(("force", True),),  # changes no score; without it, it warns where a text looks tokenised
-        needs="translations",
-        highest=100.0,
-        chart="BLEU and chrF",
         hub="bleu",
     ),
-    "chrf": Metric(
+    "chrf": _OfCorpus(
         label="chrF",
         meaning="character n-grams shared with the reference, n = 1 to 6",
-        unit="0 to 100",
-        format="{:.2f}".format,
         sacrebleu="CHRF",
-        needs="translations",
-        highest=100.0,
-        chart="BLEU and chrF",
         hub="chrf",
     ),
     "bits_per_sequence": Metric(

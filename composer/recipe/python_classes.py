@@ -15,11 +15,12 @@ WIDTH = 116
 BLOCK = "block"
 BASES = {BLOCK: "Block", **{table: choice.base for table, choice in CHOICES.items()}}
 """The class of everything among which a table's word chooses."""
-SOURCES = {"parallel": "ParallelData", "hub": "HubData", "babi": "BabiData"}
 SPELLINGS = {
     **{name.lower(): name for name in ("EarlyStopping", "GradientNoise", "ScheduledSampling", "WandB", "AdamW", "SGD")},
     **{name.lower(): name for name in ("RMSprop", "BPE")},
-    **SOURCES,
+    "parallel": "ParallelData",
+    "hub": "HubData",
+    "babi": "BabiData",
 }
 """Sections and words whose class is not simply their words put together."""
 MERGED = ("recipe", "data", "model", "training", "trainer", "logging", "output", "wandb")

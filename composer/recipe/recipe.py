@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def load(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Recipe:
     """Return the recipe in a file, with `key=value` settings laid over it.
 
-    Raises:
-        RecipeError: With every fault of the first stage (reading, inheritance, variables, schema) that has any.
+    Raises RecipeError with every fault of the first stage (reading, inheritance, variables, schema) that has any.
     """
     file = Path(path)
     return _finish(extend(file), file, overrides, data_dir)
@@ -57,8 +56,7 @@ def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str 
 def from_node(file: Path, root: Node, rules: Schema, data_dir: str | Path | None = None) -> Recipe:
     """Return the recipe in a mapping without `extends` and open variables; `file` is where it lies.
 
-    Raises:
-        RecipeError: With every fault that the schema or the consistency checks find.
+    Raises RecipeError with every fault that the schema or the consistency checks find.
     """
     # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
     from composer.recipe.validation import validate

@@ -89,13 +89,13 @@ TRAINER_REFUSES = {
     "enable_checkpointing": "remove it; checkpoints are written at every validation",
     "plugins": "remove it",
     "sync_batchnorm": "remove it; no block has a batch norm",
-    "default_root_dir": "say `--run DIR` on the command line",
+    "default_root_dir": "use `--run DIR` on the command line",
     "use_distributed_sampler": "remove it; the batches know the devices",
     "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
-    "fast_dev_run": "say `training.max_steps=1` on the command line",
+    "fast_dev_run": "set `training.max_steps=1` on the command line",
     "overfit_batches": "remove it; a split of the data with few lines does the same",
     "limit_train_batches": "write `training.max_steps`",
-    "num_sanity_val_steps": "remove it; say `training.validate_every=1` on the command line to try a validation",
+    "num_sanity_val_steps": "remove it; set `training.validate_every=1` on the command line to try a validation",
     "limit_test_batches": "remove it; `evaluate` measures all lines",
     "limit_predict_batches": "remove it; `translate` translates all lines",
     "barebones": "remove it",
@@ -113,8 +113,7 @@ class RegistryError(Exception):
 def blocks() -> dict[str, type[Block]]:
     """Return every block class by its name in a recipe, in alphabetical order. Imports torch.
 
-    Raises:
-        RegistryError: If a file or a plug-in does not give exactly one block with a name of its own.
+    Raises RegistryError if a file or a plug-in does not give exactly one block with a name of its own.
     """
     files = [module.name for module in pkgutil.iter_modules(block_package.__path__) if not module.ispkg]
     classes = {name: _block_in_file(name) for name in files}
@@ -147,11 +146,10 @@ def plug_ins() -> tuple[EntryPoint, ...]:
 def _block_in_file(name: str) -> type[Block]:
     module = importlib.import_module(f"blocks.{name}")
     defined = [value for value in vars(module).values() if _is_block(value)]
-    classes = [block for block in defined if block.__module__ == module.__name__]
+    classes: list[type[Block]] = [block for block in defined if block.__module__ == module.__name__]
     if len(classes) != 1:
         raise RegistryError(f"blocks/{name}.py must define one block, and it defines {len(classes)}")
-    block: type[Block] = classes[0]
-    return block
+    return classes[0]
 
 
 def _block_of_plug_in(point: EntryPoint) -> type[Block]:

@@ -15,6 +15,7 @@ import copy
 import dataclasses
 import inspect
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from composer.recipe.json_schema import (
 from composer.recipe.metrics import METRICS
 from composer.recipe.node import strings_in
 
+Constructors = Mapping[str, Callable[..., Any]]
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
 
 
@@ -49,7 +51,7 @@ def load() -> Schema:
     try:
         return generate()
     except Exception as error:
-        raise RunError.of(f"a plug-in's block cannot be used: {error}", "mend or uninstall the plug-in") from error
+        raise RunError.of(f"a plug-in's block cannot be used: {error}", "fix or uninstall the plug-in") from error
 
 
 def schema_path() -> Path:
@@ -68,13 +70,8 @@ def generate() -> Schema:
     """Return the schema, generated from every registered block, choice and section. Imports torch."""
     from composer.recipe import sections as language
 
-    variable = {
-        "type": "string",
-        "pattern": VARIABLE_TEXT,
-        "description": "A value from `vars`.",
-        "patternErrorMessage": "This value does not fit here.",
-    }
-    defs: dict[str, Schema] = {"variable": variable}
+    variable = {"type": "string", "pattern": VARIABLE_TEXT, "description": "A value from `vars`."}
+    defs: dict[str, Schema] = {"variable": {**variable, "patternErrorMessage": "This value does not fit here."}}
     blocks = registry.blocks()
     defs |= choice_schema("block", blocks, "A block: its name, or its name with settings.", "block")
     for table, choice in registry.CHOICES.items():
@@ -85,10 +82,8 @@ def generate() -> Schema:
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = registry.TRAINER_REFUSES
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
-    needs = {
-        "model": {"required": defs["model"].pop("required")},
-        "data": {"oneOf": [{"required": [source]} for source in DATA_SOURCES]},
-    }
+    sources = [{"required": [source]} for source in DATA_SOURCES]
+    needs = {"model": {"required": defs["model"].pop("required")}, "data": {"oneOf": sources}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "seqcomposer recipe, version 1",
@@ -101,7 +96,7 @@ def generate() -> Schema:
     }
 
 
-def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
+def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
     """Add a key to `model` for every block that has settings for which there can be a default: no stack, no name."""
     keys = defs["model"]["properties"]
     taken = sorted(set(blocks) & set(keys) - {"dropout"})
@@ -132,9 +127,7 @@ def _add_defaults(defs: dict[str, Schema], blocks: Mapping[str, Any]) -> None:
 # ------------------------------------------------------------------------------------------- choices and sections
 
 
-def choice_schema(
-    table: str, entries: Mapping[str, Callable[..., Any]], description: str, noun: str
-) -> dict[str, Schema]:
+def choice_schema(table: str, entries: Constructors, description: str, noun: str) -> dict[str, Schema]:
     """Return a choice among named constructors: a single-key mapping, or a bare name if no setting is required.
 
     `noun` is what messages call one of them. Every `block` also has the setting `as`.
@@ -214,16 +207,9 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
 def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Return the first paragraph of a docstring, and the meanings in its section `Settings:`."""
     doc = inspect.getdoc(constructor) or ""
-    meanings: dict[str, str] = {}
-    name = ""
-    for line in doc.partition("\nSettings:\n")[2].splitlines():
-        if not line.startswith("    "):
-            break
-        if line[4] != " ":
-            name, _, line = line.partition(":")
-            name = name.strip()
-        meanings[name] = f"{meanings.get(name, '')} {line.strip()}".strip()
-    return " ".join(doc.split("\n\n")[0].split()), meanings
+    section = doc.partition("\nSettings:\n")[2].split("\n\n")[0]
+    entries = re.findall(r"^ {4}(\S.*?):(.*(?:\n {5,}.*)*)", section, re.MULTILINE)
+    return " ".join(doc.split("\n\n")[0].split()), {name.strip(): " ".join(text.split()) for name, text in entries}
 
 
 # ------------------------------------------------------------------------------------------- annotations

@@ -32,8 +32,6 @@ from composer.recipe.yaml_reader import read as read_yaml
 
 PYTHON_SOURCE = "<python>"
 """What the YAML of objects is called in faults."""
-LINE_WIDTH = 96
-"""Characters of one line of what `repr` returns."""
 
 _NAME = re.compile(RECIPE_NAME)
 _VARIABLE_NAME = re.compile(VARIABLE_TEXT)
@@ -86,7 +84,7 @@ class RecipeObject:
     if not TYPE_CHECKING:  # type checkers see the constructor of the dataclass
 
         def __new__(cls, *args: Any, **settings: Any) -> Self:
-            names = [field.name for field in fields_of(cls)]
+            names = [field.name for field in fields_of(cls).values()]
             for name in settings:
                 if name not in names:
                     raise TypeError(f"{cls.__name__} has no setting `{name}`{did_you_mean(name, names)}")
@@ -105,11 +103,11 @@ class RecipeObject:
     def __repr__(self) -> str:
         from rich.pretty import pretty_repr  # imported late: few need it
 
-        return pretty_repr(self, max_width=LINE_WIDTH, max_depth=2 * MAX_DEPTH)
+        return pretty_repr(self, max_width=96, max_depth=2 * MAX_DEPTH)
 
     def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
         """Yield the names and values of the settings that are not their defaults; no name for a positional one."""
-        for field in fields_of(self):
+        for field in fields_of(self).values():
             setting = getattr(self, field.name)
             if setting is not field.default and not (field.default == setting and setting is not UNSET):
                 yield "" if not field.kw_only and _is_short(self) else field.name, setting
@@ -134,12 +132,11 @@ class RecipeObjectRoot(RecipeObject):
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write it as YAML, and return the path. Comments of a file that it was read from are lost.
 
-        Raises:
-            RunError: If the file exists and `overwrite` is False, or if it cannot be written.
+        Raises RunError if the file exists and `overwrite` is False, or if it cannot be written.
         """
         file, text = Path(path), self.yaml()
         if file.exists() and not overwrite:
-            raise RunError.of("this file is there already", "name another, or say `overwrite=True`", str(file))
+            raise RunError.of("this file exists already", "choose another name, or pass `overwrite=True`", str(file))
         try:
             atomic_write(file, text.encode())
         except OSError as error:
@@ -148,20 +145,15 @@ class RecipeObjectRoot(RecipeObject):
         return file
 
 
-def fields_of(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Return the fields of an object or a class; every subclass of RecipeObject is a dataclass."""
-    return dataclasses.fields(kind)
-
-
-def key_of(name: str) -> str:
-    """Return what a field is called in a recipe: `from_` is `from`."""
-    return name.rstrip("_")
+def fields_of(kind: Any) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of an object or a class by their keys in a recipe: `from_` is `from`."""
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(kind)}
 
 
 @cache
 def first_field(kind: Any) -> str:
     """Return the key of the setting that may be given without its name, or ""."""
-    return next((key_of(field.name) for field in fields_of(kind) if not field.kw_only), "")
+    return next((key for key, field in fields_of(kind).items() if not field.kw_only), "")
 
 
 # ------------------------------------------------------------------------------------------- from objects to data
@@ -185,11 +177,8 @@ def _to_data(value: Any, path: Steps) -> Any:
 
 def _object_data(value: RecipeObject, path: Steps) -> Any:
     inner = (*path, value.word) if value.word else path
-    settings = {
-        key_of(field.name): _to_data(setting, (*inner, key_of(field.name)))
-        for field in fields_of(value)
-        if (setting := getattr(value, field.name)) is not UNSET
-    }
+    present = {key: getattr(value, field.name) for key, field in fields_of(value).items()}
+    settings = {key: _to_data(setting, (*inner, key)) for key, setting in present.items() if setting is not UNSET}
     if value.others:
         settings |= settings.pop(value.others, {})
     kind: Any = type(value)
@@ -223,7 +212,7 @@ def _scalar(value: Any, path: Steps) -> Any:
         return _scalar(value.item(), path)
     if isinstance(value, type) and issubclass(value, RecipeObject):
         raise _not_data_error(path, f"`{value.__name__}` is a class", f"write `{value.__name__}(...)`")
-    hint = "give a text, a number, a truth value, a list, a mapping, or a class of composer.recipe.classes"
+    hint = "give a text, a number, a boolean, a list, a mapping, or a class of composer.recipe.classes"
     raise _not_data_error(path, f"a recipe cannot hold a {type(value).__name__}", hint)
 
 
@@ -240,7 +229,7 @@ def read_recipe(path: str | Path, kind: Any) -> Any:
     What fits no class stays plain data. Raise RecipeError if the file is no recipe at all.
     """
     root = read_yaml(Path(path), str(path))
-    if root.value.keys() - {key_of(field.name) for field in fields_of(kind)}:
+    if root.value.keys() - fields_of(kind).keys():
         raise RecipeError(fault for fault in schema_faults(root, schema.load()) if fault.code == "unknown")
     return _construct(kind, {"recipe": UNSET, **to_data(root)})
 
@@ -304,9 +293,8 @@ def _fits(kind: Any, data: Mapping[str, Any]) -> bool:
 
 
 def _construct(kind: Any, data: Mapping[str, Any]) -> Any:
-    hints = type_hints(kind)
-    names = {key_of(field.name): field.name for field in fields_of(kind)}
-    settings = {names[key]: from_data(value, hints[key]) for key, value in data.items() if key in hints}
+    hints, fields = type_hints(kind), fields_of(kind)
+    settings = {fields[key].name: from_data(value, hints[key]) for key, value in data.items() if key in hints}
     rest = {key: value for key, value in data.items() if key not in hints}
     if kind.others and rest:
         settings[kind.others] = rest
@@ -316,12 +304,11 @@ def _construct(kind: Any, data: Mapping[str, Any]) -> Any:
 
 
 def _required(kind: Any) -> set[str]:
-    return {key_of(field.name) for field in fields_of(kind) if field.default is dataclasses.MISSING}
+    return {key for key, field in fields_of(kind).items() if field.default is dataclasses.MISSING}
 
 
 @cache
 def type_hints(kind: Any) -> dict[str, Any]:
     """Return the types of the settings of a class, by their keys in a recipe."""
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in fields_of(kind)]
-    return {key_of(name): hints[name] for name in names if name != kind.others}
+    return {key: hints[field.name] for key, field in fields_of(kind).items() if field.name != kind.others}

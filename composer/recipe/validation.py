@@ -16,8 +16,8 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import Fault, RecipeError, closest_match, did_you_mean, format_path
-from composer.recipe.json_schema import DATA_SOURCES, Schema, quote_all, select_branch
-from composer.recipe.messages import BOUNDS, SchemaError, explain
+from composer.recipe.json_schema import BOUNDS, DATA_SOURCES, Schema, quote_all, select_branch
+from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, metric_of
 from composer.recipe.node import Node, fault_at, to_data
 
@@ -34,7 +34,9 @@ STORIES = ("question", "story")
 
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
-    faults = schema_faults(root, schema) or [fault for check in _CROSS_CHECKS for fault in check(root)]
+    of_model = (_encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
+    of_training = (_data_keys, _early_stopping, _curriculum, _machine)
+    faults = schema_faults(root, schema) or [fault for check in (*of_model, *of_training) for fault in check(root)]
     if faults:
         raise RecipeError(faults)
 
@@ -74,8 +76,8 @@ def _validator(schema: Schema) -> Any:
         return type(value) is int or (type(value) is float and math.isfinite(value))
 
     # `true` is not a number, and 4.0 no integer
-    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    types = types.redefine("number", is_number)
+    checks = {"integer": lambda _, value: type(value) is int, "number": is_number}
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many(checks)
     keywords = {
         "$ref": reference,
         "anyOf": _any_of,
@@ -190,7 +192,7 @@ def _encoder_names(root: Node) -> Iterator[Fault]:
     encoders = _get(root, "model", "encoders")
     for name, node in encoders.value.items() if encoders is not None else ():
         if name in NOT_FOR_ENCODERS:
-            message = f"`{name}` is a word of the language and cannot be an encoder's name"
+            message = f"`{name}` is reserved and cannot be an encoder's name"
             yield fault_at(node.place, "name", format_path(("model", "encoders", name)), message, "choose another name")
 
 
@@ -238,7 +240,7 @@ def _curriculum(root: Node) -> Iterator[Fault]:
         yield fault_at(by.mark, "unknown", "training.curriculum.by", message, f"its sides are {quote_all(allowed)}")
     workers = _get(root, "training", "workers")
     if workers is not None and workers.value and _get(root, "training", "curriculum") is not None:
-        message = "workers fetch batches ahead, and what a curriculum has next is not known so early"
+        message = "workers prefetch batches, and a curriculum chooses the next ones later"
         yield fault_at(workers.place, "conflict", "training.workers", message, "remove `workers`")
 
 
@@ -250,12 +252,11 @@ def _early_stopping(root: Node) -> Iterator[Fault]:
         return
     parallel, hub = _get(root, "data", "parallel"), _get(root, "data", "hub")
     babi_share = _get(root, "data", "babi", "val")
-    lacks_val = (parallel is not None and _get(parallel, "val") is None) or (
-        babi_share is not None and not babi_share.value
-    )
+    lacks_val = parallel is not None and _get(parallel, "val") is None
+    lacks_val |= babi_share is not None and not babi_share.value
     if lacks_val or (hub is not None and "val" in hub.value and _get(hub, "val") is None):
-        message = "`early_stopping` watches a validation, and the data has no `val`"
-        yield fault_at(stopping.place, "missing", path, message, "name a `val` among the data")
+        message = "`early_stopping` needs a validation set, and the data has no `val`"
+        yield fault_at(stopping.place, "missing", path, message, "add `val:` to the data")
     metric, goal = _get(stopping, "metric"), _get(stopping, "goal")
     if metric is not None and (reason := unavailable_metric(root, metric.value)) is not None:
         message = f"`{metric.value}` is never measured: {reason[0]}"
@@ -288,10 +289,8 @@ def _bit_vectors(root: Node) -> Iterator[Fault]:
     """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
     tokenizer = _chosen_word(_get(root, "data", "tokenizer")) or "word"
     tie = _get(root, "model", "output", "tie")
-    for keys, for_bits, for_tokens in (
-        (("embedding",), "linear", "learned"),
-        (("output", "kind"), "sigmoid", "linear"),
-    ):
+    words = ((("embedding",), "linear", "learned"), (("output", "kind"), "sigmoid", "linear"))
+    for keys, for_bits, for_tokens in words:
         node, path = _get(root, "model", *keys), format_path(("model", *keys))
         if node is not None and node.value == for_bits and tokenizer != "bits":
             message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer}` gives words"
@@ -306,14 +305,14 @@ def _answers(root: Node) -> Iterator[Fault]:
     length, kind = _get(root, "model", "output", "length"), _get(root, "model", "output", "kind")
     if kind is not None and kind.value == "identity" and length is None:
         message = "`identity` has no logit for the end of an answer"
-        hint = "write `length:` beside it, or `kind: linear`"
+        hint = "add `length:`, or `kind: linear`"
         yield fault_at(kind.mark, "missing", "model.output.kind", message, hint)
     smoothing = _get(root, "training", "label_smoothing")
     if smoothing is None or not smoothing.value:
         return
     for node, path in ((length, "model.output.length"), (kind, "model.output.kind")):
         if node is not None and node.value != "linear":
-            message = "label smoothing asks every token to have some probability, and here some can never come"
+            message = "label smoothing gives every token some probability, and here some tokens are impossible"
             yield fault_at(node.mark, "value", path, message, "write `label_smoothing: 0`")
 
 
@@ -337,7 +336,7 @@ def _stories(root: Node) -> Iterator[Fault]:
         yield fault_at(mark, "tokenizer", "data.tokenizer", message, hint)
     tasks = stories.value["tasks"]
     if not tasks.value:
-        yield fault_at(tasks.place, "empty", "data.babi.tasks", "no task is named", "write `tasks: [1]`")
+        yield fault_at(tasks.place, "empty", "data.babi.tasks", "`tasks` is empty", "write `tasks: [1]`")
 
 
 def _machine(root: Node) -> Iterator[Fault]:
@@ -362,17 +361,3 @@ def _machine(root: Node) -> Iterator[Fault]:
     if strategy is not None and strategy.value == "fsdp" and precision is not None and cannot_shard:
         message = f"`fsdp` does not train in `precision: {precision.value}`"
         yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "write `ddp`, or `precision: 32`")
-
-
-_CROSS_CHECKS = (
-    _encoder_names,
-    _data_keys,
-    _tied_embeddings,
-    _early_stopping,
-    _curriculum,
-    _bit_vectors,
-    _answers,
-    _stories,
-    _machine,
-)
-"""Checks between sections that no schema can express; they hold for recipes whose schema has no fault."""

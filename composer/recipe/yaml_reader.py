@@ -25,7 +25,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
 MAX_FAULTS = 100
-ONCE = "say a value once under `vars` and write `$name`; say a stack once under `model.stacks`, and `use` it"
+ONCE = "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile(r"\r\n|\r|\n")
@@ -92,12 +92,12 @@ def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
 
 
 def _end_mark(text: str, shown: str) -> Mark:
-    lines = _BREAK.split(text)
-    return Mark(shown, len(lines), len(lines[-1]) + 1, 1, lines[-1])
+    *before, line = _BREAK.split(text)
+    return Mark(shown, len(before) + 1, len(line) + 1, 1, line)
 
 
 def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
-    message = f"the character U+{ord(character):04X} cannot stand in a recipe"
+    message = f"the character U+{ord(character):04X} is not allowed in a recipe"
     return error_at(mark, "encoding", "", message, hint)
 
 
@@ -124,7 +124,7 @@ class SourceLines(NamedTuple):
 # what libyaml and PyYAML's own parser say: pattern, message, fix
 _COMPLAINTS = (
     (r"tab character", "a tab cannot indent", "indent with spaces"),
-    (r"mapping values are not allowed", "a `:` cannot stand here",
+    (r"mapping values are not allowed", "a `:` is not allowed here",
      "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and in the line before"),
     (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
     (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
@@ -135,7 +135,7 @@ _COMPLAINTS = (
     (r"document start", "something follows the recipe's end", "check the indentation and the brackets"),
     (r"node content", "a value is missing here", "check the commas and the brackets"),
     (r"cannot start any token", "a plain text cannot begin with this character", "put quotes around the text"),
-    (r"escape", "this is no escape of a text in double quotes", "use single quotes, or double the backslash"),
+    (r"escape", "this is no valid escape in double quotes", "use single quotes, or double the backslash"),
     (r"expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
     (r"incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
 )  # fmt: skip
@@ -153,7 +153,7 @@ def _syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any) -> Faul
     mark = lines.mark(at)
     if variable:
         mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
-        message = f"`{variable.group()}` cannot stand inside [...] and {{...}}"
+        message = f"`{variable.group()}` is not allowed inside [...] and {{...}}"
         return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
     if not text[index:].strip(" \t\r\n'\"") and (context or begin is not None):
         if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
@@ -184,8 +184,8 @@ def parse(text: str, file: str) -> Node:
         top = Mark(file, 1, 1, 1, "")
         raise error_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")
     if not isinstance(root.value, dict):
-        kind = "a list" if isinstance(root.value, list) else "a single value"
-        message = f"a recipe is a mapping of keys, and this is {kind}"
+        kind = "list" if isinstance(root.value, list) else "single value"
+        message = f"a recipe is a mapping of keys, and this is a {kind}"
         raise error_at(root.mark, "type", "", message, "begin with `recipe: 1`")
     return root
 
@@ -266,7 +266,7 @@ class _Builder:
         self.faults.append(fault_at(mark, code, "", message, hint))
         if len(self.faults) == MAX_FAULTS:
             message = f"after {MAX_FAULTS} faults the rest is not read"
-            self._stop(mark, "size", message, "mend the first; they may be the cause of the others")
+            self._stop(mark, "size", message, "fix the first ones; they may be the cause of the others")
 
     def _stop(self, mark: Mark, code: str, message: str, hint: str) -> NoReturn:
         """Raise RecipeError with the faults so far and one after which reading on makes no sense."""
@@ -298,7 +298,7 @@ class _Builder:
                 hint = f"a number has at most {MAX_NUMBER} characters; put quotes around text"
                 self._fault(mark, "type", f"a number of {len(value)} characters is too long", hint)
         elif (bad := _ESCAPED.search(value)) is not None:
-            message = f"the character U+{ord(bad.group()):04X} cannot stand in a text"
+            message = f"the character U+{ord(bad.group()):04X} is not allowed in a text"
             self._fault(mark, "encoding", message, "remove its escape")
         self._add(Node(value, mark, text=event.value, quoted=not is_plain))
 
@@ -330,7 +330,7 @@ class _Builder:
             self._fault(mark, "type", f"a key is text, and this is {text}", hint)
         elif node.value in parent.seen:
             line = parent.seen[node.value].line
-            message = f"`{node.value}` stands here a second time; the first is in line {line}"
+            message = f"`{node.value}` is a duplicate key; the first is in line {line}"
             self._fault(mark, "duplicate", message, "keep one of the two")
         else:
             parent.seen[node.value] = mark

@@ -47,7 +47,7 @@ from composer.recipe.classes import (
 )
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
-from composer.recipe.serialization import RecipeObject, fields_of, key_of
+from composer.recipe.serialization import RecipeObject, fields_of
 from composer.recipe.yaml_reader import parse, read
 from composer.sweeps import spec
 
@@ -102,7 +102,7 @@ def test_every_word_and_section_is_a_class_with_its_settings() -> None:
     assert len(found) > 100
     for entry, each in found.items():
         kind = getattr(words, python_classes.class_name(entry))
-        assert {key_of(field.name) for field in fields_of(kind)} - {kind.others} == set(each["properties"]), entry
+        assert set(fields_of(kind)) - {kind.others} == set(each["properties"]), entry
         assert kind.__doc__
 
 

@@ -82,7 +82,7 @@ def test_a_plug_in_that_cannot_be_used_is_named(
         loaded(tmp_path, SMALL)
     (fault,) = raised.value.faults
     assert message in fault.message
-    assert fault.hint == "mend or uninstall the plug-in"
+    assert fault.hint == "fix or uninstall the plug-in"
 
 
 FORWARD = "\n    def forward(self, x, state, context):\n        "

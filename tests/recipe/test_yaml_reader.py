@@ -197,9 +197,7 @@ def test_a_surrogate_is_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_message_is_one_line() -> None:
     with pytest.raises(RecipeError) as raised:
         parse('"a\\nb": 1\n"a\\nb": 2\n', "f.yaml")
-    assert [fault.message for fault in raised.value.faults] == [
-        "`a b` stands here a second time; the first is in line 1"
-    ]
+    assert [fault.message for fault in raised.value.faults] == ["`a b` is a duplicate key; the first is in line 1"]
 
 
 def test_every_key_and_value_knows_its_place() -> None:
