@@ -22,12 +22,8 @@ BLOCK = {"$ref": "#/$defs/block"}
 
 MAX_WORDS = 40  # names that a message lists
 MAX_INLINE_WORDS = 3  # words that are listed one by one among other kinds of values
-BOUNDS = {
-    "minimum": "{} or more",
-    "exclusiveMinimum": "above {}",
-    "exclusiveMaximum": "below {}",
-    "maximum": "at most {}",
-}
+LOWER_BOUNDS = {"minimum": "{} or more", "exclusiveMinimum": "above {}"}
+BOUNDS = LOWER_BOUNDS | {"exclusiveMaximum": "below {}", "maximum": "at most {}"}
 NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
 
@@ -71,11 +67,6 @@ def alternatives(schema: Schema) -> list[Schema]:
 def is_stack(schema: Mapping[str, Any]) -> bool:
     """Return True for a list of blocks."""
     return schema.get("type", "array") == "array" and schema.get("items") == BLOCK
-
-
-def holds_stacks(schema: Mapping[str, Any]) -> bool:
-    """Return True for a list of blocks, or several of them, by name or by number."""
-    return is_stack(schema) or is_stack(schema.get("items", {}))
 
 
 def accepts_type(schema: Schema, *types: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from composer.errors import Fault, closest_match, did_you_mean, format_path
 from composer.recipe.json_schema import (
     BOUNDS,
+    LOWER_BOUNDS,
     VERSION,
     Schema,
     accepts_type,
@@ -135,9 +136,8 @@ def _missing_key(error: SchemaError) -> Fault:
 
 
 def _invalid_name(error: SchemaError) -> Fault:
-    message = f"`{error.detail}` cannot be a name"
     hint = "a name has letters, digits, `_` and `-`, and begins with a letter"
-    return error.fault_at_name(error.detail, "name", message, hint)
+    return error.fault_at_name(error.detail, "name", f"`{error.detail}` cannot be a name", hint)
 
 
 def _data_source(error: SchemaError) -> Fault:
@@ -289,7 +289,7 @@ def _problem(error: SchemaError, value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "not a finite number"
     if error.keyword in BOUNDS:
-        return "too small" if error.keyword in ("minimum", "exclusiveMinimum") else "too large"
+        return "too small" if error.keyword in LOWER_BOUNDS else "too large"
     if isinstance(value, bool) and takes_number:
         return "not a number"
     if isinstance(value, float) and accepts_type(error.schema, "integer"):

@@ -78,10 +78,7 @@ def _exact_match(hypotheses: Texts, references: Texts) -> float:
     return equal / len(references)
 
 
-def _digits(value: float) -> str:
-    return significant(value, 4)
-
-
+_digits = partial(significant, digits=4)
 _Share = partial(Metric, unit="0 to 1", format="{:.1%}".format, highest=1.0, chart="Accuracy")
 _OfCorpus = partial(
     Metric, unit="0 to 100", format="{:.2f}".format, needs="translations", highest=100.0, chart="BLEU and chrF"

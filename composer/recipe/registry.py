@@ -129,9 +129,7 @@ def blocks() -> dict[str, type[Block]]:
 def block_class(name: str) -> type[Block]:
     """Return the block class of a name in a recipe, importing no other block.
 
-    Raises:
-        KeyError: If there is no such block.
-        RegistryError: As `blocks`.
+    Raises KeyError if there is no such block, and RegistryError as `blocks`.
     """
     if any(module.name == name for module in pkgutil.iter_modules(block_package.__path__)):
         return _block_in_file(name)

@@ -72,12 +72,9 @@ def _validator(schema: Schema) -> Any:
     def reference(validator: Any, name: str, instance: Any, _: Schema) -> Errors:
         yield from validator.descend(instance, schema["$defs"][name.removeprefix("#/$defs/")])
 
-    def is_number(_: Any, value: Any) -> bool:
-        return type(value) is int or (type(value) is float and math.isfinite(value))
-
     # `true` is not a number, and 4.0 no integer
-    checks = {"integer": lambda _, value: type(value) is int, "number": is_number}
-    types = Draft202012Validator.TYPE_CHECKER.redefine_many(checks)
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    types = types.redefine("number", lambda _, value: type(value) in (int, float) and abs(value) < math.inf)
     keywords = {
         "$ref": reference,
         "anyOf": _any_of,

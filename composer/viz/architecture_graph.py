@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from composer.formatting import si
 from composer.model.planner import Plan, PlanRow
-from composer.recipe.json_schema import holds_stacks
+from composer.recipe.json_schema import is_stack
 from composer.recipe.recipe import Recipe
 
 RecipePath = tuple[str | int, ...]
@@ -261,13 +261,14 @@ def setting_lines(recipe: Recipe, row: PlanRow, settings: Mapping[str, Any], is_
 
 def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
     """Return whether a setting tells a reader something that the rest of the box does not."""
-    if value is None or key in SHOWN_ELSEWHERE or holds_stacks(rules["properties"].get(key, {})):
+    setting = rules["properties"].get(key, {})
+    if value is None or key in SHOWN_ELSEWHERE or is_stack(setting) or is_stack(setting.get("items", {})):
         return False
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False
     if key == "dropout":
         return value not in (0.0, recipe.model["dropout"])
-    return key == rules.get("x-first") or value != rules["properties"].get(key, {}).get("default")
+    return key == rules.get("x-first") or value != setting.get("default")
 
 
 def sharing_lines(row: PlanRow, settings: Mapping[str, Any], is_repeated_use: bool) -> list[str]:
