@@ -129,7 +129,7 @@ def report(
     run: Run,
     split: Annotated[
         str | None,
-        typer.Option("--split", metavar="NAME", help="Split to report on: test, val, train.  [default: test or val]"),
+        typer.Option("--split", metavar="NAME", help="Split to report on.  [default: test, or val without one]"),
     ] = None,
     data: DataDir = None,
     sentences: Annotated[
@@ -168,7 +168,7 @@ def export(
         Path | None, typer.Option("--script", metavar="DIR", help="New folder of modules that need PyTorch alone.")
     ] = None,
     ctranslate2: Annotated[
-        Path | None, typer.Option("--ctranslate2", metavar="DIR", help="New CTranslate2 folder: standard Transformers.")
+        Path | None, typer.Option("--ctranslate2", metavar="DIR", help="CTranslate2 folder, of a standard Transformer.")
     ] = None,
 ) -> None:
     """Export the model to run where this project is not installed.

@@ -79,7 +79,7 @@ def sweep(
 def leaderboard(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.")],
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="Page to write.  [default: FOLDER/leaderboard.html]")
+        Path | None, typer.Option("--output", metavar="F", help="HTML page.  [default: FOLDER/leaderboard.html]")
     ] = None,
     compare: Annotated[
         tuple[str, str] | None,

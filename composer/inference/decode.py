@@ -65,12 +65,11 @@ def decode(
     """Return the n best hypotheses for each row of one batch, best first.
 
     sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right; of a story (B, N, W). decoding: a
-    decoder's name with its settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin.
-    numbers: what tells the rows apart when sampling. A model without encoders needs `prefixes`, one for each row; they
-    may be empty.
+    decoder's name with its settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin;
+    a model without encoders needs them, and they may be empty. numbers: each row's number, part of the sampler's seed.
     Where a model makes room for its answer, each row is decoded at each candidate length, and the best are returned.
-    Raises RunError where the models cannot vote together, where the decoder has no n answers, and where `viterbi` is to
-    search with a decoder that remembers more than the last token.
+    Raises RunError where the models cannot form an ensemble, where the decoder has no n answers, and where `viterbi` is
+    to search with a decoder that has a state.
     """
     rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * rows
