@@ -95,11 +95,7 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
 
 
 def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
-    """Return run.json's fingerprints, or those of a recipe with its data files; {} where they are unknown.
-
-    Raises:
-        DataError: Where the files cannot be used.
-    """
+    """Return run.json's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
     recorded = side.record.get("fingerprints")
     if isinstance(recorded, dict) and "recipe" in recorded:
         return recorded
@@ -131,10 +127,9 @@ class Costs:
 
 
 def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
-    """Return the costs of both. A recipe takes the vocabulary sizes of the other's run on the same data and tokenizer.
+    """Return the costs of both. Raises RecipeError.
 
-    Raises:
-        RecipeError: Where a model cannot be built.
+    A recipe takes the vocabulary sizes of the other's run on the same data and tokenizer.
     """
     sizes = []
     for side in (one, other):
@@ -149,11 +144,7 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
 
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
-    """Build a model on the meta device and measure_costs it; without `vocabularies` at the recipe's bounds.
-
-    Raises:
-        RecipeError: With every fault of the model.
-    """
+    """Build a model on the meta device and measure it, by default with vocabulary_bounds. Raises RecipeError."""
     bounds = vocabularies or vocabulary_bounds(recipe)
     builder = Builder(recipe)
     with torch.device("meta"):

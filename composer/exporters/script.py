@@ -176,10 +176,9 @@ def write_modules(folder: Path, model: EncoderDecoder) -> None:
 
 
 def needed_modules(roots: Sequence[str], packages: frozenset[str]) -> dict[str, Path]:
-    """Return the files of `roots` and of all modules of `packages` that they import at once, and of their packages.
+    """Return the files of `roots`, of all modules of `packages` that they import at once, and of their packages.
 
-    Raises:
-        RunError: Where one imports a library that is not ALLOWED, or has no Python source.
+    Raises RunError where one imports a library that is not ALLOWED, or has no Python source.
     """
     files: dict[str, Path] = {}
     todo = list(roots)

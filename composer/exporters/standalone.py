@@ -52,8 +52,7 @@ def load_recipe(folder: Path) -> FrozenRecipe:
 def load_model(folder: Path) -> EncoderDecoder:
     """Build the model of an exported folder, with its trained weights; with random ones where a recipe was exported.
 
-    Raises:
-        RunError: Where weights.pt belongs to another model.
+    Raises RunError where weights.pt belongs to another model.
     """
     recipe = load_recipe(folder)
     model = build(cast(Any, recipe), recipe.vocabularies)  # it reads nothing but the sections above

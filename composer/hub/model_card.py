@@ -72,7 +72,6 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     """Return the variables of TEMPLATE."""
     sides = source_names(recipe)
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
-    parameters = record.get("parameters")
     scores = list(finite_scores(record))
     rows = [(SPLITS[split], METRICS[name].label, f"{x:.4g}", METRICS[name].unit) for split, name, x in scores]
     is_sacrebleu = any(METRICS[name].sacrebleu for _, name, _ in scores)
@@ -80,25 +79,21 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     sacrebleu = (record.get("versions") or {}).get("sacrebleu", "")
     is_same_version = is_sacrebleu and sacrebleu and versions().get("sacrebleu") == sacrebleu
     known = {name: metric.label for name, metric in METRICS.items() if metric.sacrebleu}
-    longest = recipe.dataset.get("max_length")
     return {
-        "name": recipe.name,
+        "recipe": recipe,
+        "record": record,
         "task": reads if sides else "continues a text",
         "languages": languages(recipe),
-        "parameters": f"{parameters:,}" if isinstance(parameters, int) else "",
         "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
-        "recipe": fenced(recipe.dump(), "yaml"),
+        "recipe_text": fenced(recipe.dump(), "yaml"),
         "data_table": table(("", ""), _data_rows(recipe, record)),
         "scores_table": table(("part", "score", "value", "range"), rows) if rows else "",
-        "decoding": next(iter(recipe.decoding)),
-        "checkpoints": (record.get("checkpoints_used") or {}).get("how"),
         "is_sacrebleu": is_sacrebleu,
         "sacrebleu_version": sacrebleu,
         "signatures": [(known[x], signatures()[f"{x}_signature"]) for x in known] if is_same_version else [],
         "data_option": "" if recipe.dataset.get("generate") or is_on_hub(recipe) else " --data DIR",
         "training_table": table(("", ""), _training_rows(recipe, record)),
         "dataset": dataset_name(recipe),
-        "max_length": f"{longest:,}" if longest else "",
         "has_test": any(split == "test" for split, *_ in scores),
     }
 
