@@ -210,22 +210,19 @@ def cluster_changes(changes: Iterable[Change]) -> list[list[Group]]:
     """
     groups: dict[Key, list[Change]] = {}
     for change in changes:
-        groups.setdefault(grouping_key(change), []).append(change)
+        if is_dropout(change):  # all rates of one value, whatever the blocks
+            same: Key = ("dropout", change.values)
+        elif change.kind == "set" and not change.word:
+            same = (change.section, change.text())
+        else:
+            same = (change.word if change.kind == "set" else change.kind, change.what)
+        groups.setdefault(same, []).append(change)
     clusters: dict[Key, list[Group]] = {}
     for key, group in groups.items():
         of_blocks = group[0].kind == "set" and group[0].word
         blocks = ("blocks", *(change.block for change in group))
         clusters.setdefault(blocks if of_blocks else key, []).append(group)
     return list(clusters.values())
-
-
-def grouping_key(change: Change) -> Key:
-    """Return a key that is equal for the same change in several places; all dropout rates share one."""
-    if change.kind != "set":
-        return change.kind, change.what
-    if is_dropout(change):
-        return "", f"dropout {change.values}"
-    return (change.word, change.what) if change.word else (change.section, change.text())
 
 
 def is_dropout(change: Change) -> bool:

@@ -207,31 +207,26 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     entry = remote.entries[path]
     if entry.kind != REGULAR:
         refuse(remote.origin, f"`{path}` is a {entry.kind}", "name the file itself")
-    if path.endswith(RECIPE_SUFFIXES):
-        return _fetch_recipe(remote, path, into / RECIPES)
-    if not path.endswith(SUFFIX):
+    if path.endswith(SUFFIX):
+        check_limit(entry.size, max_bytes, remote.origin)
+        remote.fetch(path, into / f"pulled{SUFFIX}")
+        return into / f"pulled{SUFFIX}"
+    if not path.endswith(RECIPE_SUFFIXES):
         refuse(remote.origin, f"`{path}` is no recipe and no archive", f"name a file that ends in .yaml or {SUFFIX}")
-    check_limit(entry.size, max_bytes, remote.origin)
-    target = into / f"pulled{SUFFIX}"
-    remote.fetch(path, target)
-    return target
-
-
-def _fetch_recipe(remote: Remote, path: str, into: Path) -> Path:
-    """Download a recipe and all others of the remote: which of them it extends is known only when it is read."""
+    # all others of the remote come along: which of them it extends is known only when it is read
     recipes = [
         name
         for name, entry in remote.entries.items()
         if entry.kind == REGULAR and entry.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
     ]
+    folder = into / RECIPES
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
-        target = into / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remote.fetch(name, target)
-    if not (into / path).is_file():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        remote.fetch(name, folder / name)
+    if not (folder / path).is_file():
         message = f"`{path}` is larger than 1 MiB, or its path is hidden"
         refuse(remote.origin, message, "a recipe is a few kilobytes of text")
-    return into / path
+    return folder / path
 
 
 def check_limit(size: int, max_bytes: int, origin: str) -> None:

@@ -43,7 +43,10 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
     recipe = read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:
         refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
-    check_tokenizer((folder / "tokenizer.json").read_bytes(), recipe.dataset["tokenizer"], origin)
+    (kind,) = recipe.dataset["tokenizer"]
+    if not is_our_tokenizer((folder / "tokenizer.json").read_bytes(), kind):
+        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
+        refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
     return recipe
 
 
@@ -246,20 +249,12 @@ FLAGS = ("add_prefix_space", "trim_offsets", "use_regex", "invert")
 """Boolean options of a step, which may have either value."""
 
 
-def check_tokenizer(data: bytes, expected: Mapping[str, Any], origin: str | Path) -> None:
-    """Raise RunError where a tokenizer.json is none of ours; `expected` is the tokenizer in the recipe."""
-    (kind,) = expected
-    message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
+def is_our_tokenizer(data: bytes, kind: str) -> bool:
+    """Return whether a tokenizer.json holds tokenizers of a kind, in the form in which a run saves them."""
     try:
         content = json.loads(data.decode())
     except (ValueError, RecursionError):
-        content = None
-    if not is_our_tokenizer(content, kind):
-        refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
-
-
-def is_our_tokenizer(content: Any, kind: str) -> bool:
-    """Return whether plain data are tokenizers of a kind, in the form in which a run saves them."""
+        return False
     if not isinstance(content, dict) or not is_text(content.get("format")) or not _is_bool(content.get("lowercase")):
         return False
     settings, parts, sides = content.get("settings"), content.get("parts"), content.get("sides")
