@@ -139,7 +139,7 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         refuse(origin, f"{MANIFEST} cannot be read: {error}")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        refuse(origin, f"{MANIFEST} is not that of a pack")
+        refuse(origin, f"{MANIFEST} is not the manifest of a pack")
     version, name, files = content.get("version"), content.get("name"), content.get("files")
     if type(version) is not int or version < 1:
         refuse(origin, f"{MANIFEST} has no version of its format")
@@ -148,7 +148,7 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
         refuse(origin, message, "install a newer seqcomposer")
     is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
     if set(content) != KEYS or not isinstance(files, dict) or not is_named:
-        refuse(origin, f"{MANIFEST} does not have its keys: {', '.join(sorted(KEYS))}")
+        refuse(origin, f"{MANIFEST} must have exactly the keys {', '.join(sorted(KEYS))}")
     for file in files:
         problem = name_problem(file) or (f"is {MANIFEST} itself" if file == MANIFEST else "")
         if problem:
@@ -171,7 +171,7 @@ def _parse_digest(name: str, entry: Any, origin: str | Path) -> FileDigest:
     is_pair = isinstance(entry, dict) and len(entry) == 2
     sha256, size = (entry.get("sha256"), entry.get("size")) if is_pair else ("", None)
     if not is_hash(sha256) or type(size) is not int or size < 0:
-        refuse(origin, f"{MANIFEST} does not say `sha256` and `size` of `{name}`")
+        refuse(origin, f"{MANIFEST} has no valid `sha256` and `size` of `{name}`")
     check_size(name, size, origin)
     return FileDigest(sha256, size)
 
@@ -185,7 +185,7 @@ def open_file(path: Path, origin: str | Path) -> BinaryIO:
         file = None
         reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
     if file is None:
-        refuse(origin, f"`{path.name}` {reason}", "put the file itself there")
+        refuse(origin, f"`{path.name}` {reason}", "replace it by the file itself")
     return file
 
 
@@ -220,7 +220,7 @@ def copy_verified(read: Callable[[int], bytes], target: Path, expected: FileDige
         file.flush()
         os.fsync(file.fileno())
     if remaining or sha256.hexdigest() != expected.sha256:
-        reason = "is cut off" if remaining else "is not what pack.json says: its SHA-256 differs"
+        reason = "is cut off" if remaining else "does not match pack.json: its SHA-256 differs"
         fix = "it was changed or damaged: ask for the pack again"
         refuse(origin, f"`{target.name}` {reason}", fix)
 

@@ -221,7 +221,7 @@ def parse_header(block: bytes, origin: str) -> Entry:
     prefix = _parse_text(block[345:500]) if magic == b"ustar\0" else ""
     name = "/".join(filter(None, (prefix, _parse_text(block[:100]))))
     if size is None:
-        refuse(origin, f"{name!a} does not say its size in a plain way")
+        refuse(origin, f"{name!a} has a size that is not in octal digits")
     if kind not in (REGULAR, FOLDER):
         refuse(origin, f"{name!a} is a {kind}")
     return Entry(name, kind, size)

@@ -74,7 +74,7 @@ class Pulled:
         """Return what happened, the fingerprint, and what to look at before training."""
         if self.sha256 == self.recipe:
             return f"cached {self.path}"
-        status = f"{'was' if self.was_there else 'is'} here, every hash verified"
+        status = f"{'was there already' if self.was_there else 'is pulled'}, every hash verified"
         command = f"seqcomposer translate {shlex.quote(str(self.path))}"
         notes = (f"note: its recipe {note}; look at it before you train or evaluate" for note in self.notes)
         return "\n".join([f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}", *notes])
@@ -199,7 +199,7 @@ def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
     listing = ", ".join(f"`{name}`" for name in candidates[:MAX_CANDIDATES])
     more = ", ..." if len(candidates) > MAX_CANDIDATES else ""
     fix = f"there are {listing}{more}; write `{remote.origin.partition('#')[0]}#PATH`"
-    raise RunError.of(message, fix if candidates else "ask where it is", remote.origin)
+    raise RunError.of(message, fix if candidates else "ask its author for the path", remote.origin)
 
 
 def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
@@ -254,7 +254,7 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
             file.write(text.encode())
     cached = get(put(text))
     if cached is None:  # another process has cleared the cache since
-        raise RunError.of("the recipe cache has lost what was just put into it", "pull again")
+        raise RunError.of("another process has removed the recipe from the cache", "pull again")
     return Pulled(request.ref, request.target or cached, sha256, sha256)
 
 

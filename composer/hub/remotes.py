@@ -89,7 +89,7 @@ def parse_reference(text: str) -> Reference:
         return _parse_repository(scheme, text)
     if _LOOKS_LIKE_A_URL.match(text):
         fix = f"of a git repository, write `{FORMS['git+']}`"
-        _refuse_reference(text, "a bare URL does not say what lies there", fix)
+        _refuse_reference(text, "a bare URL is ambiguous", fix)
     return Reference("", text)
 
 
@@ -103,7 +103,7 @@ def _parse_repository(scheme: Scheme, text: str) -> Reference:
             _refuse_reference(text, "git repositories are pulled over https, ssh and file only", fix)
         if re.fullmatch(PROTOCOLS[parts["protocol"]], parts["host"]) is None:
             fix = "a password belongs to git's credential helper, not to a URL"
-            _refuse_reference(text, "this is not how a host is written", fix)
+            _refuse_reference(text, "the host is not valid", fix)
     else:
         parts = _MODEL.fullmatch(repository)
         if parts is None or ".." in parts["name"]:
@@ -149,15 +149,15 @@ INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "G
 INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
 """What users say of how git reaches a host; the other variables of git are about some other repository."""
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
-CHECK_URL = "look at the URL and the revision; a private repository needs a key or a credential helper"
-CHECK_NETWORK = "look at the network, and at how the host is written"
+CHECK_URL = "check the URL and the revision; a private repository needs a key or a credential helper"
+CHECK_NETWORK = "check the network and the name of the host"
 MAKE_ROOM = "make room for temporary files, or set TMPDIR to a folder that has it"
 UNREACHABLE: tuple[str, ...] = ("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out")
 UNREACHABLE += ("Network is unreachable", "No route to host", "Operation too slow")
 HINTS = {
     **dict.fromkeys(("No space left on device", "unable to stream"), MAKE_ROOM),
     **dict.fromkeys(UNREACHABLE, CHECK_NETWORK),
-    "Host key verification failed": "connect to the host once with ssh, and look at its key",
+    "Host key verification failed": "connect to the host once with ssh, and check its key",
     "Permission denied": "a private repository needs a key or a credential helper",
 }
 """Hints by what git's error message contains."""
@@ -194,7 +194,7 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
         with target.open("rb") as copy:
             if copy.read(len(LFS_POINTER)) == LFS_POINTER:
                 fix = "of the Hugging Face hub, write hub:OWNER/NAME"
-                refuse(origin, f"`{name}` is kept in Git LFS, which `pull` does not download", fix)
+                refuse(origin, f"`{name}` is stored in Git LFS, which `pull` does not download", fix)
 
     return Remote(origin, ref.pinned(commit), entries, fetch)
 
@@ -233,7 +233,7 @@ def run_git(
     try:
         done = subprocess.run(git_command(*words), env=git_environment(), cwd=work, preexec_fn=limit, **streams)
     except FileNotFoundError:
-        raise RunError.of("the git command is not there", "install git", origin) from None
+        raise RunError.of("git is not installed", "install git", origin) from None
     if done.returncode:
         raise git_error(origin, done.returncode, done.stderr.decode("utf-8", "replace"))
     return done.stdout or b""
@@ -259,7 +259,7 @@ def git_error(origin: str, status: int, output: str) -> RunError:
         return RunError.of("this repository is empty, or has no default branch", "name one: `@REVISION`", origin)
     if "couldn't find remote ref" in output:
         fix = "write a branch, a tag, or all 40 digits of a commit"
-        return RunError.of("no such branch or tag is there", fix, origin)
+        return RunError.of("no such branch or tag is in the repository", fix, origin)
     lines = [line.strip() for line in output.splitlines() if line.strip()] or [f"exit {status}"]
     known = next(((line, hint) for line in lines for sign, hint in HINTS.items() if sign in line), None)
     line, hint = known or (next((x for x in lines if x.startswith(("fatal:", "error:"))), lines[-1]), CHECK_URL)
@@ -278,10 +278,10 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     from composer.training.loggers import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
-        raise RunError.of("Weights & Biases knows nobody here", "say `wandb login`, or set WANDB_API_KEY", origin)
+        raise RunError.of("nobody is logged in to Weights & Biases", "run `wandb login`, or set WANDB_API_KEY", origin)
     import wandb
 
-    fix = "look at the network, the name and the version, as its page has them"
+    fix = "check the network, the name and the version"
     errors = partial(_service_errors, "Weights & Biases", fix, origin)
     with errors():
         members = dict(wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name).manifest.entries)
@@ -300,7 +300,7 @@ def hub_remote(ref: Reference, origin: str) -> Remote:
     """List a revision of a repository on the Hugging Face hub. Raises RunError."""
     from huggingface_hub import HfApi, hf_hub_download
 
-    fix = "look at the name, the revision and the network; what is private needs `hf auth login`"
+    fix = "check the name, the revision and the network; what is private needs `hf auth login`"
     errors = partial(_service_errors, "the hub", fix, origin)
     revision = ref.revision or None
     with errors():
@@ -321,4 +321,4 @@ def _service_errors(service: str, fix: str, origin: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # what goes wrong on the way there has many classes, and one answer
-        raise RunError.of(f"{service} does not give it: {one_line_error(error)}", fix, origin) from None
+        raise RunError.of(f"{service} cannot be read: {one_line_error(error)}", fix, origin) from None

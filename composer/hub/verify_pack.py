@@ -35,7 +35,7 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
     folders = record.get("data", {}).get("folders")
     path = next(filter(is_local_path, strings_in(record)), None)
     if folders or path is not None:
-        refuse(origin, f"run.json names a path of a machine, {path or folders[0]!a}")
+        refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
     with (folder / "metrics.jsonl").open("rb") as metrics:
         if not all(map(is_metrics_row, metrics)):
             refuse(origin, "`metrics.jsonl` is not what a training writes")
@@ -63,7 +63,7 @@ def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], or
     """Raise RunError where run.json belongs to other weights, or to another tokenizer."""
     for key, name in (("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")):
         if record.get(key) not in (None, files[name].sha256):
-            message = f"run.json knows another `{name}` than the one that is there"
+            message = f"run.json was recorded with another `{name}`"
             refuse(origin, message, "take all files from the same run again")
 
 
@@ -78,7 +78,7 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
         refuse(origin, "run.json is not what a training writes")
     check_record(record, origin)
     if record.get("status") != "finished":
-        refuse(origin, "this run has not finished, so it has no weights", "ask for it when it has")
+        refuse(origin, "this run has not finished, so it has no weights", "pull it when it has")
     return record
 
 
@@ -105,7 +105,7 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         first = error.faults[0]
         theirs, ours = (record.get("versions") or {}).get("seqcomposer"), versions().get("seqcomposer")
         is_other = theirs and theirs != ours
-        maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask who made it"
+        maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
         message = f"its recipe cannot be read here: {place}{first.message}"
         refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
@@ -123,7 +123,7 @@ def missing_plug_ins(record: dict[str, Any]) -> str:
         unpinned = package or source.get("from") or "an unknown package"
         if name not in installed:
             names.append(f"`{name}` from {f'{package}=={number}' if package and number else unpinned}")
-    return f"look at and install the plug-in that has the block {', '.join(names)}" if names else ""
+    return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
 
 
 MAX_CHARACTERS = 4000

@@ -1,4 +1,4 @@
-"""What differs is told, and nothing else: hand-made pairs, and a single edit of every recipe."""
+"""Differences of hand-made pairs of models, and of recipes with a single edit."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_changes_of_a_model_as_text(name: str, tmp_path: Path) -> None:
-    one, other, wanted = PAIRS[name]
-    assert change_texts(tmp_path, one, other) == wanted
+    one, other, expected = PAIRS[name]
+    assert change_texts(tmp_path, one, other) == expected
 
 
-def test_models_with_little_in_common_are_shown_whole(tmp_path: Path) -> None:
+def test_models_with_little_in_common_are_printed_in_full(tmp_path: Path) -> None:
     one = "decoder: [rnn, {residual: [rnn]}, {repeat: {times: 2, stack: [rnn, norm]}}, {linear: 3}, norm]"
     other = "decoder: [{dropout: 0.5}, positions, {highway: [self_attention, feed_forward]}, self_attention, reverse]"
     (change,) = model_changes(recipe(tmp_path, one, name="a.yaml"), recipe(tmp_path, other, name="b.yaml"))
@@ -212,7 +212,7 @@ def stacks(value: Any, blocks: set[str]) -> Iterator[list[Any]]:
             yield from stacks(item, blocks)
 
 
-def edited(dice: random.Random, here: list[Any], kind: str) -> bool:
+def apply_edit(dice: random.Random, here: list[Any], kind: str) -> bool:
     """One edit of a stack; whether it could be made."""
     at = dice.randrange(len(here))
     if kind == "inserted":
@@ -236,30 +236,30 @@ def edited(dice: random.Random, here: list[Any], kind: str) -> bool:
 @pytest.mark.parametrize("kind", ["inserted", "removed", "replaced", "wrapped", "set", "moved"])
 def test_a_single_edit_gives_one_change(kind: str) -> None:
     """The edits are made in the frozen recipes, whose defaults all stand there."""
-    dice, tried = random.Random(kind), 0
+    dice, edits = random.Random(kind), 0
     for path in dice.sample(RECIPES, 25):
         one = load(path)
         blocks = {key.removeprefix("block.") for key in one.rules["$defs"] if key.startswith("block.")}
         other = replace(one, frozen=copy.deepcopy(one.frozen))
-        if not edited(dice, dice.choice(list(stacks(other.frozen["model"], blocks))), kind):
+        if not apply_edit(dice, dice.choice(list(stacks(other.frozen["model"], blocks))), kind):
             continue
-        tried += 1
+        edits += 1
         result = model_changes(one, other)
         assert [change.kind for change in result] == [kind], f"{path}: {[change.text() for change in result]}"
         assert setting_changes(one, other) == []
         check(result[0], kind)
-    assert tried > 5
+    assert edits > 5
 
 
 def check(change: Change, kind: str) -> None:
-    wanted = {
+    expected = {
         "inserted": ("after", "linear(width=77)"),
         "replaced": ("after", "linear(width=77)"),
         "wrapped": ("after", "residual(scale=0.123)"),
         "set": ("after", "another_name"),
     }
-    if kind in wanted:
-        field, text = wanted[kind]
+    if kind in expected:
+        field, text = expected[kind]
         assert getattr(change, field) == text
 
 

@@ -1,4 +1,4 @@
-"""`diff` as its users meet it: recipes, runs, points of sweeps, in words and as JSON; what is refused."""
+"""`diff` of recipes, runs and points of sweeps, as text and as JSON; references that are refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ model: {width: 16, decoder: [rnn, {residual: {stack: [{self_attention: {heads: 4
 """
 
 
-def written(folder: Path, name: str, text: str = SMALL, dropout: str = "0.1") -> Path:
+def write_recipe(folder: Path, name: str, text: str = SMALL, dropout: str = "0.1") -> Path:
     (folder / name).write_text(text.replace("DROPOUT", dropout), encoding="utf-8")
     return folder / name
 
 
 def test_equal_recipes_have_no_difference(tmp_path: Path) -> None:
-    one = written(tmp_path, "a.yaml")
-    other = written(
+    one = write_recipe(tmp_path, "a.yaml")
+    other = write_recipe(
         tmp_path,
         "b.yaml",
         f"# {SMALL.splitlines()[0]}\nvars: {{h: 4}}\n"
@@ -42,7 +42,7 @@ def test_equal_recipes_have_no_difference(tmp_path: Path) -> None:
     assert result.same
     assert result.sentence() == "They are the same: model, data and run."
     assert "fingerprints: model, data and run the same" in result.text()
-    assert not diff(one, written(tmp_path, "c.yaml", dropout="0.2")).same
+    assert not diff(one, write_recipe(tmp_path, "c.yaml", dropout="0.2")).same
 
 
 def test_the_sentence_summarises_an_ablation() -> None:
@@ -51,9 +51,11 @@ def test_the_sentence_summarises_an_ablation() -> None:
         domhan / "table5_self_attention_to_self_attention.yaml", domhan / "table5_self_attention_to_none.yaml"
     )
     one, other = (model_costs(item.recipe, {}) for item in (result.one, result.other))
-    gone = "decoder[1].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
+    removed = (
+        "decoder[1].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
+    )
     assert result.sentence() == (
-        f"{gone}; parameters {format_change(one.parameters, other.parameters)}; "
+        f"{removed}; parameters {format_change(one.parameters, other.parameters)}; "
         f"FLOPs {format_percent(one.flops, other.flops)}."
     )
     assert other.parameters == one.parameters - (one.parts["decoder"] - other.parts["decoder"])
@@ -111,11 +113,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_two_runs_are_compared_by_scores_and_paired_tests(two: tuple[Path, Path]) -> None:
-    heard: list[str] = []
-    result = diff(*two, log=heard.append)
+    messages: list[str] = []
+    result = diff(*two, log=messages.append)
     assert isinstance(result.tested, Comparison)
     assert result.tested == compare_trials(*two)
-    assert len(heard) == 1
+    assert len(messages) == 1
     assert [change.text() for change in result.changes] == [
         "decoder[1].residual[0].cross_attention.heads: 2 -> 4",
         "versions.torch: 12.5 -> 14.0",
@@ -156,13 +158,13 @@ def test_scores_on_different_test_lines_are_not_compared(two: tuple[Path, Path],
 
 def test_a_long_line_is_folded_and_the_sentence_is_short(tmp_path: Path) -> None:
     tower = "{residual: [{self_attention: {heads: 4, dropout: 0.1}}, {feed_forward: {hidden: 64, dropout: 0.1}}]}"
-    one = written(tmp_path, "a.yaml", SMALL)
-    other = written(tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]"))
+    one = write_recipe(tmp_path, "a.yaml", SMALL)
+    other = write_recipe(tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]"))
     result = diff(one, other)
     change = next(change for change in result.changes if change.kind == "inserted")
-    told = result.text().partition("\nmodel\n")[2].partition("\n\n")[0]
-    assert max(map(len, told.splitlines())) <= LINE_WIDTH
-    assert change.text() in " ".join(told.split())
+    section = result.text().partition("\nmodel\n")[2].partition("\n\n")[0]
+    assert max(map(len, section.splitlines())) <= LINE_WIDTH
+    assert change.text() in " ".join(section.split())
     assert result.sentence().startswith(f"{change.where}: inserted residual; ")
 
 
@@ -207,8 +209,8 @@ def test_json_has_all_parts(two: tuple[Path, Path]) -> None:
 
 
 def test_faults_of_both_sides_are_reported(tmp_path: Path) -> None:
-    one = written(tmp_path, "a.yaml", SMALL.replace("heads", "haeds"))
-    other = written(tmp_path, "b.yaml", SMALL.replace("heads: 4", "heads: 3"))
+    one = write_recipe(tmp_path, "a.yaml", SMALL.replace("heads", "haeds"))
+    other = write_recipe(tmp_path, "b.yaml", SMALL.replace("heads: 4", "heads: 3"))
     with pytest.raises(ComposerError) as raised:
         diff(one, tmp_path / "nothing.yaml")
     assert {Path(fault.file).name for fault in raised.value.faults} == {"a.yaml", "nothing.yaml"}
@@ -225,7 +227,7 @@ def test_a_point_of_a_sweep_is_named_by_its_axes() -> None:
 
 def test_an_ambiguous_reference_is_refused(tmp_path: Path) -> None:
     sweep = ROOT / "recipes" / "sweeps" / "attention_scores.yaml"
-    one = written(tmp_path, "a.yaml")
+    one = write_recipe(tmp_path, "a.yaml")
     seeds = tmp_path / "seeds"
     made(seeds / "seed-1", GRU)
     empty = tmp_path / "empty"

@@ -1,4 +1,4 @@
-"""CTranslate2 says the same as we do, and is refused what it does not know."""
+"""Models exported for CTranslate2 translate and score the same; models that it does not support are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def transformer(
 ) -> str:
     """A Transformer of two layers."""
     layer = f"{{residual: [self_attention]}}, {{residual: [{forward}]}}"
-    asking = layer.replace("},", "}, {residual: [{cross_attention: {heads: 2}}]},", 1)
+    decoder_layer = layer.replace("},", "}, {residual: [{cross_attention: {heads: 2}}]},", 1)
     end = f"  - {last}" if last else ""
     return f"""
 residual: {{norm: {norm}, scale: {scale}}}
@@ -40,7 +40,7 @@ encoder:
 {end}
 decoder:
   - positions: {positions}
-  - repeat: {{times: 2, stack: [{asking}]}}
+  - repeat: {{times: 2, stack: [{decoder_layer}]}}
 {end}
 """
 
@@ -114,7 +114,7 @@ FORWARD = ", {residual: [feed_forward]}"
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "reason"),
     [
         (GRU, "expected `positions` first"),
         (transformer(norm="none"), "residuals have no norm"),
@@ -130,9 +130,9 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1), "no layers of 2"),
     ],
 )
-def test_an_unsupported_model_is_refused(model: str, told: str, tmp_path: Path) -> None:
+def test_an_unsupported_model_is_refused(model: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(RunError) as raised:
         export_ctranslate2(made(tmp_path / "run", model), tmp_path / "exported")
-    assert told in raised.value.faults[0].message
+    assert reason in raised.value.faults[0].message
     assert "--script" in raised.value.faults[0].hint
     assert [item.name for item in tmp_path.iterdir() if "exported" in item.name] == []

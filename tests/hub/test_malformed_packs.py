@@ -1,4 +1,4 @@
-"""Packs that mean harm, or are damaged: each is refused in words, and nothing of it is left anywhere."""
+"""Malicious and damaged packs: each is refused with a reason, and leaves no file behind."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from composer.errors import ComposerError, RunError
 from composer.hub.manifest import FILES, MANIFEST, name_problem
 from composer.hub.pack import open_archive
 from composer.hub.pull import pull
-from tests.hub.packs import Member, contents, info, left, members, to_archive, update_manifest
+from tests.hub.packs import Member, contents, info, members, names_in, to_archive, update_manifest
 
 PLACES = 60
 """Places at which an archive is damaged."""
 
 
-def refused(path: Path, target: Path, message: str, max_gib: float = 1.0) -> None:
-    """Nothing but the error comes of pulling it."""
-    before = left(target.parent)
+def assert_refused(path: Path, target: Path, message: str, max_gib: float = 1.0) -> None:
+    """Pulling it raises RunError with this message, and leaves no file behind."""
+    before = names_in(target.parent)
     with pytest.raises(RunError) as error:
         pull(str(path), target, max_gib=max_gib)
     assert message in error.value.render()
-    assert left(target.parent) == before
+    assert names_in(target.parent) == before
 
 
 def with_member(folder: Path, head: tarfile.TarInfo, data: bytes = b"", at: int = 1) -> bytes:
@@ -71,7 +71,7 @@ NAMES = {
 def test_an_unknown_member_name_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     data = with_member(folder, info(name, 2), b"ab", at=len(FILES) + 1)
     (tmp_path / "bad.tar.gz").write_bytes(data)
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", NAMES[name])
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", NAMES[name])
 
 
 KINDS = {
@@ -98,10 +98,10 @@ def test_a_member_that_is_no_regular_file_is_refused(kind: bytes, at: int, folde
         with_member(folder, info("untrained/README.md", 0, kind, "/etc/passwd"), at=at)
     )
     message = KINDS[kind] if at or kind != tarfile.DIRTYPE else "begins with pack.json"
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
 
 
-def lying(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
+def with_size(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
     def change(result: list[Member]) -> list[Member]:
         head, data = result[place]
         head.size = size
@@ -111,9 +111,9 @@ def lying(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
 
 
 CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
-    "a larger file": (lying(1, 1 << 30), "bytes, and pack.json says"),
-    "a smaller file": (lying(1, 1), "bytes, and pack.json says"),
-    "a large pack.json": (lying(0, 1 << 33 - 1), "`pack.json` has"),
+    "a larger file": (with_size(1, 1 << 30), "bytes, and pack.json says"),
+    "a smaller file": (with_size(1, 1), "bytes, and pack.json says"),
+    "a large pack.json": (with_size(0, 1 << 33 - 1), "`pack.json` has"),
     "one less": (lambda result: result[:-1], "is not there"),
     "none": (lambda result: [], "begins with pack.json"),
     "pack.json later": (lambda result: [result[1], result[0], *result[2:]], "begins with pack.json"),
@@ -127,7 +127,7 @@ CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_archive_unlike_its_manifest_is_refused(change: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(to_archive(CHANGES[change][0](members(folder))))
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", CHANGES[change][1])
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", CHANGES[change][1])
 
 
 def test_bytes_after_the_end_are_refused_and_not_unpacked(folder: Path, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_bytes_after_the_end_are_refused_and_not_unpacked(folder: Path, tmp_path
         (b"", "cut off"),
     ):
         (tmp_path / "bad.tar.gz").write_bytes(to_archive(members(folder), tail))
-        refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
+        assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
 
 
 def test_padding_of_other_archivers_is_accepted(folder: Path, tmp_path: Path) -> None:
@@ -156,29 +156,29 @@ def test_a_size_that_is_not_octal_is_refused(size: bytes, folder: Path, tmp_path
     block[124:136] = size
     block[148:156] = b" " * 8
     block[148:156] = b"%06o\0 " % sum(block)
-    whole = gzip.decompress(to_archive(members(folder)))
+    content = gzip.decompress(to_archive(members(folder)))
     second = 512 + -(-(folder / MANIFEST).stat().st_size // 512) * 512
-    (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(whole[:second] + bytes(block) + whole[second + 512 :]))
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "does not say its size in a plain way")
+    (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(content[:second] + bytes(block) + content[second + 512 :]))
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "is not in octal digits")
 
 
 def test_every_flipped_byte_is_detected(archive: Path, folder: Path, tmp_path: Path) -> None:
-    """Each cut is refused; each changed byte is refused, or says nothing: the time, say, in gzip's header."""
-    good, wanted = archive.read_bytes(), contents(folder)
+    """Each cut is refused; each changed byte is refused or has no effect, such as the time in gzip's header."""
+    good, expected = archive.read_bytes(), contents(folder)
     step = max(1, len(good) // PLACES)
     places = [*range(20), *range(20, len(good), step), *range(len(good) - 12, len(good))]
     for place in places:
         (tmp_path / "bad.tar.gz").write_bytes(good[:place])
-        refused(tmp_path / "bad.tar.gz", tmp_path / "x", "error")
-        changed = bytearray(good)
-        changed[place] ^= 0x10
-        (tmp_path / "bad.tar.gz").write_bytes(changed)
+        assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "error")
+        damaged = bytearray(good)
+        damaged[place] ^= 0x10
+        (tmp_path / "bad.tar.gz").write_bytes(damaged)
         try:
             result = contents(pull(str(tmp_path / "bad.tar.gz"), tmp_path / f"y{place}"))
         except ComposerError:
-            assert left(tmp_path) == []
+            assert names_in(tmp_path) == []
         else:
-            assert result == wanted
+            assert result == expected
             shutil.rmtree(tmp_path / f"y{place}")
 
 
@@ -189,13 +189,13 @@ def test_a_zip_bomb_is_detected_before_it_is_unpacked(folder: Path, tmp_path: Pa
     files["model.safetensors"]["size"] = 1 << 50
     update_manifest(bad, files=files)
     (tmp_path / "bad.tar.gz").write_bytes(to_archive(members(bad)))
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max-gib 1048577")
-    refused(tmp_path / "bad", tmp_path / "x", "--max-gib 1048577")
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "--max-gib 1048577")
+    assert_refused(tmp_path / "bad", tmp_path / "x", "--max-gib 1048577")
     (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(bytes(1 << 24)))
-    refused(tmp_path / "bad.tar.gz", tmp_path / "x", "begins with pack.json")
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "begins with pack.json")
 
 
-def item(message: dict[str, object]) -> dict[str, object]:
+def file_entries(message: dict[str, object]) -> dict[str, object]:
     return dict.fromkeys(FILES, message)
 
 
@@ -206,30 +206,30 @@ def item(message: dict[str, object]) -> dict[str, object]:
         ({"version": True}, "no version"),
         ({"version": 0}, "no version"),
         ({"version": "1"}, "no version"),
-        ({"format": "x"}, "not that of a pack"),
-        ({"name": "../x"}, "its keys"),
-        ({"name": ""}, "its keys"),
-        ({"name": "a\n"}, "its keys"),
+        ({"format": "x"}, "not the manifest of a pack"),
+        ({"name": "../x"}, "exactly the keys"),
+        ({"name": ""}, "exactly the keys"),
+        ({"name": "a\n"}, "exactly the keys"),
         ({"name": "other"}, "its recipe `untrained`"),
-        ({"name": 1}, "its keys"),
-        ({"more": 1}, "its keys"),
-        ({"files": []}, "its keys"),
+        ({"name": 1}, "exactly the keys"),
+        ({"more": 1}, "exactly the keys"),
+        ({"files": []}, "exactly the keys"),
         ({"files": {}}, "does not list"),
         ({"files": {"../x": {}}}, "leads to another folder"),
         ({"files": {"x.py": {}}}, "no code"),
         ({"files": {MANIFEST: {}}}, "itself"),
-        ({"files": dict.fromkeys(FILES)}, "does not say"),
-        ({"files": item({"sha256": "0" * 64, "size": -1})}, "does not say"),
-        ({"files": item({"sha256": "0" * 64, "size": True})}, "does not say"),
-        ({"files": item({"sha256": "0" * 64, "size": 1.0})}, "does not say"),
-        ({"files": item({"sha256": "A" * 64, "size": 1})}, "does not say"),
-        ({"files": item({"sha256": "0" * 64, "size": 1, "x": 1})}, "does not say"),
+        ({"files": dict.fromkeys(FILES)}, "has no valid"),
+        ({"files": file_entries({"sha256": "0" * 64, "size": -1})}, "has no valid"),
+        ({"files": file_entries({"sha256": "0" * 64, "size": True})}, "has no valid"),
+        ({"files": file_entries({"sha256": "0" * 64, "size": 1.0})}, "has no valid"),
+        ({"files": file_entries({"sha256": "A" * 64, "size": 1})}, "has no valid"),
+        ({"files": file_entries({"sha256": "0" * 64, "size": 1, "x": 1})}, "has no valid"),
     ],
 )
 def test_a_malformed_manifest_is_refused(more: dict[str, object], message: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     update_manifest(bad, **more)
-    refused(bad, tmp_path / "x", message)
+    assert_refused(bad, tmp_path / "x", message)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_malformed_manifest_is_refused(more: dict[str, object], message: str, 
 def test_a_manifest_that_is_no_json_object_is_refused(text: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
-    refused(bad, tmp_path / "x", MANIFEST)
+    assert_refused(bad, tmp_path / "x", MANIFEST)
 
 
 def as_link(path: Path) -> None:
@@ -275,14 +275,14 @@ def test_a_folder_with_an_irregular_file_is_refused(
 ) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     change(bad / name)
-    refused(bad, tmp_path / "x", message)
+    assert_refused(bad, tmp_path / "x", message)
 
 
 @pytest.mark.parametrize("name", ["extra.py", ".hidden", "weights.pkl", "Recipe.yaml", "checkpoints"])
 def test_a_folder_with_unlisted_files_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).write_text("import os", encoding="utf-8")
-    refused(bad, tmp_path / "x", "nothing was written")
+    assert_refused(bad, tmp_path / "x", "nothing was written")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -294,14 +294,14 @@ def test_a_folder_with_a_changed_file_is_refused(name: str, folder: Path, tmp_pa
     ):
         bad = shutil.copytree(folder, tmp_path / "bad")
         (bad / name).write_bytes(change((bad / name).read_bytes()))
-        refused(bad, tmp_path / "x", message)
+        assert_refused(bad, tmp_path / "x", message)
         shutil.rmtree(bad)
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).unlink()
-    refused(bad, tmp_path / "x", "cannot be read")
+    assert_refused(bad, tmp_path / "x", "cannot be read")
 
 
-def changed(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
+def with_file(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
     """A pack whose hashes fit, with another file in it."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).write_bytes(data)
@@ -311,8 +311,8 @@ def changed(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
 
 def test_a_pickle_in_place_of_weights_is_refused(folder: Path, tmp_path: Path) -> None:
     for data in (pickle.dumps({"x": 1}), b"", b"\x02" + bytes(7) + b"[]", (1 << 60).to_bytes(8, "little") + b"{}"):
-        bad = changed(folder, tmp_path, "model.safetensors", data)
-        refused(bad, tmp_path / "x", "no safetensors")
+        bad = with_file(folder, tmp_path, "model.safetensors", data)
+        assert_refused(bad, tmp_path / "x", "no safetensors")
         shutil.rmtree(bad)
 
 
@@ -332,19 +332,19 @@ def test_a_recipe_that_is_invalid_here_is_refused(
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     record["plug_ins"] = {"odd_block": {"distribution": "odd-blocks", "version": "2.1"}} if "odd" in new else {}
     text = (folder / "recipe.yaml").read_text(encoding="utf-8").replace(old, new, 1)
-    bad = changed(folder, tmp_path, "recipe.yaml", text.encode())
+    bad = with_file(folder, tmp_path, "recipe.yaml", text.encode())
     (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
     update_manifest(bad)
     with pytest.raises(RunError) as error:
         pull(str(bad), tmp_path / "x")
     assert message in error.value.render()
     assert len(error.value.faults) == 1
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"status": "running"}', "[" * 100000])
 def test_a_run_json_that_is_no_record_is_refused(text: str, folder: Path, tmp_path: Path) -> None:
-    refused(changed(folder, tmp_path, "run.json", text.encode()), tmp_path / "x", "run")
+    assert_refused(with_file(folder, tmp_path, "run.json", text.encode()), tmp_path / "x", "run")
 
 
 def test_the_names_of_a_pack_s_files_are_accepted() -> None:

@@ -1,4 +1,4 @@
-"""`pack`: what is in it, what is not, and that the same run gives the same bytes."""
+"""Contents of packs; the same run gives the same bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from composer.errors import RunError
 from composer.hub.manifest import FILES, MANIFEST, redact_record
 from composer.hub.pack import fingerprint, pack
 from composer.inference.run import open_run
-from tests.hub.packs import contents, left, opened
+from tests.hub.packs import archive_names, contents, names_in
 
 
 def test_a_pack_has_seven_files_with_their_hashes(folder: Path, run: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_pack_has_seven_files_with_their_hashes(folder: Path, run: Path) -> No
 
 
 def test_an_archive_has_the_same_files_in_one_folder(archive: Path, folder: Path) -> None:
-    assert opened(archive.read_bytes()) == [f"untrained/{name}" for name in (MANIFEST, *FILES)]
+    assert archive_names(archive.read_bytes()) == [f"untrained/{name}" for name in (MANIFEST, *FILES)]
     assert fingerprint(archive) == fingerprint(folder) == hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
 
@@ -72,13 +72,13 @@ def test_a_local_path_is_redacted_to_its_last_name(path: str, cached: str) -> No
     assert json.loads(redact_record({"x": [{"y": path}]})) == {"x": [{"y": cached}]}
 
 
-def test_nothing_is_overwritten(run: Path, tmp_path: Path) -> None:
+def test_an_existing_output_is_not_overwritten(run: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there.tar.gz").symlink_to("nowhere")
     for name in ("there", "there.tar.gz"):
         with pytest.raises(RunError, match="exists already"):
             pack(run, tmp_path / name)
-    assert left(tmp_path) == ["there", "there.tar.gz"]
+    assert names_in(tmp_path) == ["there", "there.tar.gz"]
     assert not any((tmp_path / "there").iterdir())
 
 
@@ -90,16 +90,16 @@ def test_an_incomplete_run_is_not_packed(missing: str, run: Path, tmp_path: Path
         with pytest.raises((RunError, Exception)) as error:
             pack(broken, tmp_path / output)
         assert hasattr(error.value, "faults")
-    assert left(tmp_path) == ["broken"]
+    assert names_in(tmp_path) == ["broken"]
 
 
 def test_a_link_is_not_packed(run: Path, tmp_path: Path) -> None:
-    linked = shutil.copytree(run, tmp_path / "linked")
-    (linked / "model.safetensors").rename(tmp_path / "elsewhere")
-    (linked / "model.safetensors").symlink_to(tmp_path / "elsewhere")
+    copy = shutil.copytree(run, tmp_path / "linked")
+    (copy / "model.safetensors").rename(tmp_path / "elsewhere")
+    (copy / "model.safetensors").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="is a link"):
-        pack(linked, tmp_path / "x")
-    assert left(tmp_path) == ["elsewhere", "linked"]
+        pack(copy, tmp_path / "x")
+    assert names_in(tmp_path) == ["elsewhere", "linked"]
 
 
 def test_the_user_s_own_card_is_packed(run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`pull` of packs, runs and recipes that lie in folders: what is left, and that it is whole or not there."""
+"""`pull` of local packs, runs and recipes: the result is complete, or there is none."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from composer.hub.manifest import FILES, MANIFEST
 from composer.hub.pack import fingerprint, pack
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
-from composer.recipe import cache as kept_recipes
+from composer.recipe import cache as recipe_cache
 from composer.recipe.recipe import load
-from tests.hub.packs import contents, left
+from tests.hub.packs import contents, names_in
 from tests.inference.untrained import made
 
 LINES = ["eins zwei", "", "drei vier fünf"]
@@ -84,20 +84,20 @@ def test_an_existing_target_is_never_changed(there: str, archive: Path, tmp_path
         target.symlink_to("nowhere")
     with pytest.raises(RunError, match="is not overwritten"):
         pull(str(archive), target)
-    assert left(tmp_path) == ["x"]
+    assert names_in(tmp_path) == ["x"]
     assert there != "file" or target.read_text(encoding="utf-8") == "mine"
 
 
 def test_an_expected_sha256_is_checked(folder: Path, archive: Path, tmp_path: Path) -> None:
-    wanted = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    expected = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     other = hashlib.sha256(b"").hexdigest()
     for place in (folder, archive):
-        pull(str(place), tmp_path / f"good {place.name}", wanted)
-        with pytest.raises(RunError, match=wanted):
+        pull(str(place), tmp_path / f"good {place.name}", expected)
+        with pytest.raises(RunError, match=expected):
             pull(str(place), tmp_path / f"bad {place.name}", other)
     with pytest.raises(RunError, match="64 digits"):
-        pull(str(folder), tmp_path / "x", wanted[:-1])
-    assert left(tmp_path) == ["good folder", "good run.tar.gz"]
+        pull(str(folder), tmp_path / "x", expected[:-1])
+    assert names_in(tmp_path) == ["good folder", "good run.tar.gz"]
 
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), 0.0, -1.0, 1e300])
@@ -116,22 +116,24 @@ def test_a_local_path_is_pinned_as_an_absolute_path(
     assert pull_reference("./own.yaml").ref == str(tmp_path / "a/own.yaml")
 
 
-def test_a_target_created_meanwhile_is_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another pull may end between the last look and the renaming."""
+def test_a_target_created_meanwhile_is_not_overwritten(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pull may end between the last check and the renaming."""
     looked = iter([None, None])
 
-    def quicker(target: Path, option: str) -> None:
+    def create_first(target: Path, option: str) -> None:
         if next(looked, target) is target:
             require_absent(target, option)
         elif not target.exists() and any(item.name.endswith(".part") for item in target.parent.iterdir()):
             target.mkdir()
             (target / "mine").touch()
 
-    monkeypatch.setattr(atomic_io, "require_absent", quicker)
+    monkeypatch.setattr(atomic_io, "require_absent", create_first)
     with pytest.raises(RunError, match="is not overwritten"):
         pull(str(folder), tmp_path / "x")
     assert [item.name for item in (tmp_path / "x").iterdir()] == ["mine"]
-    assert left(tmp_path) == ["x"]
+    assert names_in(tmp_path) == ["x"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.json"])
@@ -139,8 +141,8 @@ def test_a_killed_pull_leaves_no_run_folder(name: str, folder: Path, archive: Pa
     environment = {**os.environ, "SEQCOMPOSER_STORE": str(tmp_path / "store")}
     arguments = [sys.executable, "-c", KILLED, str(folder), str(tmp_path / "x"), name]
     assert subprocess.run(arguments, env=environment, timeout=300).returncode == -signal.SIGKILL
-    assert all(item.startswith(".x.") and item.endswith(".part") for item in left(tmp_path))
-    assert len(left(tmp_path)) == 1
+    assert all(item.startswith(".x.") and item.endswith(".part") for item in names_in(tmp_path))
+    assert len(names_in(tmp_path)) == 1
     assert contents(pull(str(archive), tmp_path / "x")) == contents(folder)
 
 
@@ -151,7 +153,7 @@ def test_an_interrupt_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("composer.hub.pull.verify_pack", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pull(str(folder), tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_git_files_around_a_pack_stay_where_they_are(folder: Path, tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_a_recipe_is_cached_with_all_that_it_extends(tmp_path: Path, store: Path
     (tmp_path / "bad/base.yaml").write_text(BASE, encoding="utf-8")
     (tmp_path / "bad/own.yaml").write_text("extends: base.yaml\nname: own\n", encoding="utf-8")
     result = pull_reference(str(tmp_path / "bad/own.yaml"))
-    assert result.path == kept_recipes.get(result.sha256)
+    assert result.path == recipe_cache.get(result.sha256)
     assert result.path.is_relative_to(store)
     text = result.path.read_text(encoding="utf-8")
     assert "extends" not in text
@@ -197,7 +199,7 @@ def test_an_invalid_recipe_is_not_cached(tmp_path: Path, store: Path) -> None:
     (tmp_path / "bad/own.yaml").write_text("extends: none.yaml\n", encoding="utf-8")
     with pytest.raises(RecipeError):
         pull(str(tmp_path / "bad/own.yaml"), tmp_path / "x.yaml")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
     assert not store.exists()
 
 
@@ -207,7 +209,7 @@ def test_other_files_and_folders_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "bad.tar.gz").write_text("not a gzipped file", encoding="utf-8")
     with pytest.raises(RunError):
         pull(str(tmp_path / name), tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:

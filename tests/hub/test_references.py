@@ -1,4 +1,4 @@
-"""How places are named, and which names are refused before anything is asked."""
+"""Parsing of references, and which are refused before any connection is made."""
 
 from __future__ import annotations
 

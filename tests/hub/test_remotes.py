@@ -1,4 +1,4 @@
-"""Git, the hub and Weights & Biases as places to pull from: git for real, the others as their clients would answer."""
+"""Pulling from git, the hub and Weights & Biases: git for real, the others by clients over a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from composer.hub import remotes
 from composer.hub.pack import pack
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
-from tests.hub.packs import contents, left
+from tests.hub.packs import contents, names_in
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 API, ARTIFACT = inspect.signature(wandb.Api), inspect.signature(wandb.Api.artifact)
@@ -38,7 +38,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def committed(folder: Path) -> str:
+def commit_all(folder: Path) -> str:
     git(folder, "init", "-q")
     git(folder, "add", "-A", "-f")
     git(folder, "commit", "-q", "-m", "all")
@@ -54,7 +54,7 @@ def models(folder: Path, archive: Path, tmp_path: Path) -> Path:
     (place / "recipes/parts").mkdir(parents=True)
     (place / "recipes/own.yaml").write_text("extends: parts/base.yaml\nname: own\n", encoding="utf-8")
     (place / "recipes/parts/base.yaml").write_text("recipe: 1\nmodel: {width: 8}\n", encoding="utf-8")
-    committed(place)
+    commit_all(place)
     return place
 
 
@@ -80,7 +80,7 @@ def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(models: Path, 
 
 
 @pytest.mark.parametrize(
-    ("rest", "told"),
+    ("rest", "message"),
     [
         ("", "there are `mine.tar.gz`, `packs/mine`"),
         ("#packs/mien", "did you mean `packs/mine`"),
@@ -90,11 +90,11 @@ def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(models: Path, 
         (f"@{COMMIT}#packs/mine", "error"),
     ],
 )
-def test_a_path_that_is_not_in_the_repository_is_refused(rest: str, told: str, models: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_not_in_the_repository_is_refused(rest: str, message: str, models: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError) as error:
         pull(f"git+file://{models}{rest}", tmp_path / "x")
-    assert told in error.value.render()
-    assert left(tmp_path) == []
+    assert message in error.value.render()
+    assert names_in(tmp_path) == []
 
 
 def test_faults_of_a_recipe_in_git_name_the_repository(models: Path, tmp_path: Path) -> None:
@@ -108,16 +108,16 @@ def test_faults_of_a_recipe_in_git_name_the_repository(models: Path, tmp_path: P
     assert "leads out" in fault.message
 
 
-def linked(place: Path) -> None:
+def replace_by_link(place: Path) -> None:
     (place / "packs/mine/recipe.yaml").unlink()
     (place / "packs/mine/recipe.yaml").symlink_to("/etc/passwd")
 
 
-def submodule(place: Path) -> None:
+def add_submodule(place: Path) -> None:
     git(place, "update-index", "--add", "--cacheinfo", f"160000,{COMMIT},packs/mine/inner")
 
 
-def code(place: Path) -> None:
+def add_code(place: Path) -> None:
     (place / "packs/mine/setup.py").write_text("import os\n", encoding="utf-8")
 
 
@@ -126,30 +126,30 @@ def in_lfs(place: Path) -> None:
     (place / "packs/mine/model.safetensors").write_text(pointer, encoding="utf-8")
 
 
-def changed(place: Path) -> None:
+def change_metrics(place: Path) -> None:
     (place / "packs/mine/metrics.jsonl").write_text('{"step": 2}\n', encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (linked, "is a symbolic link"),
-        (submodule, "is no part of a pack"),
-        (code, "no code"),
+        (replace_by_link, "is a symbolic link"),
+        (add_submodule, "is no part of a pack"),
+        (add_code, "no code"),
         (in_lfs, "Git LFS"),
-        (changed, "SHA-256 differs"),
+        (change_metrics, "SHA-256 differs"),
     ],
 )
 def test_a_malformed_pack_in_git_is_refused(
-    change: Callable[[Path], None], told: str, models: Path, tmp_path: Path
+    change: Callable[[Path], None], message: str, models: Path, tmp_path: Path
 ) -> None:
     change(models)
-    git(models, "add", "-A", "packs") if change is not submodule else None
+    git(models, "add", "-A", "packs") if change is not add_submodule else None
     git(models, "commit", "-q", "-m", "changed")
     with pytest.raises(RunError) as error:
         pull(f"git+file://{models}#packs/mine", tmp_path / "x")
-    assert told in error.value.render()
-    assert left(tmp_path) == []
+    assert message in error.value.render()
+    assert names_in(tmp_path) == []
 
 
 def test_no_code_of_a_repository_is_run(
@@ -183,7 +183,7 @@ def test_a_repository_that_is_too_large_is_refused(
     monkeypatch.setattr(remotes, "EXTRA_BYTES", 0)
     with pytest.raises(RunError, match="this repository is larger"):
         pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_an_annotated_tag_is_pulled(models: Path, tmp_path: Path) -> None:
@@ -195,32 +195,33 @@ def test_an_annotated_tag_is_pulled(models: Path, tmp_path: Path) -> None:
         pull(f"git+file://{models}@no-commit", tmp_path / "x")
 
 
-def made(place: Path, kind: str, text: str) -> str:
-    """A tree or a blob of a repository, of what git is told."""
+def write_object(place: Path, kind: str, text: str) -> str:
+    """Write a tree or a blob of a repository and return its hash."""
     words = ["git", "mktree"] if kind == "tree" else ["git", "hash-object", "-w", "--stdin"]
     return subprocess.run(words, cwd=place, input=text, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
     """Ten objects that stand for ten thousand million files."""
-    result = f"100644 blob {made(models, 'blob', 'recipe: 1')}\t"
+    kind, sha1 = "100644 blob", write_object(models, "blob", "recipe: 1")
     for name in "abcdefghij":
-        result = f"040000 tree {made(models, 'tree', ''.join(f'{result}{name}{n}.yaml{chr(10)}' for n in range(10)))}\t"
-    commit = git(models, "commit-tree", "-m", "all", result.split()[2])
+        lines = (f"{kind} {sha1}\t{name}{n}.yaml\n" for n in range(10))
+        kind, sha1 = "040000 tree", write_object(models, "tree", "".join(lines))
+    commit = git(models, "commit-tree", "-m", "all", sha1)
     with pytest.raises(RunError, match="more files are there than can be listed"):
         pull(f"git+file://{models}@{commit}#x.yaml", tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotes, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
         pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("told", "message", "fix"),
+    ("output", "message", "fix"),
     [
         ("warning: x\nfatal: unable to access 'u': Could not resolve host: h", "unable to access", "network"),
         ("ssh: connect to host h port 22: Connection refused\nfatal: Could not read", "ssh: connect", "network"),
@@ -233,8 +234,8 @@ def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: p
         ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
     ],
 )
-def test_git_errors_come_with_a_hint(told: str, message: str, fix: str) -> None:
-    (fault,) = remotes.git_error("git+https://h/x", 128, told).faults
+def test_git_errors_come_with_a_hint(output: str, message: str, fix: str) -> None:
+    (fault,) = remotes.git_error("git+https://h/x", 128, output).faults
     assert message in fault.message
     assert fix in fault.hint
 
@@ -253,21 +254,21 @@ class Hub:
 
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place, self.fetched = place, []
-        self.asked: list[Any] = []
+        self.revisions: list[Any] = []
 
-        def model_info(*given: Any, **named: Any) -> SimpleNamespace:
-            self.asked.append(INFO.bind(self, *given, **named).arguments["revision"])
+        def model_info(*args: Any, **kwargs: Any) -> SimpleNamespace:
+            self.revisions.append(INFO.bind(self, *args, **kwargs).arguments["revision"])
             names = sorted(item.relative_to(place).as_posix() for item in place.rglob("*") if item.is_file())
             sizes = [SimpleNamespace(rfilename=name, size=(place / name).stat().st_size) for name in names]
             return SimpleNamespace(sha=COMMIT, siblings=sizes)
 
-        def download(*given: Any, **named: Any) -> str:
-            told = DOWNLOADS.bind(*given, **named).arguments
-            assert told["revision"] == COMMIT
-            self.fetched.append(told["filename"])
-            target = Path(told["local_dir"]) / told["filename"]
+        def download(*args: Any, **kwargs: Any) -> str:
+            bound = DOWNLOADS.bind(*args, **kwargs).arguments
+            assert bound["revision"] == COMMIT
+            self.fetched.append(bound["filename"])
+            target = Path(bound["local_dir"]) / bound["filename"]
             target.parent.mkdir(parents=True, exist_ok=True)
-            return str(shutil.copy(place / told["filename"], target))
+            return str(shutil.copy(place / bound["filename"], target))
 
         monkeypatch.setattr(huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=model_info))
         monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
@@ -280,7 +281,7 @@ def test_a_pack_is_pulled_from_the_hub(folder: Path, tmp_path: Path, monkeypatch
     result = pull_reference("hub:ann/mine@v1", tmp_path / "x")
     assert contents(result.path) == contents(folder)
     assert result.ref == f"hub:ann/mine@{COMMIT}"
-    assert hub.asked == ["v1"]
+    assert hub.revisions == ["v1"]
     assert ".gitattributes" not in hub.fetched
 
 
@@ -308,7 +309,7 @@ def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError("no\nnetwork")
 
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=nothing))
-    with pytest.raises(RunError, match="does not give it: no network"):
+    with pytest.raises(RunError, match="cannot be read: no network"):
         pull("hub:ann/mine", tmp_path / "x")
 
 
@@ -316,30 +317,30 @@ def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def log_in(monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, ...] = ()) -> list[str]:
-    """W&B's client over a folder; the names that are asked for."""
+    """Replace W&B's client by one over a folder; return the names that are requested."""
     requested: list[str] = []
 
     def entry(path: Path) -> SimpleNamespace:
-        def fetch(*given: Any, **named: Any) -> str:
-            told = DOWNLOAD.bind(None, *given, **named).arguments
-            assert told["skip_cache"]
-            return str(shutil.copy(path, Path(told["root"]) / path.name))
+        def fetch(*args: Any, **kwargs: Any) -> str:
+            bound = DOWNLOAD.bind(None, *args, **kwargs).arguments
+            assert bound["skip_cache"]
+            return str(shutil.copy(path, Path(bound["root"]) / path.name))
 
         ref = "file:///etc/passwd" if path.name in references else None
         return SimpleNamespace(size=path.stat().st_size, ref=ref, download=fetch)
 
-    def opened(*given: Any, **named: Any) -> SimpleNamespace:
-        API.bind(*given, **named)
+    def open_api(*args: Any, **kwargs: Any) -> SimpleNamespace:
+        API.bind(*args, **kwargs)
 
-        def of(*given: Any, **named: Any) -> SimpleNamespace:
-            requested.append(ARTIFACT.bind(None, *given, **named).arguments["name"])
+        def of(*args: Any, **kwargs: Any) -> SimpleNamespace:
+            requested.append(ARTIFACT.bind(None, *args, **kwargs).arguments["name"])
             entries = {item.name: entry(item) for item in place.iterdir()}
             return SimpleNamespace(manifest=SimpleNamespace(entries=entries))
 
         return SimpleNamespace(artifact=of)
 
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    monkeypatch.setattr(wandb, "Api", opened)
+    monkeypatch.setattr(wandb, "Api", open_api)
     return requested
 
 
@@ -366,7 +367,7 @@ def test_a_reference_in_an_artifact_is_not_followed(
     log_in(monkeypatch, folder, ("recipe.yaml",))
     with pytest.raises(RunError, match="reference to another place"):
         pull("wandb:ann/translation/mine:v3", tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_nobody_is_prompted_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from composer.cli.main import main
 from composer.hub.manifest import MANIFEST, local_paths_in
-from tests.hub.packs import left
+from tests.hub.packs import names_in
 
 
 def status(*words: str) -> object:
@@ -65,7 +65,7 @@ def test_a_refusal_exits_with_2_and_a_fix(
     monkeypatch.chdir(tmp_path)
     assert status(*words) == 2
     assert "   fix: " in capsys.readouterr().err
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_an_output_path_that_the_system_refuses(
@@ -75,4 +75,4 @@ def test_an_output_path_that_the_system_refuses(
         (tmp_path / "there").touch()
         assert status("pull", str(folder), "--output", str(tmp_path / name)) == 2
         assert "error[run]" in capsys.readouterr().err
-        assert left(tmp_path) == ["there"]
+        assert names_in(tmp_path) == ["there"]

@@ -1,4 +1,4 @@
-"""Packs whose hashes are right, and whose contents are not what a training writes: refused where they come in."""
+"""Packs with valid hashes whose contents no training writes are refused."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from composer.hub import pull as pulling
 from composer.hub.manifest import MANIFEST, MAX_BYTES_OF, redact_record
 from composer.hub.pack import pack
 from composer.hub.pull import pull, pull_reference
-from tests.hub.packs import contents, left, update_manifest
+from tests.hub.packs import contents, names_in, update_manifest
 
 HASH = "0" * 64
 
 
-def refused(bad: Path, target: Path, message: str) -> None:
+def assert_refused(bad: Path, target: Path, message: str) -> None:
     with pytest.raises(RunError) as error:
         pull(str(bad), target)
     assert message in error.value.render()
-    assert left(target.parent) == []
+    assert names_in(target.parent) == []
 
 
-def changed(path: Path, *keys: str | int, value: Any) -> None:
-    """Sets one value in a file of JSON."""
-    whole = json.loads(path.read_text(encoding="utf-8"))
+def set_value(path: Path, *keys: str | int, value: Any) -> None:
+    """Set one value in a JSON file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
     *way, last = keys
-    inner = whole
+    inner = content
     for key in way:
         inner = inner[key]
     inner[last] = value
-    path.write_text(json.dumps(whole), encoding="utf-8")
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
@@ -59,20 +59,20 @@ RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
 }
 
 
-@pytest.mark.parametrize("lie", RECORDS)
-def test_a_malformed_run_json_is_refused(lie: str, folder: Path, run: Path, tmp_path: Path) -> None:
-    """Neither of a pack, nor of a run folder on its way, nor of one that is packed."""
-    keys, value = RECORDS[lie]
+@pytest.mark.parametrize("case", RECORDS)
+def test_a_malformed_run_json_is_refused(case: str, folder: Path, run: Path, tmp_path: Path) -> None:
+    """In a pack, in a run folder that is pulled, and in one that is packed."""
+    keys, value = RECORDS[case]
     bad = shutil.copytree(folder, tmp_path / "bad")
-    changed(bad / "run.json", *keys, value=value)
+    set_value(bad / "run.json", *keys, value=value)
     update_manifest(bad)
-    refused(bad, tmp_path / "x", "is not what")
+    assert_refused(bad, tmp_path / "x", "is not what")
     (bad / MANIFEST).unlink()
-    refused(bad, tmp_path / "x", "is not what")
-    if lie != "a text without end":
+    assert_refused(bad, tmp_path / "x", "is not what")
+    if case != "a text without end":
         with pytest.raises(RunError, match="is not what a training writes"):
             pack(bad, tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -90,21 +90,21 @@ def test_a_run_json_with_local_paths_is_refused(
 ) -> None:
     """`evaluate` would look there for data, and a repeat for weights."""
     bad = shutil.copytree(folder, tmp_path / "bad")
-    changed(bad / "run.json", *keys, value=value)
+    set_value(bad / "run.json", *keys, value=value)
     update_manifest(bad)
-    refused(bad, tmp_path / "x", "names a path of a machine")
+    assert_refused(bad, tmp_path / "x", "contains a local path")
 
 
 @pytest.mark.parametrize(("key", "name"), [("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")])
 def test_a_run_json_of_another_run_is_refused(key: str, name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
-    changed(bad / "run.json", key, value=HASH)
+    set_value(bad / "run.json", key, value=HASH)
     update_manifest(bad)
-    refused(bad, tmp_path / "x", f"run.json knows another `{name}`")
+    assert_refused(bad, tmp_path / "x", f"run.json was recorded with another `{name}`")
     (bad / MANIFEST).unlink()
-    with pytest.raises(RunError, match="knows another"):
+    with pytest.raises(RunError, match="recorded with another"):
         pack(bad, tmp_path / "x")
-    assert left(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
@@ -133,21 +133,21 @@ TOKENIZERS: dict[str, tuple[tuple[str | int, ...], Any]] = {
 }
 
 
-@pytest.mark.parametrize("lie", TOKENIZERS)
-def test_a_foreign_tokenizer_is_refused(lie: str, folder: Path, tmp_path: Path) -> None:
-    keys, value = TOKENIZERS[lie]
+@pytest.mark.parametrize("case", TOKENIZERS)
+def test_a_foreign_tokenizer_is_refused(case: str, folder: Path, tmp_path: Path) -> None:
+    keys, value = TOKENIZERS[case]
     bad = shutil.copytree(folder, tmp_path / "bad")
-    changed(bad / "tokenizer.json", *keys, value=value)
-    unknown(bad / "run.json", "tokenizer")
+    set_value(bad / "tokenizer.json", *keys, value=value)
+    remove_key(bad / "run.json", "tokenizer")
     update_manifest(bad)
-    refused(bad, tmp_path / "x", "tokenizer.json is not what")
+    assert_refused(bad, tmp_path / "x", "tokenizer.json is not what")
 
 
-def unknown(path: Path, key: str) -> None:
-    """Removes a key of a file of JSON."""
-    whole = json.loads(path.read_text(encoding="utf-8"))
-    del whole[key]
-    path.write_text(json.dumps(whole), encoding="utf-8")
+def remove_key(path: Path, key: str) -> None:
+    """Remove a key of a JSON file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content[key]
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 LINES = (f'{{"step": 1{"0" * 4000}}}', "[" * 10000, '{"step": [[[[1]]]]}', '{"\\u001b[31mstep": 1}', '{"a": "b\\n"}')
@@ -158,7 +158,7 @@ def test_malformed_metrics_are_refused(line: str, folder: Path, tmp_path: Path) 
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n', encoding="utf-8")
     update_manifest(bad)
-    refused(bad, tmp_path / "x", "metrics.jsonl")
+    assert_refused(bad, tmp_path / "x", "metrics.jsonl")
 
 
 def test_metrics_with_a_truncated_line_are_accepted(folder: Path, tmp_path: Path) -> None:
@@ -174,27 +174,27 @@ def test_files_read_into_memory_have_a_size_limit(
 ) -> None:
     monkeypatch.setitem(MAX_BYTES_OF, name, (folder / name).stat().st_size - 1)
     bad = shutil.copytree(folder, tmp_path / "bad")
-    refused(bad, tmp_path / "x", f"`{name}` has")
+    assert_refused(bad, tmp_path / "x", f"`{name}` has")
 
 
 def test_a_manifest_exchanged_after_its_check_changes_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fingerprint that was asked for is that of what is placed, whatever happens to the folder meanwhile."""
+    """The expected fingerprint is that of the installed pack, whatever happens to the folder meanwhile."""
     bad = shutil.copytree(folder, tmp_path / "bad")
-    wanted = pull_reference(str(folder), tmp_path / "good").sha256
+    expected = pull_reference(str(folder), tmp_path / "good").sha256
     read: Callable[..., Any] = pulling.read_manifest
 
-    def then_exchanged(*words: Any) -> Any:
+    def read_and_exchange(*words: Any) -> Any:
         result = read(*words)
         (bad / "README.md").write_text("of somebody else", encoding="utf-8")
         update_manifest(bad)
         return result
 
-    monkeypatch.setattr(pulling, "read_manifest", then_exchanged)
+    monkeypatch.setattr(pulling, "read_manifest", read_and_exchange)
     with pytest.raises(RunError, match=r"README.md"):
-        pull(str(bad), tmp_path / "x", wanted)
-    assert left(tmp_path) == ["good"]
+        pull(str(bad), tmp_path / "x", expected)
+    assert names_in(tmp_path) == ["good"]
     assert contents(tmp_path / "good") == contents(folder)
 
 
@@ -210,7 +210,7 @@ def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> Non
 
 
 def test_local_paths_inside_texts_are_redacted() -> None:
-    """A repeat tells in a sentence of which run."""
+    """`repeat_of` names the other run in a sentence."""
     repeat = {"run": "/srv/ann/runs/first", "message": "the same weights as /srv/ann/runs/first, to the last bit"}
     text = redact_record({"repeat_of": repeat, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
     assert json.loads(text)["repeat_of"] == {"run": "first", "message": "the same weights as first, to the last bit"}
@@ -221,7 +221,7 @@ def test_local_paths_inside_texts_are_redacted() -> None:
 def test_a_record_cannot_write_text_into_an_exported_folder(run: Path, tmp_path: Path) -> None:
     """A run folder can come by other ways than a pull."""
     bad = shutil.copytree(run, tmp_path / "bad")
-    changed(bad / "run.json", "fingerprints", value={"model": '"""\nimport os\n"""', "run": HASH})
+    set_value(bad / "run.json", "fingerprints", value={"model": '"""\nimport os\n"""', "run": HASH})
     folder = export_script(bad, tmp_path / "exported")
     assert not any(b'import os\n"""' in path.read_bytes() for path in folder.rglob("*") if path.is_file())
     text = (folder / "README.md").read_text(encoding="utf-8")
