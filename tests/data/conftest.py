@@ -20,8 +20,8 @@ def make(tmp_path: Path) -> Make:
     """Writes a recipe with this `data:` section beside its files, and loads it."""
 
     def _make(data: Mapping[str, Any], model: Mapping[str, Any] = ONE) -> Recipe:
-        told = {"recipe": 1, "name": "t", "data": dict(data), "model": {"width": 8, **model}}
-        (tmp_path / "t.yaml").write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+        sections = {"recipe": 1, "name": "t", "data": dict(data), "model": {"width": 8, **model}}
+        (tmp_path / "t.yaml").write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
         return load(tmp_path / "t.yaml")
 
     return _make

@@ -37,7 +37,7 @@ Make = Callable[..., Recipe]
 
 
 @pytest.fixture
-def told(tmp_path: Path, make: Make) -> Callable[..., Recipe]:
+def babi_recipe(tmp_path: Path, make: Make) -> Callable[..., Recipe]:
     """A recipe over files of these lines: those of train, and of test the same unless they are said."""
 
     def _told(
@@ -70,8 +70,8 @@ def first_batch(recipe: Recipe) -> Batch:
     return next(iter(data_loader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1))))
 
 
-def test_a_story_is_all_sentences_before_its_question(told: Make) -> None:
-    recipe = told()
+def test_a_story_is_all_sentences_before_its_question(babi_recipe: Make) -> None:
+    recipe = babi_recipe()
     assert check_files(recipe, recipe.folders()) == []
     pairs = open_pairs(recipe, "train", recipe.folders())
     one = "mary moved to the bathroom. bill went to the hallway."
@@ -83,21 +83,21 @@ def test_a_story_is_all_sentences_before_its_question(told: Make) -> None:
     assert pairs.facts == [(0,), (2, 1), (), (0,)]
 
 
-def test_only_the_last_sentences_are_read_and_facts_move_with_them(told: Make) -> None:
-    recipe = told(sentences=2)
+def test_only_the_last_sentences_are_read_and_facts_move_with_them(babi_recipe: Make) -> None:
+    recipe = babi_recipe(sentences=2)
     pairs = open_pairs(recipe, "train", recipe.folders())
     assert pairs[1]["story"] == "bill went to the hallway. bill took the milk there."
     assert pairs.facts == [(0,), (1, 0), (), (0,)]
     (note,) = pairs.notes
     assert note.startswith("2 of 4 train stories have more than 2 sentences")
     assert note.endswith("0 lose a sentence that bears the answer")
-    recipe = told(sentences=1)
+    recipe = babi_recipe(sentences=1)
     assert open_pairs(recipe, "train", recipe.folders()).facts == [(NO_FACT,), (0, NO_FACT), (), (0,)]
     assert "; 2 lose" in data_of(recipe).notes[0]
 
 
-def test_a_batch_has_grids_of_stories_and_their_facts(told: Make) -> None:
-    recipe = told()
+def test_a_batch_has_grids_of_stories_and_their_facts(babi_recipe: Make) -> None:
+    recipe = babi_recipe()
     data, batch = data_of(recipe), first_batch(recipe)
     rows = batch["rows"].tolist()
     story, question, facts = batch["sources"]["story"], batch["sources"]["question"], batch["facts"]
@@ -121,8 +121,8 @@ def test_data_without_stories_have_no_facts() -> None:
     assert tuple(batch["facts"].shape) == (2, 0)
 
 
-def test_positions_of_a_story_are_its_grid_and_a_kept_row_keeps_its_facts(told: Make) -> None:
-    encoded = train_of(told())
+def test_positions_of_a_story_are_its_grid_and_filtered_rows_have_their_facts(babi_recipe: Make) -> None:
+    encoded = train_of(babi_recipe())
     story = encoded.sources["story"]
     assert story.lengths().tolist() == [2, 3, 3, 1]
     assert story.positions().tolist() == [12, 18, 18, 6]
@@ -137,30 +137,30 @@ def test_positions_of_a_story_are_its_grid_and_a_kept_row_keeps_its_facts(told: 
     assert other.sha256 != encoded.sha256
 
 
-def test_a_long_story_is_trained_on_whatever_max_length_says(told: Make) -> None:
-    short = told(max_length=4)
+def test_a_long_story_is_trained_on_whatever_max_length_says(babi_recipe: Make) -> None:
+    short = babi_recipe(max_length=4)
     assert len(train_of(short)) == 3  # `who has the milk` and eos are five, and all stories are more
     assert len(data_of(short).notes) == 1
 
 
-def test_equal_questions_are_in_one_split_whatever_is_around_them(told: Make) -> None:
+def test_equal_questions_are_in_one_split_whatever_is_around_them(babi_recipe: Make) -> None:
     lines = [f"1 Mary went to place{n}.\n2 Where is Mary?\tplace{n}\t1\n" for n in range(400)]
-    recipe = told("".join(lines), val=0.2)
+    recipe = babi_recipe("".join(lines), val=0.2)
     parts = {split: open_pairs(recipe, split, recipe.folders()) for split in available_splits(recipe)}
     train, val = (set(parts[split].sides["story"]) for split in ("train", "val"))
     assert len(parts["test"]) == 400
     assert train | val == set(parts["test"].sides["story"])
     assert not train & val
     assert 40 < len(val) < 120
-    again = told("".join(lines[::-1][:200]), "".join(lines), val=0.2)
+    again = babi_recipe("".join(lines[::-1][:200]), "".join(lines), val=0.2)
     assert set(open_pairs(again, "val", again.folders()).sides["story"]) <= val
-    assert available_splits(told()) == ["train", "test"]
+    assert available_splits(babi_recipe()) == ["train", "test"]
 
 
-def test_a_changed_file_is_parsed_again(told: Make) -> None:
-    recipe = told()
+def test_a_changed_file_is_parsed_again(babi_recipe: Make) -> None:
+    recipe = babi_recipe()
     assert len(open_pairs(recipe, "train", recipe.folders())) == 4
-    told(LINES + "3 Sandra woke.\n4 Who woke?\tSandra\t3\n")
+    babi_recipe(LINES + "3 Sandra woke.\n4 Who woke?\tSandra\t3\n")
     assert len(open_pairs(recipe, "train", recipe.folders())) == 5
 
 
@@ -174,9 +174,9 @@ def test_a_story_is_split_into_normalized_sentences() -> None:
 
 
 def test_fact_indices_follow_the_order_of_the_file() -> None:
-    asked = Question(("a", "b", "c"), "q", "x", (2, 0))
-    assert asked.keep_last(3) == asked
-    assert asked.keep_last(2) == Question(("b", "c"), "q", "x", (1, NO_FACT))
+    original = Question(("a", "b", "c"), "q", "x", (2, 0))
+    assert original.keep_last(3) == original
+    assert original.keep_last(2) == Question(("b", "c"), "q", "x", (1, NO_FACT))
 
 
 FAULTS = {
@@ -199,9 +199,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_fault_of_a_file_names_its_line_and_column(case: str, told: Make, tmp_path: Path) -> None:
+def test_a_fault_of_a_file_names_its_line_and_column(case: str, babi_recipe: Make, tmp_path: Path) -> None:
     text, line, column, code = FAULTS[case]
-    recipe = told(LINES, text)
+    recipe = babi_recipe(LINES, text)
     faults = check_files(recipe, recipe.folders())
     assert [(fault.line, fault.column, fault.code) for fault in faults] == [(line, column, code)]
     assert faults[0].file == str(tmp_path / "tasks" / "qa1_small_test.txt")
@@ -210,30 +210,30 @@ def test_a_fault_of_a_file_names_its_line_and_column(case: str, told: Make, tmp_
         data_of(recipe)
 
 
-def test_only_a_few_faults_of_one_file_are_reported(told: Make) -> None:
-    recipe = told("no number\n" * 500, LINES)
+def test_only_a_few_faults_of_one_file_are_reported(babi_recipe: Make) -> None:
+    recipe = babi_recipe("no number\n" * 500, LINES)
     assert [fault.line for fault in check_files(recipe, recipe.folders())] == [1, 2, 3]
 
 
-def test_faults_of_the_folder_are_reported_at_the_recipe_key(told: Make, tmp_path: Path) -> None:
+def test_faults_of_the_folder_are_reported_at_the_recipe_key(babi_recipe: Make, tmp_path: Path) -> None:
     def faults(recipe: Recipe) -> list[tuple[str, str]]:
         return [(fault.code, fault.path) for fault in check_files(recipe, recipe.folders())]
 
-    assert faults(told(LINES, b"1 A b\xff.\n")) == [("encoding", "data.babi.tasks[0]")]
-    assert faults(told(LINES, b"")) == [("empty", "data.babi.tasks[0]")]
-    recipe = told(tasks=[1, 7])
+    assert faults(babi_recipe(LINES, b"1 A b\xff.\n")) == [("encoding", "data.babi.tasks[0]")]
+    assert faults(babi_recipe(LINES, b"")) == [("empty", "data.babi.tasks[0]")]
+    recipe = babi_recipe(tasks=[1, 7])
     assert faults(recipe) == [("file", "data.babi.tasks[1]")] * 2
     assert "has the tasks 1" in check_files(recipe, recipe.folders())[0].message
     (tmp_path / "tasks" / "qa1_other_train.txt").write_text(LINES)
-    assert faults(told()) == [("file", "data.babi.tasks[0]")]
-    assert faults(told(folder="nowhere")) == [("file", "data.babi.folder")]
-    assert faults(told(folder="t.yaml")) == [("file", "data.babi.folder")]
+    assert faults(babi_recipe()) == [("file", "data.babi.tasks[0]")]
+    assert faults(babi_recipe(folder="nowhere")) == [("file", "data.babi.folder")]
+    assert faults(babi_recipe(folder="t.yaml")) == [("file", "data.babi.folder")]
 
 
-def test_a_split_without_questions_is_refused(told: Make) -> None:
-    recipe = told("1 A ran.\n", LINES)
+def test_a_split_without_questions_is_refused(babi_recipe: Make) -> None:
+    recipe = babi_recipe("1 A ran.\n", LINES)
     assert [fault.path for fault in check_files(recipe, recipe.folders())] == ["data.babi.val"]
-    recipe = told(LINES, "1 A ran.\n")
+    recipe = babi_recipe(LINES, "1 A ran.\n")
     assert [fault.path for fault in check_files(recipe, recipe.folders())] == ["data.babi.folder"]
 
 

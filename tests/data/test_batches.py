@@ -47,11 +47,11 @@ def rows(shares) -> list[list[int]]:
 def test_batches_partition_the_rows_within_the_budget(pairs, budget, epoch):
     target, source = np.array(pairs).T
     blocks = plan_buckets(target, source, budget)
-    found = global_batches(blocks, target, source, 1, epoch)
-    assert sorted(np.concatenate(found).tolist()) == list(range(len(pairs)))
-    assert all(len(each) == 1 or len(each) * target[each].max() <= budget for each in found)
-    assert all(len(each) for each in found)
-    assert len(found) == blocks.batches.sum()
+    batches = global_batches(blocks, target, source, 1, epoch)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
+    assert all(len(rows) == 1 or len(rows) * target[rows].max() <= budget for rows in batches)
+    assert all(len(rows) for rows in batches)
+    assert len(batches) == blocks.batches.sum()
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
@@ -73,25 +73,25 @@ def test_devices_and_accumulation_share_the_same_global_batches(world, accumulat
     alone = list(order(encoded))
     parts = [list(order(encoded, world=world, accumulate=accumulate, rank=rank)) for rank in range(world)]
     assert {len(part) for part in parts} == {len(alone) * accumulate}
-    for at, whole in enumerate(alone):
+    for at, batch in enumerate(alone):
         mine = [share for part in parts for share in part[at * accumulate : (at + 1) * accumulate]]
         busy = [share for share in mine if share.part]
-        assert sorted(np.concatenate([share.rows for share in busy]).tolist()) == sorted(whole.rows.tolist())
-        assert {share.tokens for share in mine} == {int(target[whole.rows].sum())}
+        assert sorted(np.concatenate([share.rows for share in busy]).tolist()) == sorted(batch.rows.tolist())
+        assert {share.tokens for share in mine} == {int(target[batch.rows].sum())}
         assert max(len(share.rows) for share in busy) - min(len(share.rows) for share in busy) <= 1
 
 
 def test_a_resumed_order_continues_where_it_stopped():
     encoded = some(200)
-    whole = rows(order(encoded, accumulate=2))
-    for skip in (0, 1, 2, 7, len(whole) - 1):
+    expected = rows(order(encoded, accumulate=2))
+    for skip in (0, 1, 2, 7, len(expected) - 1):
         again = order(encoded, accumulate=2)
         again.set_position(0, skip)
         again.set_epoch(0)
-        assert rows(again) == rows(again) == whole[skip:]
-        assert len(again) == len(whole)
+        assert rows(again) == rows(again) == expected[skip:]
+        assert len(again) == len(expected)
     after = order(encoded, accumulate=2)
-    after.set_position(0, len(whole))
+    after.set_position(0, len(expected))
     later = order(encoded, accumulate=2)
     later.set_epoch(1)
     assert rows(after) == rows(later)
@@ -107,7 +107,7 @@ def test_the_fill_ratio_is_that_of_the_tensors():
     sides["all"] = [tensor for side in list(sides) for tensor in sides[side]]
     shares = fill_ratio(encoded, order(encoded).batches())
     for side, tensors in sides.items():
-        real, positions = sum(int((each != 0).sum()) for each in tensors), sum(each.numel() for each in tensors)
+        real, positions = sum(int((tensor != 0).sum()) for tensor in tensors), sum(tensor.numel() for tensor in tensors)
         assert shares[side] == pytest.approx(real / positions)
 
 
@@ -126,12 +126,12 @@ def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(worl
     alone = [batch["rows"].tolist() for batch in data_loader(encoded, order(encoded))]
     parts = [list(data_loader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
     assert [len(part) for part in parts] == [len(alone)] * world
-    for whole, together in zip(alone, zip(*parts, strict=True), strict=True):
-        assert sorted(row for batch in together for row in batch["rows"].tolist() if row >= 0) == sorted(whole)
+    for expected, together in zip(alone, zip(*parts, strict=True), strict=True):
+        assert sorted(row for batch in together for row in batch["rows"].tolist() if row >= 0) == sorted(expected)
         real = [int((batch["target_out"] != 0).sum()) for batch in together]
         assert {batch["tokens"] for batch in together} == {sum(real)}
         idle = [batch["rows"].tolist() for batch, tokens in zip(together, real, strict=True) if not tokens]
-        assert idle == [[-1]] * max(0, world - len(whole))
+        assert idle == [[-1]] * max(0, world - len(expected))
 
 
 @pytest.mark.parametrize("world", [2, 3, 8])
@@ -142,10 +142,10 @@ def test_tokens_are_split_evenly(world, budget):
     parts = [list(order(encoded, tokens_per_batch=budget, world=world, rank=rank)) for rank in range(world)]
     for together in zip(*parts, strict=True):
         rows = [share.rows[: len(share.rows) if share.part else 0] for share in together]
-        longest = max(int(target[each].max(initial=0)) for each in rows)
-        real = [int(target[each].sum()) for each in rows]
+        longest = max(int(target[part].max(initial=0)) for part in rows)
+        real = [int(target[part].sum()) for part in rows]
         assert max(real) - min(real) <= longest
-        padded = [len(each) * int(target[each].max(initial=0)) for each in rows]
+        padded = [len(part) * int(target[part].max(initial=0)) for part in rows]
         assert max(padded) <= longest * -(-sum(map(len, rows)) // world)
 
 
@@ -153,7 +153,7 @@ def test_tokens_are_split_evenly(world, budget):
 def test_evaluation_with_fewer_rows_than_devices_pads_the_ranks(world):
     encoded = some(3)
     orders = [EvalBatchSampler(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
-    parts = [list(data_loader(encoded, each)) for each in orders]
+    parts = [list(data_loader(encoded, order_)) for order_ in orders]
     assert {len(part) for part in parts} == {1}
     assert sorted(row for part in parts for row in part[0]["rows"].tolist() if row >= 0) == [0, 1, 2]
     assert sum(float((part[0]["target_out"] != 0).sum()) for part in parts) == parts[0][0]["tokens"]
@@ -174,9 +174,9 @@ def test_a_batch_has_shifted_targets_and_padding_on_the_right():
 
 
 def _real(row: torch.Tensor) -> list[int]:
-    kept = row[row != 0].tolist()
-    assert row.tolist() == kept + [0] * (len(row) - len(kept))
-    return kept
+    ids = row[row != 0].tolist()
+    assert row.tolist() == ids + [0] * (len(row) - len(ids))
+    return ids
 
 
 @pytest.mark.parametrize("by", ["target", "source"])
@@ -188,8 +188,8 @@ def test_evaluation_reads_every_row_once_in_equally_many_batches_per_device(by, 
         for rank in range(world)
     ]
     assert len({len(part) for part in parts}) == 1
-    found = [row for part in parts for batch in part for row in batch["rows"].tolist() if row >= 0]
-    assert sorted(found) == list(range(100))
+    numbers = [row for part in parts for batch in part for row in batch["rows"].tolist() if row >= 0]
+    assert sorted(numbers) == list(range(100))
 
 
 def test_loaders_do_not_draw_from_the_global_generator():
@@ -197,9 +197,9 @@ def test_loaders_do_not_draw_from_the_global_generator():
     for workers in (0, 1):
         torch.manual_seed(3)
         list(data_loader(encoded, order(encoded), workers))
-        drawn = torch.rand(3)
+        expected = torch.rand(3)
         torch.manual_seed(3)
-        assert torch.equal(drawn, torch.rand(3))
+        assert torch.equal(expected, torch.rand(3))
 
 
 def test_workers_give_the_same_batches():
@@ -223,7 +223,7 @@ def test_captions_like_those_of_multi30k_have_little_padding():
     source = np.clip(draw.normal(15, 4.5, 29_000), 4, 45).astype(int)
     target = np.clip(source * draw.normal(1.03, 0.17, 29_000), 3, 50).astype(int)
     for budget in (1200, 4096):
-        found = global_batches(plan_buckets(target, source, budget), target, source, 1, 0)
-        positions = sum(len(rows) * (target[rows].max() + source[rows].max()) for rows in found)
+        batches = global_batches(plan_buckets(target, source, budget), target, source, 1, 0)
+        positions = sum(len(rows) * (target[rows].max() + source[rows].max()) for rows in batches)
         assert (target.sum() + source.sum()) / positions >= 0.97
-        assert len(found) < 1.25 * target.sum() / budget
+        assert len(batches) < 1.25 * target.sum() / budget

@@ -13,31 +13,31 @@ PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}
 
 
-def made(told: dict) -> Tokenizers:
-    return train_tokenizers({"tokenizer": {"bits": told}}, {"source": [], "target": []})
+def trained(settings: dict) -> Tokenizers:
+    return train_tokenizers({"tokenizer": {"bits": settings}}, {"source": [], "target": []})
 
 
 def test_ids_of_vectors_are_in_numeric_order_after_the_marks() -> None:
-    tokenizers = made(PLAIN)
+    tokenizers = trained(PLAIN)
     assert tokenizers.encode("source", ["; 00 01 10 11"]) == [[4, 5, 6, 7, 8]]
     assert tokenizers.encode("target", ["00 01 10 11"]) == [[4, 5, 6, 7]]
-    (ids,) = made(FULL).encode("source", ["? ; 000@-1.00 000@-0.99 000@1.00 001@-1.00 111@1.00"])
+    (ids,) = trained(FULL).encode("source", ["? ; 000@-1.00 000@-0.99 000@1.00 001@-1.00 111@1.00"])
     assert ids == [4, 5, 6, 7, 206, 207, 6 + 8 * 201 - 1]
 
 
-@pytest.mark.parametrize("told", [PLAIN, FULL])
-def test_every_word_is_decoded_to_itself(told: dict) -> None:
-    tokenizers = made(told)
+@pytest.mark.parametrize("settings", [PLAIN, FULL])
+def test_every_word_is_decoded_to_itself(settings: dict) -> None:
+    tokenizers = trained(settings)
     for side in ("source", "target"):
-        words = bits_vocabulary(told, side == "target")
+        words = bits_vocabulary(settings, side == "target")
         (ids,) = tokenizers.encode(side, [" ".join(words)])
         assert ids == list(range(4, tokenizers.size(side)))
-        assert tokenizers.size(side) == max_vocabulary({"bits": told}, side == "target")
+        assert tokenizers.size(side) == max_vocabulary({"bits": settings}, side == "target")
         assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
 
 
 def test_a_channel_of_zero_is_the_vector_alone() -> None:
-    tokenizers = made(FULL)
+    tokenizers = trained(FULL)
     (ids,) = tokenizers.encode("source", ["000 101@0.00 101@0.01 101"])
     assert ids[1] == ids[3] == ids[2] - 1
     assert tokenizers.decode("source", [ids]) == ["000 101 101@0.01 101"]
@@ -47,23 +47,23 @@ def test_a_channel_of_zero_is_the_vector_alone() -> None:
     "word", ["0", "0000", "012", "000@", "000@0.5", "000@1.01", "000@-0.00", "000@0.001", ":", "⟨pad⟩"]
 )
 def test_a_word_without_an_id_is_unknown(word: str) -> None:
-    assert made(FULL).encode("source", [f"000 {word} 111"])[0][1] == UNK
+    assert trained(FULL).encode("source", [f"000 {word} 111"])[0][1] == UNK
 
 
 def test_a_target_is_of_vectors_alone() -> None:
-    assert made(FULL).encode("target", ["101 ; 101@0.50 ?"]) == [[4 + 5, UNK, UNK, UNK]]
+    assert trained(FULL).encode("target", ["101 ; 101@0.50 ?"]) == [[4 + 5, UNK, UNK, UNK]]
 
 
 def test_features_are_the_digits_marks_and_numbers_of_the_words() -> None:
-    found = bits_features(FULL, target=False)
-    tokenizers = made(FULL)
+    features = bits_features(FULL, target=False)
+    tokenizers = trained(FULL)
     (ids,) = tokenizers.encode("source", ["? ; 101@-0.37 011"])
-    assert found.shape == (tokenizers.size("source"), 2 + 2 + 3 + 1)
+    assert features.shape == (tokenizers.size("source"), 2 + 2 + 3 + 1)
     bos, eos, question, mark = np.eye(8)[:4]
     expected = [question, mark, [0, 0, 0, 0, 1, 0, 1, -0.37], [0, 0, 0, 0, 0, 1, 1, 0]]
-    assert np.allclose(found[ids], expected)
-    assert np.allclose(found[[PAD, BOS, EOS, UNK]], [0 * bos, bos, eos, 0 * bos])
-    assert found.dtype == torch.float32
+    assert np.allclose(features[ids], expected)
+    assert np.allclose(features[[PAD, BOS, EOS, UNK]], [0 * bos, bos, eos, 0 * bos])
+    assert features.dtype == torch.float32
 
 
 def test_a_side_has_the_features_that_it_can_have() -> None:
@@ -75,14 +75,14 @@ def test_a_side_has_the_features_that_it_can_have() -> None:
 
 def test_bits_learn_nothing_from_the_lines(tmp_path) -> None:
     seen = train_tokenizers({"tokenizer": {"bits": FULL}}, {"source": ["101"], "target": ["x y z"]})
-    assert seen.sha256 == made(FULL).sha256
+    assert seen.sha256 == trained(FULL).sha256
     seen.save(tmp_path / "t.json")
     loaded = Tokenizers.load(tmp_path / "t.json")
     assert loaded.encode("source", ["101@0.50 ;"]) == seen.encode("source", ["101@0.50 ;"])
     assert loaded.sha256 == seen.sha256
 
 
-def test_a_mark_given_twice_has_one_id() -> None:
+def test_a_repeated_mark_has_one_id() -> None:
     twice = {**PLAIN, "marks": [";", ";"]}
     assert bits_vocabulary(twice, target=False) == bits_vocabulary(PLAIN, target=False)
     assert bits_features(twice, target=False).tolist() == bits_features(PLAIN, target=False).tolist()

@@ -59,25 +59,25 @@ def parquet_file(path, **columns) -> None:
 )
 def test_a_table_that_cannot_be_read_is_one_fault(name, content, code, key, words, make, tmp_path):
     (tmp_path / name).write_bytes(content)
-    found = fault_of(make({"parallel": {"train": {"file": name, **TABLE}}}))
-    assert found[:2] == (code, f"data.parallel.train.{key}")
-    assert words in found[2]
+    place_and_message = fault_of(make({"parallel": {"train": {"file": name, **TABLE}}}))
+    assert place_and_message[:2] == (code, f"data.parallel.train.{key}")
+    assert words in place_and_message[2]
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_text_of_nothing_but_a_byte_order_mark_is_empty(side, make, tmp_path):
     for name in ("source", "target"):
         (tmp_path / name).write_bytes(BOM if name == side else b"a\n")
-    found = fault_of(make({"parallel": {"train": {"source": "source", "target": "target"}}}))
-    assert found[:2] == ("empty", f"data.parallel.train.{side}")
+    place_and_message = fault_of(make({"parallel": {"train": {"source": "source", "target": "target"}}}))
+    assert place_and_message[:2] == ("empty", f"data.parallel.train.{side}")
 
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_damaged_parquet_file_is_one_fault(make, tmp_path):
     recipe = make({"parallel": {"train": {"file": "t.parquet", **TABLE}}})
     parquet_file(tmp_path / "t.parquet", en=column(["x"] * 500), de=column([f"y {row}" for row in range(500)]))
-    whole = (tmp_path / "t.parquet").read_bytes()
-    (tmp_path / "t.parquet").write_bytes(whole[:200] + bytes(255 - each for each in whole[200:800]) + whole[800:])
+    data = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(data[:200] + bytes(255 - byte for byte in data[200:800]) + data[800:])
     code, path, message = fault_of(recipe)
     assert (code, path) == ("table", "data.parallel.train.file")
     assert "t.parquet` cannot be read" in message

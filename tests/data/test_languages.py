@@ -63,9 +63,9 @@ def test_strings_belong_to_the_language(pattern: str) -> None:
 
 def test_a_test_line_ends_with_the_string_of_the_test_length() -> None:
     lines = TASKS["counting"]("test", test=5, strings=5, max_length=6, test_lengths=[30, 7])
-    found = [[string.count("b") for string in strings(line)] for line in lines.target]
-    assert [counts[-1] for counts in found] == [30] * 5 + [7] * 5
-    assert max(count for counts in found for count in counts[:-1]) <= 6
+    counts_by_line = [[string.count("b") for string in strings(line)] for line in lines.target]
+    assert [counts[-1] for counts in counts_by_line] == [30] * 5 + [7] * 5
+    assert max(count for counts in counts_by_line for count in counts[:-1]) <= 6
 
 
 @pytest.mark.parametrize("pattern", FORMS)
@@ -85,15 +85,15 @@ def every_string(pattern: str, most: int) -> list[str]:
     """All strings of the language with n up to `most`."""
     letters = FORMS[pattern].letters
     counts = itertools.product(range(1, 2 * most + 1), repeat=len(letters))
-    found = [each for each in counts if SIZES[pattern](*each)]
-    n_of = {each: each[-1] if pattern == "anbmcnm" else each[0] for each in found}
-    return ["".join(a * k for a, k in zip(letters, each, strict=True)) for each in found if n_of[each] <= most]
+    possible = [sizes for sizes in counts if SIZES[pattern](*sizes)]
+    n_of = {sizes: sizes[-1] if pattern == "anbmcnm" else sizes[0] for sizes in possible}
+    return ["".join(a * k for a, k in zip(letters, sizes, strict=True)) for sizes in possible if n_of[sizes] <= most]
 
 
 def test_a_string_that_no_language_has_is_refused() -> None:
-    with pytest.raises(TaskError, match="no string of n = 1") as told:
+    with pytest.raises(TaskError, match="no string of n = 1") as raised:
         TASKS["counting"]("train", pattern="anbmcnm", min_length=1)
-    assert told.value.setting == "min_length"
-    with pytest.raises(TaskError) as told:
+    assert raised.value.setting == "min_length"
+    with pytest.raises(TaskError) as raised:
         TASKS["counting"]("test", pattern="anbmcnm", test_lengths=[9, 1])
-    assert told.value.setting == "test_lengths"
+    assert raised.value.setting == "test_lengths"

@@ -31,9 +31,9 @@ def test_pairs_that_are_left_out_are_counted(make, texts):
 
 def test_max_length_counts_eos(make, texts):
     train = texts(source=["a b c d"], target=["a b c d e"])
-    for longest, kept in ((6, 1), (5, 0)):
+    for longest, count in ((6, 1), (5, 0)):
         recipe = make({"parallel": {"train": train}, "max_length": longest})
-        if kept:
+        if count:
             assert len(load_data(recipe, recipe.folders()).train) == 1
         else:
             with pytest.raises(DataError, match="none of the 1 training pairs is left"):
@@ -54,7 +54,7 @@ def test_an_unknown_token_under_a_fixed_vocabulary_is_refused(make, texts):
         load_data(recipe, recipe.folders())
 
 
-def test_a_given_tokenizer_is_not_trained_again(make, texts):
+def test_an_existing_tokenizer_is_not_trained_again(make, texts):
     recipe = make(
         {"parallel": {"train": texts(source=["a"], target=["b"]), "test": texts("t", source=["z"], target=["b"])}}
     )

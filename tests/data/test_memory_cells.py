@@ -32,32 +32,32 @@ def copy(cells: list[int]) -> None:
 def test_the_target_is_what_the_program_leaves(task: str, program: Callable[[list[int]], None], count: int) -> None:
     lines = TASKS[f"ram_{task}"]("train", train=300, cells=count, max_length=4)
     for source, target in zip(lines.source, lines.target, strict=True):
-        cells = [int(each) for each in source.split()]
+        cells = [int(cell) for cell in source.split()]
         assert len(cells) == count
         program(cells)
-        assert [int(each) for each in target.split()] == cells
-        assert all(0 <= each < count for each in cells)
+        assert [int(cell) for cell in target.split()] == cells
+        assert all(0 <= cell < count for cell in cells)
     assert len(set(lines.source)) > 150
 
 
-def test_every_index_and_every_length_is_drawn() -> None:
+def test_every_index_and_every_length_occurs() -> None:
     lines = TASKS["ram_access"]("train", train=500, cells=9, min_length=2, max_length=4)
     assert {int(line.split()[0]) for line in lines.source} == {0, 1, 2, 3}
-    assert {sum(each != "0" for each in line.split()[1:]) for line in lines.source} == {2, 3, 4}
+    assert {sum(cell != "0" for cell in line.split()[1:]) for line in lines.source} == {2, 3, 4}
 
 
 @pytest.mark.parametrize(("task", "longest"), [("ram_access", 8), ("ram_increment", 9), ("ram_copy", 4)])
 def test_an_array_larger_than_the_tape_is_refused_with_the_cells_it_needs(task: str, longest: int) -> None:
-    asked = {"cells": 10, "train": 20, "test": 20, "max_length": 2}
-    assert TASKS[task]("test", **asked, test_lengths=[longest]).source
+    settings = {"cells": 10, "train": 20, "test": 20, "max_length": 2}
+    assert TASKS[task]("test", **settings, test_lengths=[longest]).source
     with pytest.raises(TaskError) as raised:
-        TASKS[task]("test", **asked, test_lengths=[longest + 1])
+        TASKS[task]("test", **settings, test_lengths=[longest + 1])
     assert raised.value.setting == "test_lengths"
     with pytest.raises(TaskError) as raised:
-        TASKS[task]("train", **asked | {"max_length": longest + 1})
+        TASKS[task]("train", **settings | {"max_length": longest + 1})
     assert raised.value.setting == "max_length"
     room = int(raised.value.fix.removeprefix("write `cells: ").removesuffix("` or more"))
-    assert TASKS[task]("train", **asked | {"max_length": longest + 1, "cells": room}).source
+    assert TASKS[task]("train", **settings | {"max_length": longest + 1, "cells": room}).source
 
 
 def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:

@@ -32,7 +32,7 @@ def write(path: Path, kind: str, rows) -> None:
         path.write_text("".join(json.dumps({"en": en, "t": {"de": de}}) + "\n" for en, de in rows), encoding="utf-8")
 
 
-def told(faults) -> list[tuple[str, str]]:
+def codes_and_paths(faults) -> list[tuple[str, str]]:
     return [(fault.code, fault.path) for fault in faults]
 
 
@@ -103,7 +103,7 @@ def test_an_unreachable_hub_is_one_fault(make, monkeypatch):
     recipe = make({"hub": {"id": "./nowhere", "source": "en", "target": "de"}})
     with pytest.raises(DataError) as caught:
         load_data(recipe, recipe.folders())
-    assert told(caught.value.faults) == [("hub", "data.hub.id")]
+    assert codes_and_paths(caught.value.faults) == [("hub", "data.hub.id")]
 
 
 FILES = {
@@ -142,7 +142,7 @@ def test_faults_of_text_files_are_reported_at_their_key(source, target, code, ke
     os.mkfifo(tmp_path / "pipe")
     recipe = make({"parallel": {"train": {"source": source, "target": target}}})
     faults = check_files(recipe, recipe.folders())
-    assert told(faults) == [(code, f"data.parallel.train.{key}")]
+    assert codes_and_paths(faults) == [(code, f"data.parallel.train.{key}")]
     assert all(word in faults[0].message for word in words), faults[0].message
     assert faults[0].hint
     assert faults[0].line > 1
@@ -154,7 +154,7 @@ def test_all_faults_are_reported_together(make, tmp_path):
     (tmp_path / "empty").touch()
     splits = {"train": {"source": "no", "target": "empty"}, "test": {"source": "none", "target": "empty"}}
     recipe = make({"parallel": splits})
-    assert sorted(told(check_files(recipe, recipe.folders()))) == [
+    assert sorted(codes_and_paths(check_files(recipe, recipe.folders()))) == [
         ("empty", "data.parallel.test.target"),
         ("empty", "data.parallel.train.target"),
         ("file", "data.parallel.test.source"),
@@ -167,7 +167,7 @@ def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
     split = texts(source=["a"], target=["b"])
     (tmp_path / split["target"]).chmod(0)
     recipe = make({"parallel": {"train": split}})
-    assert told(check_files(recipe, recipe.folders())) == [("file", "data.parallel.train.target")]
+    assert codes_and_paths(check_files(recipe, recipe.folders())) == [("file", "data.parallel.train.target")]
 
 
 @pytest.mark.parametrize(
@@ -193,17 +193,17 @@ def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
 )
 def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, words, make, tmp_path):
     (tmp_path / name).write_bytes(content)
-    asked = "ss.tsv" if name == "s.tsv" else name
-    recipe = make({"parallel": {"train": {"file": asked, "source": "en", "target": "de"}}})
+    file = "ss.tsv" if name == "s.tsv" else name
+    recipe = make({"parallel": {"train": {"file": file, "source": "en", "target": "de"}}})
     faults = check_files(recipe, recipe.folders())
-    assert told(faults) == [(code, f"data.parallel.train.{key}")]
+    assert codes_and_paths(faults) == [(code, f"data.parallel.train.{key}")]
     assert words in faults[0].message
 
 
 def test_parquet_columns_must_exist_and_hold_text(make, tmp_path):
     parquet.write_table(arrow.table({"en": ["a"], "de": [1]}), tmp_path / "t.parquet")
     recipe = make({"parallel": {"train": {"file": "t.parquet", "source": "eng", "target": "de"}}})
-    assert sorted(told(check_files(recipe, recipe.folders()))) == [
+    assert sorted(codes_and_paths(check_files(recipe, recipe.folders()))) == [
         ("column", "data.parallel.train.source"),
         ("column", "data.parallel.train.target"),
     ]

@@ -26,7 +26,7 @@ model: {{width: 4, encoder: [rnn], decoder: [rnn, cross_attention]}}
 TEXTS = "{source: a.txt, target: b.txt}"
 
 
-def written(folder: Path, lines: int, train: str = TEXTS, val: object = 4, test: object = 3) -> Path:
+def write_recipe(folder: Path, lines: int, train: str = TEXTS, val: object = 4, test: object = 3) -> Path:
     (folder / "a.txt").write_text("".join(f"a{at}\n" for at in range(lines)), encoding="utf-8")
     (folder / "b.txt").write_text("".join(f"b{at}\n" for at in range(lines)), encoding="utf-8")
     (folder / "both.tsv").write_text("x\ty\n" + "".join(f"a{at}\tb{at}\n" for at in range(lines)), encoding="utf-8")
@@ -55,7 +55,7 @@ def test_a_row_subset_reads_its_lines() -> None:
 
 @pytest.mark.parametrize("train", [TEXTS, "{file: both.tsv, source: x, target: y}"])
 def test_one_text_is_split_into_train_val_and_test(train: str, tmp_path: Path) -> None:
-    data = load_data(load(written(tmp_path, 40, train)), [tmp_path])
+    data = load_data(load(write_recipe(tmp_path, 40, train)), [tmp_path])
     sides = {split: list(zip(*pairs.sides.values(), strict=True)) for split, pairs in data.pairs.items()}
     assert {split: len(pairs) for split, pairs in sides.items()} == {"train": 33, "val": 4, "test": 3}
     assert all(one[1:] == other[1:] for pairs in sides.values() for one, other in pairs)
@@ -64,12 +64,12 @@ def test_one_text_is_split_into_train_val_and_test(train: str, tmp_path: Path) -
 
 
 def test_a_split_may_be_a_number_beside_one_with_files(tmp_path: Path) -> None:
-    data = load_data(load(written(tmp_path, 40, test=TEXTS)), [tmp_path])
+    data = load_data(load(write_recipe(tmp_path, 40, test=TEXTS)), [tmp_path])
     assert {split: len(pairs) for split, pairs in data.pairs.items()} == {"train": 36, "val": 4, "test": 40}
 
 
 def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
-    recipe = written(tmp_path, 7)
+    recipe = write_recipe(tmp_path, 7)
     with pytest.raises(ComposerError) as raised:
         check_recipe(load(recipe))
     (fault,) = raised.value.faults
@@ -77,9 +77,9 @@ def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
     assert fault.message == "val and test take 7 pairs, and the training files have 7"
 
 
-@pytest.mark.parametrize(("val", "told"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")])
-def test_a_held_out_size_must_be_a_positive_number(val: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("val", "words"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")])
+def test_a_held_out_size_must_be_a_positive_number(val: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ComposerError) as raised:
-        load(written(tmp_path, 40, val=val))
+        load(write_recipe(tmp_path, 40, val=val))
     assert [fault.path for fault in raised.value.faults] == ["data.parallel.val"]
-    assert told in raised.value.faults[0].message
+    assert words in raised.value.faults[0].message

@@ -28,7 +28,7 @@ WORDS = {
 """How many words a source of length k has, where not k."""
 
 
-def told(lines: Lines) -> list[str]:
+def sources_of(lines: Lines) -> list[str]:
     """What a pair is known by: its source, or of a language its one line."""
     return lines.source if any(lines.source) else lines.target
 
@@ -48,7 +48,7 @@ def test_number_words_are_those_of_num2words():
 @pytest.mark.parametrize("language", get_args(Language))
 def test_number_words_of_every_language(language):
     """Each number has words of its own, and the two sides are of the same numbers."""
-    words, english_of = ({spell(value, each): value for value in range(2000)} for each in (language, "en"))
+    words, english_of = ({spell(value, code): value for value in range(2000)} for code in (language, "en"))
     assert len(words) == 2000
     lines = number_words("test", source=language, target="en", test=40, maximum=1999)
     assert [words[line] for line in lines.source] == [english_of[line] for line in lines.target]
@@ -61,18 +61,18 @@ def test_number_words_of_every_language(language):
 @pytest.mark.parametrize("task", TASKS)
 def test_splits_are_disjoint_and_repeatable(task):
     sizes = {"train": 3000, "val": 50, "test": 80}
-    drawn = {split: TASKS[task](split, **sizes) for split in sizes}
-    assert {split: len(lines.target) for split, lines in drawn.items()} == sizes
-    assert drawn == {split: TASKS[task](split, **sizes) for split in sizes}
-    assert drawn["val"] != TASKS[task]("val", **sizes, seed=2)
-    sources = {split: set(told(lines)) for split, lines in drawn.items()}
+    splits = {split: TASKS[task](split, **sizes) for split in sizes}
+    assert {split: len(lines.target) for split, lines in splits.items()} == sizes
+    assert splits == {split: TASKS[task](split, **sizes) for split in sizes}
+    assert splits["val"] != TASKS[task]("val", **sizes, seed=2)
+    sources = {split: set(sources_of(lines)) for split, lines in splits.items()}
     assert not sources["train"] & sources["test"]
     assert not sources["train"] & sources["val"]
     assert len(sources["val"]) == 50
     assert len(sources["test"]) == 80
     # another seed and another epoch draw other pairs, from the same splits
-    assert not set(told(TASKS[task]("test", **sizes, seed=7))) & sources["train"]
-    assert not set(told(TASKS[task]("train", 3, **sizes, endless=True))) & (sources["test"] | sources["val"])
+    assert not set(sources_of(TASKS[task]("test", **sizes, seed=7))) & sources["train"]
+    assert not set(sources_of(TASKS[task]("train", 3, **sizes, endless=True))) & (sources["test"] | sources["val"])
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_splits_are_disjoint_and_repeatable(task):
 def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
     epochs = [TASKS[task]("train", epoch, train=40, endless=True) for epoch in range(3)]
     assert epochs == [TASKS[task]("train", epoch, train=40, endless=True) for epoch in range(3)]
-    assert all(told(one) != told(other) for one, other in itertools.combinations(epochs, 2))
+    assert all(sources_of(one) != sources_of(other) for one, other in itertools.combinations(epochs, 2))
     assert epochs[0] == TASKS[task]("train", train=40)
     assert TASKS[task]("train", 2, train=40, endless=False) == epochs[0]
     assert TASKS[task]("val", 2, endless=True) == TASKS[task]("val")
@@ -90,21 +90,21 @@ def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
 @pytest.mark.parametrize("task", LONG)
 def test_training_and_test_have_the_lengths_of_the_settings(task):
     train = TASKS[task]("train", train=300, min_length=3, max_length=5, test_lengths=[9])
-    assert {len(line.split()) for line in told(train)} == {words_of(task, length) for length in (3, 4, 5)}
+    assert {len(line.split()) for line in sources_of(train)} == {words_of(task, length) for length in (3, 4, 5)}
     test = TASKS[task]("test", test=7, min_length=3, max_length=5, test_lengths=[40, 9])
-    assert [len(line.split()) for line in told(test)] == [words_of(task, 40)] * 7 + [words_of(task, 9)] * 7
+    assert [len(line.split()) for line in sources_of(test)] == [words_of(task, 40)] * 7 + [words_of(task, 9)] * 7
     # what is asked of one length does not depend on what else is asked
-    assert told(test)[:7] == told(TASKS[task]("test", test=7, test_lengths=[40]))
-    assert told(test)[:7] == told(TASKS[task]("test", test=9, test_lengths=[40, 40]))[:7]
+    assert sources_of(test)[:7] == sources_of(TASKS[task]("test", test=7, test_lengths=[40]))
+    assert sources_of(test)[:7] == sources_of(TASKS[task]("test", test=9, test_lengths=[40, 40]))[:7]
     assert TASKS[task]("test", test_lengths=[]) == TASKS[task]("test", test_lengths=None)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_settings_are_documented_and_tasks_endless_by_default(task):
     settings = inspect.signature(TASKS[task]).parameters
-    told = (inspect.getdoc(TASKS[task]) or "").partition("Settings:\n")[2]
-    named = [name for name, each in settings.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    assert named == [line.split(":")[0].strip() for line in told.splitlines() if line[:5].strip()]
+    documentation = (inspect.getdoc(TASKS[task]) or "").partition("Settings:\n")[2]
+    named = [name for name, parameter in settings.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert named == [line.split(":")[0].strip() for line in documentation.splitlines() if line[:5].strip()]
     assert settings["endless"].default is (task != "number_words")
 
 
@@ -145,7 +145,7 @@ def test_binary_results_are_those_of_python():
     for task, (sign, places) in signs.items():
         lines = TASKS[task]("train", train=300, max_length=70)
         for source, target in zip(*lines, strict=True):
-            one, other = (read(each) for each in source.split(sign))
+            one, other = (read(number) for number in source.split(sign))
             assert len(target.split()) == places(len(source.split()) // 2)
             assert read(target) == (one + other if sign == "+" else one * other)
     for source, target in zip(*TASKS["increment"]("train", train=300), strict=True):

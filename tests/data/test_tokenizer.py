@@ -26,13 +26,13 @@ ALL = [
 ]
 
 
-def made(kind: dict, **data) -> Tokenizers:
+def trained(kind: dict, **data) -> Tokenizers:
     return train_tokenizers({"tokenizer": kind, **data}, BOTH)
 
 
 @pytest.fixture(scope="module")
 def on_bytes() -> list[Tokenizers]:
-    return [made({"bpe": {"size": 400}}), made({"unigram": {"size": 310}})]
+    return [trained({"bpe": {"size": 400}}), trained({"unigram": {"size": 310}})]
 
 
 @given(text=st.text(max_size=40) | st.text(alphabet="aAä \t'\"￭▁Ġ⟨⟩<>pad", max_size=20))
@@ -47,13 +47,13 @@ def test_byte_level_tokenizers_decode_every_text_exactly(on_bytes, text):
 @given(text=st.text(alphabet=sorted({*"".join(SOURCE)}), max_size=30))
 @settings(max_examples=80, deadline=None)
 def test_seen_characters_are_decoded_exactly(text):
-    tokenizers = made({"char": {}})
+    tokenizers = trained({"char": {}})
     assert tokenizers.decode("source", tokenizers.encode("source", [text])) == [text]
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_training_lines_are_decoded_exactly(kind):
-    tokenizers = made(kind)
+    tokenizers = trained(kind)
     for side, lines in BOTH.items():
         assert tokenizers.decode(side, tokenizers.encode(side, lines)) == lines
         assert all(4 <= index < tokenizers.size(side) for row in tokenizers.encode(side, lines) for index in row)
@@ -61,7 +61,7 @@ def test_training_lines_are_decoded_exactly(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_no_text_encodes_to_a_special_token(kind):
-    tokenizers = made(kind)
+    tokenizers = trained(kind)
     (ids,) = tokenizers.encode("source", [SPECIAL])
     assert min(ids) >= UNK
     assert tokenizers.encode("source", ["", "  "])[0] == []
@@ -69,7 +69,7 @@ def test_no_text_encodes_to_a_special_token(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_one_file_restores_the_tokenizers(kind, tmp_path):
-    tokenizers = made(kind, lowercase=True)
+    tokenizers = trained(kind, lowercase=True)
     tokenizers.save(tmp_path / "tokenizer.json")
     loaded = Tokenizers.load(tmp_path / "tokenizer.json")
     assert loaded.sha256 == tokenizers.sha256
@@ -83,8 +83,8 @@ def test_one_file_restores_the_tokenizers(kind, tmp_path):
 
 
 def test_joint_sides_share_one_vocabulary():
-    assert made({"bpe": {"size": 300, "joint": True}}).sides == {"source": 0, "target": 0}
-    separate = made({"char": {"size": 10}})
+    assert trained({"bpe": {"size": 300, "joint": True}}).sides == {"source": 0, "target": 0}
+    separate = trained({"char": {"size": 10}})
     assert separate.sides == {"source": 0, "target": 1}
     assert separate.size("target") == 10
     assert TOKENIZERS["word"](BOTH, size=7)[0].get_vocab_size() == 7
@@ -93,16 +93,16 @@ def test_joint_sides_share_one_vocabulary():
 def test_bpe_and_word_and_char_are_the_same_twice():
     for kind in ALL:
         if "unigram" not in kind:
-            assert made(kind).sha256 == made(kind).sha256
+            assert trained(kind).sha256 == trained(kind).sha256
 
 
 def test_decoding_puts_marks_where_they_were():
-    tokenizers = made({"word": {}})
+    tokenizers = trained({"word": {}})
     assert tokenizers.tokens("source", "the man's hat") == ["the", "man", "￭'￭", "s", "hat"]
     (ids,) = tokenizers.encode("source", ["a  zebra, man"])
     assert ids.count(UNK) == 1
     assert tokenizers.decode("source", [[1, *ids, 2, 0]]) == ["a ⟨unk⟩, man"]
-    assert made({"word": {"min_count": 5}}).encode("source", ["hat"]) == [[UNK]]
+    assert trained({"word": {"min_count": 5}}).encode("source", ["hat"]) == [[UNK]]
 
 
 TOKENS = sorted({token for line in SOURCE for token in line.split()})
@@ -111,7 +111,7 @@ TOKENS = sorted({token for line in SOURCE for token in line.split()})
 @given(tokens=st.lists(st.sampled_from(TOKENS)), spaces=st.lists(st.sampled_from([" ", "  ", "\t", "\u00a0"])))
 @settings(max_examples=80, deadline=None)
 def test_seen_tokens_are_decoded_with_single_spaces(tokens, spaces):
-    tokenizers = made({"word": {"split": "spaces"}})
+    tokenizers = trained({"word": {"split": "spaces"}})
     between = [*spaces, *[" "] * len(tokens)]
     line = "".join(f"{token}{space}" for token, space in zip(tokens, between, strict=False))
     (ids,) = tokenizers.encode("source", [line])
@@ -121,7 +121,7 @@ def test_seen_tokens_are_decoded_with_single_spaces(tokens, spaces):
 
 
 def test_tokenized_text_is_split_at_spaces_alone():
-    tokenizers = made({"word": {"split": "spaces"}})
+    tokenizers = trained({"word": {"split": "spaces"}})
     assert tokenizers.tokens("source", "the man's (fast)") == ["the", "man's", "(fast)"]
     (ids,) = tokenizers.encode("source", ["a zebra \N{HALFWIDTH BLACK SQUARE} man's"])
     assert tokenizers.decode("source", [[1, *ids, 2, 0]]) == ["a ⟨unk⟩ ⟨unk⟩ man's"]
@@ -135,13 +135,13 @@ def test_a_token_that_looks_special_is_unknown():
 
 
 def test_a_file_without_split_means_marks(tmp_path):
-    said = made({"word": {"split": "marks"}})
-    said.save(tmp_path / "t.json")
-    told = json.loads((tmp_path / "t.json").read_text())
-    del told["settings"]["word"]["split"]
-    (tmp_path / "t.json").write_text(json.dumps(told))
+    tokenizers = trained({"word": {"split": "marks"}})
+    tokenizers.save(tmp_path / "t.json")
+    content = json.loads((tmp_path / "t.json").read_text())
+    del content["settings"]["word"]["split"]
+    (tmp_path / "t.json").write_text(json.dumps(content))
     loaded = Tokenizers.load(tmp_path / "t.json")
-    assert loaded.encode("source", SOURCE) == said.encode("source", SOURCE)
+    assert loaded.encode("source", SOURCE) == tokenizers.encode("source", SOURCE)
     assert loaded.decode("source", loaded.encode("source", SOURCE)) == SOURCE
 
 
@@ -155,8 +155,8 @@ def test_a_broken_tokenizer_file_is_refused(text, tmp_path):
 
 
 def test_a_tokenizer_file_with_a_broken_part_is_refused(tmp_path):
-    made({"word": {}}).save(tmp_path / "t.json")
-    told = json.loads((tmp_path / "t.json").read_text())
-    (tmp_path / "t.json").write_text(json.dumps({**told, "parts": [{"model": {"type": "WordLevel"}}]}))
+    trained({"word": {}}).save(tmp_path / "t.json")
+    content = json.loads((tmp_path / "t.json").read_text())
+    (tmp_path / "t.json").write_text(json.dumps({**content, "parts": [{"model": {"type": "WordLevel"}}]}))
     with pytest.raises(RunError):
         Tokenizers.load(tmp_path / "t.json")

@@ -34,9 +34,11 @@ def test_the_channel_says_how_often_to_repeat():
 
 
 def test_every_count_has_its_own_channel():
-    said = [TASKS["repeat_copy"]("test", test=1, max_length=5, max_repeats=100, test_repeats=[each]) for each in COUNTS]
-    assert len({lines.source[0].split("@")[1] for lines in said}) == len(COUNTS)
-    assert [len(one.target[0].split()) / (len(one.source[0].split()) - 1) for one in said] == COUNTS
+    answers = [
+        TASKS["repeat_copy"]("test", test=1, max_length=5, max_repeats=100, test_repeats=[count]) for count in COUNTS
+    ]
+    assert len({lines.source[0].split("@")[1] for lines in answers}) == len(COUNTS)
+    assert [len(one.target[0].split()) / (len(one.source[0].split()) - 1) for one in answers] == COUNTS
 
 
 COUNTS = [1, 2, 50, 99, 100, 101, 199, 200]
@@ -54,15 +56,15 @@ def test_lengths_and_repetitions_are_tested_together():
 
 def test_recall_answers_with_the_item_after():
     lines = TASKS["associative_recall"]("train", train=300, bits=2, vectors=2, max_length=5)
-    asked = set()
+    positions = set()
     for source, target in zip(*lines, strict=True):
-        told, question = source.split(" ? ")
-        items = [item.strip() for item in told.split(";")[1:]]
+        listed, question = source.split(" ? ")
+        items = [item.strip() for item in listed.split(";")[1:]]
         assert len(set(items)) == len(items)
         assert all(len(item.split()) == 2 for item in items)
         assert items[items.index(question) + 1] == target
-        asked.add((len(items), items.index(question)))
-    assert asked == {(length, at) for length in range(2, 6) for at in range(length - 1)}
+        positions.add((len(items), items.index(question)))
+    assert positions == {(length, at) for length in range(2, 6) for at in range(length - 1)}
 
 
 def test_priority_sort_returns_the_highest_in_order():
@@ -72,7 +74,7 @@ def test_priority_sort_returns_the_highest_in_order():
         length = len(source.split())
         assert len(priority) == length
         highest = sorted(priority, reverse=True)[: round(length / 2)]
-        assert target.split() == [priority[each] for each in highest]
+        assert target.split() == [priority[vector_] for vector_ in highest]
     (few,) = TASKS["priority_sort"]("train", train=1, min_length=1, max_length=1, share=0.1).target
     assert len(few.split()) == 1
     assert {len(line.split()) for line in TASKS["priority_sort"]("val", val=5).target} == {16}
@@ -96,9 +98,9 @@ def test_priorities_are_even():
     ],
 )
 def test_an_impossible_vector_task_is_refused(task, settings, setting):
-    with pytest.raises(TaskError) as told:
+    with pytest.raises(TaskError) as raised:
         TASKS[task]("train", train=1, **settings)
-    assert told.value.setting == setting
+    assert raised.value.setting == setting
 
 
 @pytest.mark.parametrize(
@@ -116,5 +118,5 @@ def test_the_tokenizer_knows_every_word(make, task, tokenizer):
     recipe = make({"generate": {name: {**settings, **sizes}}, "tokenizer": {"bits": tokenizer}})
     data = load_data(recipe, recipe.folders())
     assert all(
-        ids.values.min() > UNK for each in (data.train, data.test) for ids in (each.sources["source"], each.target)
+        ids.values.min() > UNK for split in (data.train, data.test) for ids in (split.sources["source"], split.target)
     )

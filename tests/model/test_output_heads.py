@@ -32,8 +32,8 @@ def test_sigmoids_are_the_probabilities_of_the_bits_and_of_the_end() -> None:
     p = output(y).softmax(-1)
     assert torch.allclose(p[..., EOS], s[..., -1], atol=1e-6)
     for index, word in enumerate(bits_vocabulary({"size": BITS}, target=True)):
-        each = [s[..., at] if digit == "1" else 1 - s[..., at] for at, digit in enumerate(word)]
-        expected = (1 - s[..., -1]) * torch.stack(each).prod(0)
+        factors = [s[..., at] if digit == "1" else 1 - s[..., at] for at, digit in enumerate(word)]
+        expected = (1 - s[..., -1]) * torch.stack(factors).prod(0)
         assert torch.allclose(p[..., NUM_SPECIAL + index], expected, atol=1e-6)
     assert p[..., [0, 1, 3]].max() == 0
 
@@ -45,9 +45,9 @@ def test_bits_of_an_answer_are_those_of_its_vectors_alone() -> None:
     target = torch.tensor([[NUM_SPECIAL + 5, NUM_SPECIAL + 2, EOS, PAD]])
     logits = output.map(y)[0, :2, :BITS]
     wanted = F.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 0, 1], [0, 1, 0]]), reduction="none").sum(1)
-    found = target_bits(output(y), target)
-    assert torch.allclose(found[0, :2], wanted / math.log(2), atol=1e-5)
-    assert found[0, 2:].tolist() == [0, 0]
+    result = target_bits(output(y), target)
+    assert torch.allclose(result[0, :2], wanted / math.log(2), atol=1e-5)
+    assert result[0, 2:].tolist() == [0, 0]
 
 
 def test_an_answer_of_one_length_ends_there_and_nowhere_else() -> None:
@@ -65,8 +65,8 @@ def test_the_identity_head_never_gives_a_special_token() -> None:
 
 
 def test_one_hot_is_a_unit_vector_and_zeros_for_special_tokens() -> None:
-    found = OneHot(7)(torch.tensor([[0, 2, 4, 6]]))
-    assert found.tolist() == [[[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]]
+    result = OneHot(7)(torch.tensor([[0, 2, 4, 6]]))
+    assert result.tolist() == [[[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]]
 
 
 @pytest.mark.parametrize("target", [True, False])
