@@ -44,10 +44,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
-    """The data of a recipe, with its files in `folders`: checked once, and every split opened once.
-
-    Whoever checks the files before a training hands this on, so that they are not read for the same faults again.
-    """
+    """The data of a recipe, with its files in `folders`: checked once, and every split opened once, for all readers."""
 
     recipe: Recipe
     folders: Sequence[Path]

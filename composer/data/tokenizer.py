@@ -143,7 +143,7 @@ class Tokenizers:
 
     def _prepare(self, lines: Sequence[str]) -> list[str]:
         lowered = [line.lower() for line in lines] if self.lowercase else list(lines)
-        if self.kind in READ_AS_THEY_ARE:
+        if self.kind in ("char", "bpe", "unigram"):  # spaces and all
             return lowered
         if self._has_joiners:
             return [_split(line) for line in lowered]
@@ -311,5 +311,3 @@ TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {
     function.__name__: function for function in (word, char, bpe, unigram, bits, integers)
 }
 """Every tokenizer by its word in a recipe: from the lines of each side to one tokenizer for all sides, or one each."""
-READ_AS_THEY_ARE = ("char", "bpe", "unigram")
-"""Tokenizers that take a line as it is, spaces and all."""

@@ -197,7 +197,11 @@ class Builder:
             block = self.block(here, word, settings)
             name = settings.get("as")
             if name is not None:
-                self._define_name(here, name, block)
+                try:
+                    site.names.define(name, Named(block.out, block.state_kind))
+                    self.named_paths[name] = here.path
+                except BlockError as error:
+                    self.fault(error.code, (*here.path, "as"), error.message, error.fix)
             blocks.append(block)
             names.append(name)
             reads.append(frozenset(site.names.reads[num_reads:]))
@@ -252,13 +256,6 @@ class Builder:
             at = self.recipe.written_at(path)[0].place
             text += f"; `{path[-1]}` stands in {'' if at.file == here else f'{at.file}, '}line {at.line}"
         return text
-
-    def _define_name(self, site: Site, name: str, block: Block) -> None:
-        try:
-            site.names.define(name, Named(block.out, block.state_kind))
-            self.named_paths[name] = site.path
-        except BlockError as error:
-            self.fault(error.code, (*site.path, "as"), error.message, error.fix)
 
     def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
         """Build the stack called `name` under `stacks:` for this site; all its uses but copies share parameters."""

@@ -186,17 +186,12 @@ class Form(NamedTuple):
     least: int = 1
 
 
-def _summands(numbers: random.Random, total: int) -> tuple[int, ...]:
-    first = numbers.randint(1, total - 1)
-    return first, total - first, total
-
-
 FORMS: dict[Pattern, Form] = {
     "anbn": Form("ab", lambda numbers, n: (n, n)),
     "anbncn": Form("abc", lambda numbers, n: (n, n, n)),
     "anbncndn": Form("abcd", lambda numbers, n: (n, n, n, n)),
     "anb2n": Form("ab", lambda numbers, n: (n, 2 * n)),
-    "anbmcnm": Form("abc", _summands, least=2),
+    "anbmcnm": Form("abc", lambda numbers, n: (first := numbers.randint(1, n - 1), n - first, n), least=2),
 }
 """Every pattern. Of `anbmcnm`, n says how often c comes, and a and b share it."""
 
