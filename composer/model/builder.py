@@ -43,10 +43,7 @@ AUTHOR = "its author finds the fault with `composer.testing.check_block`"
 
 def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
     """Build the model of `recipe`, with the sizes of the vocabularies by data key. Raises RecipeError, all faults."""
-    builder = Builder(recipe)
-    model = builder.model(vocabularies)
-    builder.finish()
-    return model
+    return Builder(recipe).model(vocabularies)
 
 
 class StandIn(Block):
@@ -89,14 +86,16 @@ class Builder:
             self.faults.append(self.recipe.fault(code, path, message, hint))
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-        """Build the encoders and the decoder. Raises RecipeError if they are too large to be built here."""
+        """Build the encoders and the decoder. Raises RecipeError with all faults, or if they are too large for here."""
         try:
             with self.size.limits():
-                return self._model(vocabularies)
+                model = self._model(vocabularies)
         except ModelTooLarge as error:
             fix = "make the model smaller: fewer or narrower blocks, a smaller vocabulary, less often repeated"
             self.fault("size", error.path or ("model", "width"), error.message, fix)
             raise RecipeError(sorted(set(self.faults))) from None
+        self.finish()
+        return model
 
     def _model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         settings = self.recipe.model

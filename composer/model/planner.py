@@ -108,7 +108,6 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabularies)
-    builder.finish()
     try:
         costs, flops = measure_costs(model)
         with wrap_blocks(model, attribute_failures):
