@@ -98,9 +98,9 @@ def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: p
 def test_every_word_and_section_is_a_class_with_its_settings() -> None:
     rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
     described = {"recipe": rules} | {name: each for name, each in rules["$defs"].items() if name != "variable"}
-    found = {name: each for name, each in described.items() if "x-choice" not in each}
-    assert len(found) > 100
-    for entry, each in found.items():
+    entries = {name: each for name, each in described.items() if "x-choice" not in each}
+    assert len(entries) > 100
+    for entry, each in entries.items():
         kind = getattr(words, python_classes.class_name(entry))
         assert set(fields_of(kind)) - {kind.others} == set(each["properties"]), entry
         assert kind.__doc__
@@ -118,13 +118,13 @@ def test_two_words_of_one_class_are_noticed() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_a_recipe_becomes_objects_and_the_same_data_again(file: Path) -> None:
-    written = to_data(read(file, str(file)))
-    found = words.read(file)
-    assert found.plain() == written
-    assert to_data(parse(found.yaml(), "text")) == written
-    shown = eval(repr(found), vars(words))  # what `repr` shows is Python
-    assert shown == found
-    assert bare(shown.plain()) == bare(written)
+    plain = to_data(read(file, str(file)))
+    objects = words.read(file)
+    assert objects.plain() == plain
+    assert to_data(parse(objects.yaml(), "text")) == plain
+    shown = eval(repr(objects), vars(words))  # what `repr` shows is Python
+    assert shown == objects
+    assert bare(shown.plain()) == bare(plain)
 
 
 def test_every_recipe_has_the_fingerprints_of_its_objects() -> None:
@@ -182,10 +182,10 @@ def test_each_python_form_has_its_yaml_form(block: RecipeObject, form: Any) -> N
 def test_all_forms_of_a_choice_are_read_and_written_again(tmp_path: Path, text: str) -> None:
     file = tmp_path / "r.yaml"
     file.write_text(f"recipe: 1\ndata: {{generate: {text}}}\n", encoding="utf-8")
-    found = words.read(file)
-    assert found.plain() == to_data(read(file, "r"))
-    assert isinstance(found.data, Data)
-    assert isinstance(found.data.generate, (CopyTask, Var))
+    objects = words.read(file)
+    assert objects.plain() == to_data(read(file, "r"))
+    assert isinstance(objects.data, Data)
+    assert isinstance(objects.data.generate, (CopyTask, Var))
 
 
 def test_a_variable_is_a_value_alone_or_part_of_a_text() -> None:
@@ -238,7 +238,7 @@ def test_bases_are_looked_up_in_the_folder_argument(tmp_path: Path) -> None:
         assert fault.code == "type"
 
 
-def test_a_fault_says_which_object_and_the_line_of_its_yaml() -> None:
+def test_a_fault_names_the_object_and_the_line_of_its_yaml() -> None:
     wrong = decoder(Norm(), Residual([SelfAttention(heads="4")]))  # type: ignore[arg-type]
     (fault,) = refused(wrong).faults
     line = wrong.yaml().splitlines()[fault.line - 1]
@@ -250,7 +250,7 @@ def test_a_fault_says_which_object_and_the_line_of_its_yaml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "path", "told"),
+    ("recipe", "path", "message"),
     [
         (decoder(Residual([Norm])), "model.decoder[0].residual.stack[0]", "`Norm` is a class"),  # type: ignore[list-item]
         (decoder(Residual({Norm})), "model.decoder[0].residual.stack", "a set"),  # type: ignore[arg-type]
@@ -258,10 +258,10 @@ def test_a_fault_says_which_object_and_the_line_of_its_yaml() -> None:
         (decoder(Dropout(1 + 2j)), "model.decoder[0].dropout.rate", "a complex"),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_that_is_no_data_is_refused_with_its_path(recipe: Recipe, path: str, told: str) -> None:
+def test_a_value_that_is_no_data_is_refused_with_its_path(recipe: Recipe, path: str, message: str) -> None:
     (fault,) = refused(recipe).faults
     assert fault.path == path
-    assert told in fault.message
+    assert message in fault.message
 
 
 def test_an_object_that_contains_itself_is_refused() -> None:
@@ -301,10 +301,10 @@ def test_data_that_fits_no_class_stays_plain_and_the_recipe_reports_it(tmp_path:
     file = tmp_path / "r.yaml"
     text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [{nrm: 1}, {norm: {knd: rms}}, unheard]}\n"
     file.write_text(text, encoding="utf-8")
-    found = words.read(file)
-    assert found.plain() == to_data(read(file, "r"))
-    told = " ".join(fault.message for fault in refused(found).faults)
-    assert all(f"`{each}`" in told for each in ("nrm", "knd", "unheard")), told
+    objects = words.read(file)
+    assert objects.plain() == to_data(read(file, "r"))
+    messages = " ".join(fault.message for fault in refused(objects).faults)
+    assert all(f"`{each}`" in messages for each in ("nrm", "knd", "unheard")), messages
     file.write_text("recipe: 1\nmodle: {width: 8}\n", encoding="utf-8")
     with pytest.raises(RecipeError, match="`model`"):
         words.read(file)

@@ -1,4 +1,4 @@
-"""The canonical form: whence each value comes, and that the same recipe is the same however it is written."""
+"""The canonical form: where each value comes from, and that the same recipe is the same however it is written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ model:
 def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[str, Any]:
     """The frozen settings of the only block of a decoder."""
     recipe = loaded(folder, TEXT.replace("@", written).replace("%", defaults))
-    ((settings,),) = (list(each.values()) for each in recipe.model["decoder"])
+    ((settings,),) = (list(item.values()) for item in recipe.model["decoder"])
     return settings
 
 
@@ -62,10 +62,12 @@ def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[st
         ("residual: {stack: [norm], scale: 1}", "stacks: {}", "scale", 1.0),
     ],
 )
-def test_whence_a_setting_comes(tmp_path: Path, written: str, defaults: str, setting: str, value: object) -> None:
-    found = block(tmp_path, written, defaults)[setting]
-    assert found == value
-    assert type(found) is type(value)
+def test_the_order_of_precedence_of_defaults(
+    tmp_path: Path, written: str, defaults: str, setting: str, value: object
+) -> None:
+    actual = block(tmp_path, written, defaults)[setting]
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 def test_every_default_is_filled_in(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_tied_sides_have_no_order(tmp_path: Path) -> None:
         text.replace("decoder: [norm]", f"decoder: [norm]\n  output: {{tie: {tie}}}")
         for tie in ("[source, target]", "[target, source]", "[target]")
     ]
-    one, other, less = (loaded(tmp_path, each).fingerprints for each in ties)
+    one, other, less = (loaded(tmp_path, item).fingerprints for item in ties)
     assert one == other
     assert one["model"] != less["model"]
 
@@ -242,7 +244,7 @@ def turned(value: Any) -> Any:
     """A tree with all its mappings the other way round."""
     if isinstance(value, dict):
         return {key: turned(value[key]) for key in reversed(value)}
-    return [turned(each) for each in value] if isinstance(value, list) else value
+    return [turned(item) for item in value] if isinstance(value, list) else value
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -250,8 +252,8 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not inner or not value:
         yield path
-    for key, each in inner:
-        yield from leaves(each, (*path, key))
+    for key, item in inner:
+        yield from leaves(item, (*path, key))
 
 
 def test_every_setting_counts_where_it_should() -> None:
@@ -264,20 +266,20 @@ def test_every_setting_counts_where_it_should() -> None:
             kind = (place[0], *(step for step in place[-2:] if isinstance(step, str)))
             if kind not in seen:
                 seen.add(kind)
-                found = fingerprints(changed(frozen, place))
-                assert {key for key in known if known[key] != found[key]} == counted(place), (path.name, place)
+                actual = fingerprints(changed(frozen, place))
+                assert {key for key in known if known[key] != actual[key]} == counted(place), (path.name, place)
     assert len(seen) > 300
 
 
 def changed(frozen: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
     """A frozen recipe with another value, of whatever kind, at a place."""
-    found = copy.deepcopy(frozen)
-    inner: Any = found
+    actual = copy.deepcopy(frozen)
+    inner: Any = actual
     for step in place[:-1]:
         inner = inner[step]
     other = {"tie": ["another"], "stacks": {"another": ["block"]}}.get(place[-1], ["another", inner[place[-1]]])
     inner[place[-1]] = "another" if "tie" in place[:-1] else other
-    return found
+    return actual
 
 
 def counted(place: tuple[Any, ...]) -> set[str]:

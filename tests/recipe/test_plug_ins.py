@@ -39,8 +39,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     def installing(text: str, *points: tuple[str, str]) -> None:
         (folder / "oddities.py").write_text(text, encoding="utf-8")
-        found = [EntryPoint(name, value, registry.GROUP) for name, value in points]
-        monkeypatch.setattr(registry, "entry_points", lambda group: found)
+        points_of_group = [EntryPoint(name, value, registry.GROUP) for name, value in points]
+        monkeypatch.setattr(registry, "entry_points", lambda group: points_of_group)
         forget()
 
     yield installing

@@ -98,7 +98,7 @@ def test_a_block_in_the_wrong_place_is_pointed_at_by_its_key(recipe: Recipe) -> 
     assert (fault.line, fault.column) == (13, 13)
 
 
-def test_a_name_that_the_message_tells_is_pointed_at(tmp_path: Path) -> None:
+def test_a_fault_points_at_the_name_that_its_message_quotes(tmp_path: Path) -> None:
     text = SMALL.replace("[norm]", "[{concat: [a, enc]}, {rnn: {initial_state: {copy: encoder.x}}}]")
     recipe = loaded(tmp_path, text)
     fault = recipe.fault("name", ("model", "decoder", 0, "concat", "of"), "nothing here is called `enc`")
@@ -149,7 +149,7 @@ def test_every_recipe_dumps_to_one_that_means_the_same(file: Path, tmp_path: Pat
 def test_a_missing_recipe(tmp_path: Path) -> None:
     with pytest.raises(composer.RecipeError) as raised:
         load(tmp_path / "none.yaml")
-    assert [each.code for each in raised.value.faults] == ["file"]
+    assert [fault.code for fault in raised.value.faults] == ["file"]
 
 
 @pytest.mark.parametrize("name", ["x\0y", "\udcff\ud800", "x" * 5000, "loop", "socket", "fifo", "folder", "r.yaml/x"])
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_recipe_is_refused(name: str, tmp_path: Path, monkeypa
         open_socket.bind("socket")
         with pytest.raises(composer.RecipeError) as raised:
             load(name)
-    assert [(each.line, each.column, each.code) for each in raised.value.faults] == [(1, 1, "file")]
+    assert [(fault.line, fault.column, fault.code) for fault in raised.value.faults] == [(1, 1, "file")]
     assert raised.value.render().isprintable() or "\n" in raised.value.render()
 
 
@@ -187,18 +187,18 @@ def test_a_recipe_that_may_not_be_read(whole: bool, request: pytest.FixtureReque
         file.with_name("own.yaml").write_text("extends: r.yaml\n", encoding="utf-8")
         (file.parent if whole else file).chmod(0)
         request.getfixturevalue("nobody")
-        told = {}
+        reported = {}
         for name in ("r.yaml", "own.yaml"):
             with pytest.raises(composer.RecipeError) as raised:
                 load(file.with_name(name))
-            told[name] = [(Path(each.file).name, each.message) for each in raised.value.faults]
+            reported[name] = [(Path(fault.file).name, fault.message) for fault in raised.value.faults]
         os.seteuid(os.getuid())
         file.parent.chmod(0o755)
     denied = "this file cannot be read: permission denied"
-    assert told == {"r.yaml": [("r.yaml", denied)], "own.yaml": [("own.yaml" if whole else "r.yaml", denied)]}
+    assert reported == {"r.yaml": [("r.yaml", denied)], "own.yaml": [("own.yaml" if whole else "r.yaml", denied)]}
 
 
-def test_python_says_the_same(tmp_path: Path) -> None:
+def test_composer_exports_load(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(SMALL)
     assert composer.load(tmp_path / "r.yaml", ["model.width=32"]).model["width"] == 32
     assert "load" in dir(composer)
@@ -225,4 +225,4 @@ r.yaml:6:20: error[value]: `kind` takes one of `layer`, `rms`; `rsm` is not; did
 
 def test_a_recipe_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     refused(tmp_path, SMALL.replace("norm", "nrm"))
-    assert [each.name for each in tmp_path.iterdir()] == ["r.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["r.yaml"]

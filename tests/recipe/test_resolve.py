@@ -44,21 +44,21 @@ model: {residual: {norm: post}, encoder: [norm], dropout: null}
 training: {optimizer: sgd, clip_norm: null}
 decoding: {beam: {length_penalty: 1.0}}
 """
-    written = loaded(tmp_path, own).explicit
-    assert written["data"] == {
+    merged = loaded(tmp_path, own).explicit
+    assert merged["data"] == {
         "parallel": {"train": {"source": "a", "target": "b"}},
         "tokenizer": "char",
         "lowercase": True,
     }
-    assert written["model"] == {
+    assert merged["model"] == {
         "width": 64,
         "residual": {"norm": "post", "scale": 0.5},
         "encoder": ["norm"],
         "decoder": [{"self_attention": {"heads": 4}}],
     }
-    assert written["training"] == {"optimizer": "sgd", "max_steps": 3}
-    assert written["decoding"] == {"beam": {"length_penalty": 1.0}}
-    assert not {"extends", "vars"} & set(written)
+    assert merged["training"] == {"optimizer": "sgd", "max_steps": 3}
+    assert merged["decoding"] == {"beam": {"length_penalty": 1.0}}
+    assert not {"extends", "vars"} & set(merged)
 
 
 def test_another_data_source_takes_the_place_of_the_inherited_one(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_files_that_extend_each_other_twice_each_are_read_once(tmp_path: Path) -
 def test_too_long_a_chain(tmp_path: Path) -> None:
     for number in range(80):
         write(tmp_path, **{f"f{number}": f"extends: f{number + 1}.yaml\n"})
-    assert [each.code for each in refused(tmp_path, "extends: f0.yaml\n")] == ["size"]
+    assert [fault.code for fault in refused(tmp_path, "extends: f0.yaml\n")] == ["size"]
 
 
 # ------------------------------------------------------------------------------------------- the command line
@@ -207,10 +207,10 @@ model:
 def test_an_override_can_set_whatever_a_recipe_can(
     tmp_path: Path, setting: str, where: tuple[str | int, ...], value: object
 ) -> None:
-    found = loaded(tmp_path, WRITTEN, [setting]).explicit["model"]
+    actual = loaded(tmp_path, WRITTEN, [setting]).explicit["model"]
     for step in where:
-        found = found[step]
-    assert found == value
+        actual = actual[step]
+    assert actual == value
 
 
 def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_an_unknown_variable_is_guessed(tmp_path: Path) -> None:
     assert (fault.line, fault.column, fault.length, fault.path) == (5, 10, 8, "model.width")
 
 
-def test_a_whole_value_that_is_a_variable_needs_no_quotes(tmp_path: Path) -> None:
+def test_a_value_that_is_only_a_variable_needs_no_quotes(tmp_path: Path) -> None:
     text = """recipe: 1
 vars: {w: 64, half: $w, yes: true, list: [source, $t], t: target, rate: 1e-1, b-2: norm, _h: 4}
 data: {generate: copy, lowercase: $yes}
@@ -394,8 +394,8 @@ def test_braces_inside_braces_are_answered_with_the_form_without_them(tmp_path: 
 
 def test_variable_bombs_do_not_go_off(tmp_path: Path) -> None:
     doubled = "".join(f"  v{i}: ${{v{i - 1}}}${{v{i - 1}}}${{v{i - 1}}}\n" for i in range(1, 40))
-    assert "size" in {each.code for each in refused(tmp_path, f"{SMALL}vars:\n  v0: xxxxxxxx\n{doubled}")}
+    assert "size" in {fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n  v0: xxxxxxxx\n{doubled}")}
     listed = SMALL + "vars: {v: [" + "1, " * 3000 + "]}\ntrainer: {devices: [" + "'${v}', " * 3000 + "]}\n"
-    assert "size" in {each.code for each in refused(tmp_path, listed)}
+    assert "size" in {fault.code for fault in refused(tmp_path, listed)}
     chain = "".join(f"  v{i}: ${{v{i + 1}}}\n" for i in range(3000))
-    assert "depth" in {each.code for each in refused(tmp_path, f"{SMALL}vars:\n{chain}  v3000: 1\n")}
+    assert "depth" in {fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n{chain}  v3000: 1\n")}
