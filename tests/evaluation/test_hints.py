@@ -24,7 +24,7 @@ def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
         ([5.0, None, math.nan, 4.0, 3.0], "still falling"),
     ],
 )
-def test_the_course_of_the_loss_is_put_into_words(losses: list[float | None], said: str) -> None:
+def test_the_learning_curve_gives_one_hint(losses: list[float | None], said: str) -> None:
     (line,) = training_hints(rows(losses), {"train": 1000, "val": 100, "test": 100}, 10.0)
     assert said in line
 
@@ -34,13 +34,13 @@ def test_nothing_is_concluded_from_little(losses: list[float]) -> None:
     assert training_hints(rows(losses), {}, 10.0) == []
 
 
-def test_who_has_hardly_seen_its_text_is_told_so_first() -> None:
+def test_few_epochs_are_the_first_hint() -> None:
     (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35)
     assert line.startswith("trained for 0.35 epochs")
     assert "overfits" not in line
 
 
-def test_few_pairs_to_measure_with_are_told() -> None:
+def test_few_validation_or_test_pairs_are_a_hint() -> None:
     assert training_hints([], {"train": 20, "val": 1, "test": 99}, 10.0) == [
         "val has 1 pair and test has 99 pairs: so few that scores vary by chance"
     ]
@@ -55,5 +55,5 @@ def test_few_pairs_to_measure_with_are_told() -> None:
         ("average", ["step-00000001.ckpt", "step-00000002.ckpt"], "the average of steps 1, 2"),
     ],
 )
-def test_which_weights_were_kept_is_said_in_words(how: str, names: list[str], said: str) -> None:
+def test_describe_weights_names_the_checkpoints(how: str, names: list[str], said: str) -> None:
     assert describe_weights({"how": how, "checkpoints": names}, "val/bleu") == said

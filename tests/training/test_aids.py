@@ -121,33 +121,33 @@ def test_noise_comes_after_clipping_and_leaves_the_random_numbers_alone(
 # ------------------------------------------------------------------------------------------- tokens of its own
 
 
-def test_the_chance_rises_in_a_straight_line() -> None:
+def test_the_replacement_rate_rises_linearly() -> None:
     chances = [replacement_rate(spent, rate=0.4, warmup=0.5) for spent in (0.0, 0.25, 0.5, 1.0)]
     assert chances == [0.0, 0.2, 0.4, 0.4]
     assert replacement_rate(0.0, rate=0.4, warmup=0.0) == 0.4
 
 
-def test_what_is_predicted_after_a_token_stands_in_the_place_of_the_next() -> None:
+def test_a_prediction_replaces_the_token_after_it() -> None:
     target = torch.tensor([[BOS, 5, 6, 7], [BOS, 4, PAD, PAD]])
     logits = nn.functional.one_hot(torch.tensor([[8, 9, 10, 11], [8, 9, 10, 11]]), 12).float()
     assert sample_decoder_inputs(target, logits, 1.0, "argmax").tolist() == [[BOS, 8, 9, 10], [BOS, 8, PAD, PAD]]
     assert torch.equal(sample_decoder_inputs(target, logits, 0.0, "argmax"), target)
 
 
-def test_as_many_are_replaced_as_the_chance_says() -> None:
+def test_the_share_of_replaced_tokens_is_the_rate() -> None:
     target = torch.full((100, 101), 4)
     logits = nn.functional.one_hot(torch.full((100, 101), 5), 6).float()
     share = (sample_decoder_inputs(target, logits, 0.3, "argmax") == 5).float().mean()
     assert abs(share - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 10_000)
 
 
-def test_nothing_that_ends_or_begins_an_answer_is_written() -> None:
+def test_pad_bos_and_eos_are_never_predicted() -> None:
     logits = torch.zeros(40, 50, 6).index_fill(-1, torch.tensor([PAD, BOS, EOS]), 9.0)
     for choose in ("argmax", "sample"):
         assert set(predict_tokens(logits, choose).unique().tolist()) <= {3, 4, 5}  # type: ignore[arg-type]
 
 
-def test_tokens_are_drawn_as_probable_as_they_are() -> None:
+def test_tokens_are_sampled_by_their_probabilities() -> None:
     torch.manual_seed(0)
     p = torch.tensor([0.0, 0.0, 0.0, 0.5, 0.3, 0.2])
     drawn = predict_tokens(p.log().expand(100, 200, 6), "sample")

@@ -114,7 +114,7 @@ def test_where_nothing_is_short_enough_the_shortest_pairs_are_taken() -> None:
     assert graded.tolist() == [False, True, False, True]
 
 
-def test_longer_pairs_are_drawn_anew_in_every_epoch_and_not_graded() -> None:
+def test_longer_pairs_are_sampled_in_every_epoch_and_not_graded() -> None:
     encoded, found = pairs(*[3] * 10, *[4] * 4000), curriculum(beyond=0.25)
     (first, graded), (second, _) = found.choose(encoded, 0), found.choose(encoded, 1)
     assert (first[:10].tolist(), int(graded.sum())) == (list(range(10)), 10)

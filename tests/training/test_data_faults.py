@@ -92,7 +92,7 @@ def test_data_that_have_changed_since_the_checkpoint(
         train(recipe, tmp_path / "run", resume=True)
 
 
-def test_files_that_are_removed_in_the_middle_are_kept_open(
+def test_files_removed_during_training_stay_open(
     tiny: Tiny, texts: Path, tmp_path: Path, at_step_3: Callable[[Callable[[], object]], None]
 ) -> None:
     recipe = tiny(*SHORT)

@@ -147,7 +147,7 @@ def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_of_which_one_is_killed_or_told_to_end(folder: Path) -> None:
+def test_two_processes_of_which_one_is_killed_or_terminated(folder: Path) -> None:
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
     two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1], ["bytes", 30]]
     plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]

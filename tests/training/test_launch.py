@@ -79,7 +79,7 @@ def test_torchrun_starts_all_anew_where_one_is_killed(folder: Path, undisturbed:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_told_of_its_end_goes_on_in_the_next_one(folder: Path, undisturbed: Path) -> None:
+def test_a_job_that_gets_sigterm_resumes_in_the_next_job(folder: Path, undisturbed: Path) -> None:
     log = folder / "requeued"
     told = stubs(
         folder / "slurm", srun=SRUN, squeue="#!/bin/sh\necho RUNNING\n", scontrol=f'#!/bin/sh\necho "$@" >> {log}\n'
@@ -174,7 +174,7 @@ class Ended:
         return self.status
 
 
-def test_what_others_are_to_blame_for() -> None:
+def test_errors_of_the_communication_library_are_peer_errors() -> None:
     broken = RuntimeError("[/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1")
     for error in (
         broken,
@@ -191,7 +191,7 @@ def test_what_others_are_to_blame_for() -> None:
         assert not distributed.is_peer_error(error)
 
 
-def test_the_words_for_one_that_is_lost() -> None:
+def test_the_error_names_the_process_that_ended() -> None:
     def said(text: str, *statuses: int | None) -> str:
         return distributed.peer_error([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
 
@@ -357,7 +357,7 @@ def test_slurm_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("plain")
-def test_several_devices_are_ddp_unless_something_else_is_written(tiny: Tiny) -> None:
+def test_several_devices_use_ddp_by_default(tiny: Tiny) -> None:
     def strategy(trainer: str) -> str:
         return str(resolve_devices(tiny(f"trainer={trainer}"))["strategy"])
 
@@ -390,9 +390,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("written", "code", "message", "column"), LIES, ids=[lie[0] for lie in LIES])
-def test_what_is_said_of_the_machine_is_checked(
-    tmp_path: Path, written: str, code: str, message: str, column: int
-) -> None:
+def test_devices_and_machines_are_checked(tmp_path: Path, written: str, code: str, message: str, column: int) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY + f"trainer: {written}\n", encoding="utf-8")
     with pytest.raises(RecipeError) as raised:
@@ -403,7 +401,7 @@ def test_what_is_said_of_the_machine_is_checked(
     assert fault.hint
 
 
-def test_the_environment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEPT", "1")
     before = dict(os.environ)
     told(monkeypatch, LOCAL_RANK="0", KEPT="2")
@@ -411,7 +409,7 @@ def test_the_environment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(os.environ) == before
 
 
-def test_a_folder_that_a_process_does_not_see_is_told(
+def test_a_folder_that_a_process_does_not_see_is_an_error(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "TOKENIZER_SECONDS", 0.0)

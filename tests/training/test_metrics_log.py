@@ -13,7 +13,7 @@ FULL = Path("/dev/full")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no device that is always full")
-def test_a_full_disk_is_told_once() -> None:
+def test_a_full_disk_raises_once() -> None:
     log = JsonLinesWriter(FULL)
     with pytest.raises(OSError, match="No space left"):
         log.write({"step": 1})

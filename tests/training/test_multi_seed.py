@@ -123,7 +123,7 @@ def test_no_seeds(text: str) -> None:
 # ------------------------------------------------------------------------------------------- what comes of them
 
 
-def test_every_seed_is_told_the_failed_too(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_the_summary_has_every_seed_also_failed_ones(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
     found, status = train_seeds(asked(recipe, tmp_path / "runs"), "4", silent)
     assert status == 0
     assert [(each.seed, each.status, each.steps) for each in found.seeds] == [

@@ -119,7 +119,7 @@ def test_a_checkpoint_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "no digest"])
-def test_the_newest_whole_checkpoint_is_found(tmp_path: Path, damage: str) -> None:
+def test_the_newest_intact_checkpoint_is_the_latest(tmp_path: Path, damage: str) -> None:
     for step in (1, 2):
         AtomicCheckpointIO().save_checkpoint({"step": step}, checkpoint_path(tmp_path, step))
     newest = checkpoint_path(tmp_path, 2)
@@ -168,7 +168,7 @@ def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
     assert mean["n"] == 7
 
 
-def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> None:
     class Writes:
         is_global_zero = True
         optimizers = ()
@@ -326,7 +326,7 @@ def test_a_narrow_terminal_keeps_what_matters(
     assert "1:30 left  step 120,000  epoch 99.50  loss 2.500  val loss" in said
 
 
-def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "LIVE_SECONDS", 0.0)
     said = shown(monkeypatch, capsys, terminal=True)
     assert "\x1b[" in said
@@ -337,7 +337,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "\x1b[3" not in shown(monkeypatch, capsys, terminal=True)
 
 
-def test_lengths_of_time() -> None:
+def test_durations_are_formatted_as_hours_minutes_seconds() -> None:
     assert [format_duration(seconds) for seconds in (0, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
 
 

@@ -81,7 +81,7 @@ def test_a_precision_trains_decodes_and_goes_on_bit_for_bit(
 @pytest.mark.parametrize(
     ("machine", "told"), [("accelerator: cpu", "a CPU does not train"), ("strategy: fsdp", "`fsdp` does not train")]
 )
-def test_what_cannot_have_half_precision_is_told_where_it_is_written(tiny: Tiny, machine: str, told: str) -> None:
+def test_an_impossible_precision_is_an_error_at_its_line(tiny: Tiny, machine: str, told: str) -> None:
     with pytest.raises(RecipeError, match=told) as raised:
         tiny("training.precision=16-mixed", f"trainer={{{machine}}}")
     (fault,) = raised.value.faults
@@ -167,7 +167,7 @@ def test_a_model_that_is_compiled_for_ever_goes_on_without(
         torch.testing.assert_close(compiled[name], value, atol=1e-5, rtol=1e-4)
 
 
-def test_a_compiler_that_is_not_there_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(graph: torch.fx.GraphModule, inputs: Any) -> Any:
         raise RuntimeError("no working C++ compiler was found")
 

@@ -225,7 +225,7 @@ def test_what_limits_validation_decides_the_weights(trained: Path, tmp_path: Pat
     assert len(says) == 2
 
 
-def test_it_is_never_written_into_the_run_itself(there: Path) -> None:
+def test_a_reproduction_never_writes_into_the_run_itself(there: Path) -> None:
     with pytest.raises(RunError, match="not empty"):
         train(recipe_of(there / "words"), there / "words")
     first = train(recipe_of(there / "words"))
@@ -236,7 +236,9 @@ def test_it_is_never_written_into_the_run_itself(there: Path) -> None:
     assert again.record["repeat_of"]["same"] is True
 
 
-def test_other_data_are_told(there: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_data_are_reported(
+    there: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(trained / "home" / "text", tmp_path / "text")
     with (tmp_path / "text" / "val.de").open("a") as file, (tmp_path / "text" / "val.en").open("a") as other:
         file.write("abcde\n")
@@ -248,7 +250,7 @@ def test_other_data_are_told(there: Path, trained: Path, tmp_path: Path, capsys:
     assert {key for key in was if was[key] != outcome.record["fingerprints"][key]} == {"data", "run"}
 
 
-def test_moved_data_are_asked_for(there: Path, trained: Path, tmp_path: Path) -> None:
+def test_moved_data_need_a_data_folder(there: Path, trained: Path, tmp_path: Path) -> None:
     change(there / "words", data={"folders": []})  # as in a pack
     with pytest.raises(ComposerError, match="--data DIR"):
         train(recipe_of(there / "words"))
@@ -273,7 +275,7 @@ def test_what_a_run_began_with_counts(trained: Path) -> None:
     assert {key for key in first if first[key] != later[key]} == {"run"}
 
 
-def test_another_machine_is_told_and_may_be_why(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDir(there / "words")
     record = run.read()
     change(

@@ -130,7 +130,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         assert values(tmp_path / "whole") == values(tmp_path / how)
 
 
-def test_without_any_whole_checkpoint_it_begins_again(
+def test_without_an_intact_checkpoint_training_starts_over(
     tiny: Tiny, tmp_path: Path, killed_after: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(tiny(), tmp_path / "whole")
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, kill
         train(tiny(), tmp_path / "one", resume=True)
 
 
-def test_a_half_written_tokenizer_is_refused_and_a_half_written_recipe_mended(
+def test_a_truncated_tokenizer_is_refused_and_a_truncated_recipe_rewritten(
     tiny: Tiny, tmp_path: Path, killed_after: Any
 ) -> None:
     train(tiny(), tmp_path / "whole")

@@ -62,7 +62,7 @@ def said(folder: Path) -> dict[str, Any]:
     return read
 
 
-def test_parts_are_trained_written_read_and_copied_as_the_whole_is(tmp_path: Path) -> None:
+def test_a_sharded_model_trains_saves_loads_and_copies_as_an_unsharded_one(tmp_path: Path) -> None:
     found = said(tmp_path)
     assert math.isclose(found["share"], 0.5, abs_tol=0.05)
     assert found["optimizers"].keys() == OPTIMIZERS.keys()
@@ -75,7 +75,7 @@ def test_parts_are_trained_written_read_and_copied_as_the_whole_is(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_two_sharded_processes_then_one_then_two_whole_ones_train_as_one_does(tmp_path: Path) -> None:
+def test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process(tmp_path: Path) -> None:
     """Of one training; each reads what those before it have written."""
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     one = case(tmp_path, "one", SAME)

@@ -138,7 +138,9 @@ def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch:
         train(tiny(), tmp_path / "run")
 
 
-def test_no_memory_left_on_this_machine_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_one_error_with_its_fix(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.last_batch = batch
         raise MemoryError
@@ -175,7 +177,7 @@ def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.Mon
     assert os.listdir(tmp_path / "run" / "checkpoints") == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tiny: Tiny, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError):
         train(tiny(), tmp_path / "file" / "run")
@@ -225,7 +227,7 @@ def test_what_a_killed_training_was_writing_is_removed(tiny: Tiny, tmp_path: Pat
     assert mine.exists()
 
 
-def test_a_folder_on_a_read_only_disk_is_told(tiny: Tiny) -> None:
+def test_a_folder_on_a_read_only_disk_is_an_error(tiny: Tiny) -> None:
     """As /proc is, for whoever."""
     with pytest.raises(RunError, match="cannot be written"):
         train(tiny(), Path("/proc/run"))
@@ -251,7 +253,7 @@ def test_what_an_optimizer_remembers_is_plain(name: str, tmp_path: Path) -> None
         ({"data": None}, "has no `data`"),
     ],
 )
-def test_a_damaged_record_is_told(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
+def test_a_damaged_run_json_is_an_error(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
     whole = {
         "status": "failed",
         "fingerprints": {"run": ""},

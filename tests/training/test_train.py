@@ -21,7 +21,9 @@ from tests.training.tiny_recipes import Tiny, same_weights
 SHORT = ("training.max_steps=4", "training.validate_every=2")
 
 
-def test_the_run_folder_is_whole(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_folder_has_all_its_files(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     outcome = train(tiny(), run)
     assert {path.name for path in run.iterdir()} == {
@@ -172,7 +174,7 @@ def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("trainer", ["{accelerator: tpu}", "{accelerator: mps}"])
-def test_what_lightning_refuses_is_told_at_its_place(tiny: Tiny, tmp_path: Path, trainer: str) -> None:
+def test_what_lightning_refuses_is_an_error_at_its_line(tiny: Tiny, tmp_path: Path, trainer: str) -> None:
     with pytest.raises(RecipeError, match="Lightning refuses this configuration") as raised:
         train(tiny(f"trainer={trainer}"), tmp_path / "run")
     assert raised.value.faults[0].path == f"trainer.{trainer[1:].partition(':')[0]}"

@@ -87,7 +87,7 @@ class Run:
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ConnectionResetError("lost"), ValueError()])
 @pytest.mark.parametrize("at", ["update", "log_artifact", "log", "finish"])
-def test_whatever_fails_in_the_middle_is_said_once_and_passed_over(
+def test_a_failure_of_wandb_is_reported_once_and_ignored(
     error: Exception, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import wandb
