@@ -39,7 +39,7 @@ FAULTS = {
     "`010`, `1_000`, `1:20`": "test_scalars_follow_the_core_schema",
     "not a number, infinity": BAD_BLOCK,
     "a number of 5,000 digits": BAD_TEXT,
-    "a width of a million millions": "test_every_size_has_an_end",
+    "a width of a million millions": "test_every_integer_has_bounds",
     "a size of zero, or less": BAD_SECTION,
     "`true` for a number": BAD_BLOCK,
     "`3.0` for a count": BAD_SECTION,
