@@ -53,7 +53,7 @@ FAULTS = {
     "widths of neighbours that differ": "test_a_fault_of_widths_names_both_lines",
     "heads that do not divide the width": "test_attention_refuses_heads_that_do_not_divide",
     "a vocabulary that cannot be": BAD_WHOLE,
-    "a memory where there is no encoder": "test_a_decoder_that_reads_where_there_is_no_encoder",
+    "a memory where there is no encoder": "test_a_decoder_that_reads_an_encoder_needs_one",
     "a setting for what is not there": "test_a_bad_override_is_reported_in_its_own_text",
     "a setting of another kind, an index too large": "test_a_bad_override_is_reported_in_its_own_text",
     "variables without a value, or in a circle": "test_bad_variables",
