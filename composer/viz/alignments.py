@@ -265,8 +265,6 @@ AXIS_COLORS = np.array([[0.25, 0.25, 0.25], [0.24, -0.24, 0.0], [0.11, 0.11, -0.
 """What each principal component adds to red, green and blue: lightness, red-green, yellow-blue."""
 COLOR_RANGE, MIN_RANGE = 2.0, 0.25
 """Standard deviations to each side of a colour's range; the least range of a component, as a share of the first's."""
-EQUAL = 1e-4
-"""Differences that are rounding, as a share of the largest number."""
 
 
 class FilmStrip(NamedTuple):
@@ -335,7 +333,7 @@ def vector_colors(images: np.ndarray) -> np.ndarray:
     Its first three principal components, each by its own spread.
     """
     cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
-    least = float(np.abs(cells).max()) * EQUAL  # smaller differences are rounding, and have no colour
+    least = float(np.abs(cells).max()) * 1e-4  # smaller differences are rounding, and have no colour
     cells = cells - cells.mean(0)
     axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is
     strongest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]

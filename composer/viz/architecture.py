@@ -132,7 +132,6 @@ LEGEND = {
     "memory": "reads what an encoder has made",
 }
 """Kinds of edge, and their meaning."""
-REPEATED = "Parameters in a repeat, or in a stack that is used, are those of all its times."
 LEGEND_ARROW = 34.0
 """Space of the arrow before a line of the legend."""
 
@@ -165,7 +164,8 @@ def place(graph: Graph) -> Picture:
         samples.append((kind, ((MARGIN, y - 4), (MARGIN + LEGEND_ARROW - 10, y - 4))))
         y += LINE_HEIGHT
     if any(box.row is not None and box.row.block in ("repeat", "use") for box in graph.boxes()):
-        texts.append(Text(MARGIN, y, (Span("soft", REPEATED),)))
+        note = "Parameters in a repeat, or in a stack that is used, are those of all its times."
+        texts.append(Text(MARGIN, y, (Span("soft", note),)))
     lines = [line for placed in layout.walk() for line in placed.stream_lines()]
     return Picture(layout, routes, lines, texts, samples)
 

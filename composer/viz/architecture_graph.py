@@ -20,8 +20,6 @@ SCOPES = {"input": "recurrent", "tape": "active_memory"}
 TIMES = "\N{MULTIPLICATION SIGN}"
 MAX_LINE, MAX_SETTING = 34, 60
 """Characters of a line, after which settings wrap, and of one setting, after which it is cut."""
-SHOWN_ELSEWHERE = {"as", "share", "times"}
-"""Settings that have a place of their own in a box."""
 
 
 @dataclass(frozen=True)
@@ -206,15 +204,9 @@ def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Par
     """Return an encoder or the decoder, and its box."""
     place, name = rows[0].place, str(rows[0].place[-1])
     part = Part(recipe, name, {row.place: row for row in rows[1:]})
-    first = Box(
-        key=part.embedding,
-        kind="block",
-        title="embedding",
-        lines=embedding_lines(recipe, rows[0], plan),
-        footer=format_size(rows[0]),
-        row=rows[0],
-        grid=rows[0].columns > 0,
-    )
+    lines, footer = embedding_lines(recipe, rows[0], plan), format_size(rows[0])
+    is_grid = rows[0].columns > 0
+    first = Box(part.embedding, "block", "embedding", lines=lines, footer=footer, grid=is_grid, row=rows[0])
     if place == ("model", "decoder"):
         lines, footer = output_lines(recipe, plan), format_size(rows[-1])
         last = Box("output", "block", "output", lines=lines, footer=footer, row=rows[-1])
@@ -256,29 +248,25 @@ def setting_lines(recipe: Recipe, row: PlanRow, settings: Mapping[str, Any], is_
             lines[-1] += f"  {item}"
         else:
             lines.append(item)
-    return (*lines, *sharing_lines(row, settings, is_repeated_use))
+    if row.block == "use" and settings["copy"]:
+        lines.append("a copy, parameters of its own")
+    elif is_repeated_use:
+        lines.append("as above, with the same parameters")
+    elif row.block == "repeat" and (settings["share"] or not isinstance(settings["times"], int)):
+        lines += ["the same parameters each time"] if settings["relaxation"] is None else []
+    return tuple(lines)
 
 
 def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
     """Return whether a setting tells a reader something that the rest of the box does not."""
     setting = rules["properties"].get(key, {})
-    if value is None or key in SHOWN_ELSEWHERE or is_stack(setting) or is_stack(setting.get("items", {})):
+    if value is None or key in ("as", "share", "times") or is_stack(setting) or is_stack(setting.get("items", {})):
         return False
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False
     if key == "dropout":
         return value not in (0.0, recipe.model["dropout"])
     return key == rules.get("x-first") or value != setting.get("default")
-
-
-def sharing_lines(row: PlanRow, settings: Mapping[str, Any], is_repeated_use: bool) -> list[str]:
-    """Return a line on whether the parameters are shared, for a block that runs or is used several times."""
-    if row.block == "use":
-        if settings["copy"]:
-            return ["a copy, parameters of its own"]
-        return ["as above, with the same parameters"] if is_repeated_use else []
-    shared = row.block == "repeat" and (settings["share"] or not isinstance(settings["times"], int))
-    return ["the same parameters each time"] if shared and settings["relaxation"] is None else []
 
 
 def format_setting(key: str, value: Any, is_first: bool) -> str:

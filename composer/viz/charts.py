@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MAX_POINTS, MAX_MARKERS = 300, 60
 """Points of a curve, beyond which each is the mean of several, and beyond which they have no markers."""
 Point = tuple[float, float]
+Rows = Sequence[Mapping[str, Any]]
+"""Rows of metrics.jsonl, or of scores by source length."""
 
 
 class Curve(NamedTuple):
@@ -155,7 +157,7 @@ OTHER_CHARTS = (
 """Charts of what is logged beside the metrics."""
 
 
-def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
+def learning_curves(rows: Rows) -> list[Markup]:
     """Return every chart of metrics, and of what is logged beside them, of which the run has logged something."""
     specs: dict[str, ChartSpec] = {}
     for name, metric in METRICS.items():
@@ -172,7 +174,33 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Markup]:
     return charts
 
 
-def points(rows: Sequence[Mapping[str, Any]], key: str, positive: bool, x_key: str = "step") -> list[Point]:
+def bleu_chart(split: str, by_length: Rows) -> Markup | None:
+    """Return a chart of BLEU by source length."""
+    rows = [row for row in by_length if "bleu" in row]
+    if not rows:
+        return None
+    bars = [Bar(str(row["words"]), float(row["bleu"]), f"n={row['lines']:,}") for row in rows]
+    figure = bar_chart(f"BLEU on {split}", bars, "words of the source", "BLEU, 0 to 100")
+    words = " ".join(f"{bar.name} words: {bar.value:.1f} ({bar.note})." for bar in bars)
+    return figure_html(figure, f"BLEU on {split}. {words}")
+
+
+def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:
+    """Return a chart of the accuracies by source length, and how many sentences each length has."""
+    rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["tokens"])
+    if not rows:
+        return None
+    labels = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
+    curves = [Curve(label, points(rows, key, False, "tokens")) for key, label in labels.items()]
+    curves = [curve for curve in curves if curve.points]
+    title = f"Accuracy on {split}"
+    figure = line_chart(title, curves, "words of the source", "share, 0 to 1", y_range=(0.0, 1.0))
+    lines = [row["lines"] for row in rows]
+    counts = " to ".join(f"{count:,}" for count in dict.fromkeys((min(lines), max(lines))))
+    return {"chart": figure_html(figure, describe_curves(title, curves, "length")), "counts": counts}
+
+
+def points(rows: Rows, key: str, positive: bool, x_key: str = "step") -> list[Point]:
     """Return the finite values that were logged under a key, by `x_key`. positive: without those that are not."""
     values = [(float(row[x_key]), float(row[key])) for row in rows if isinstance(row.get(key), int | float)]
     return [(x, y) for x, y in values if math.isfinite(y) and (y > 0 or not positive)]

@@ -114,8 +114,14 @@ def build_nets(layout: Layout) -> list[Net]:
     for edge in layout.graph.edges:
         key = (edge.producer, edge.of_input, edge.kind, part[edge.reader])
         if key not in nets:
-            producer = add_producer(boxes[edge.producer], edge)
-            nets[key] = Net(edge.kind, (part[edge.producer], part[edge.reader]), producer)
+            producer, port = boxes[edge.producer], f"out {edge.kind}"
+            while producer.box.kind == "branch":  # its output is that of its last block
+                producer = producer.children[-1]
+            ports = producer.right if edge.of_input or not producer.children else producer.bottom
+            if port not in ports:
+                ports.append(port)
+            start = End(producer, port, "right", edge.of_input)
+            nets[key] = Net(edge.kind, (part[edge.producer], part[edge.reader]), start)
         reader, port = boxes[edge.reader], f"in {edge.name}"
         if edge.kind == "memory":
             reader.left.append(port)
@@ -123,17 +129,6 @@ def build_nets(layout: Layout) -> list[Net]:
             reader.right.insert(0, port)
         nets[key].readers.append((edge, End(reader, port, "left" if edge.kind == "memory" else "right")))
     return list(nets.values())
-
-
-def add_producer(placed: PlacedBox, edge: Edge) -> End:
-    """Return the start of the edges of a producer; of a branch, the end of its last block."""
-    while placed.box.kind == "branch":
-        placed = placed.children[-1]
-    key = f"out {edge.kind}"
-    ports = placed.right if edge.of_input or not placed.children else placed.bottom
-    if key not in ports:
-        ports.append(key)
-    return End(placed, key, "right", edge.of_input)
 
 
 def assign_tracks(net: Net) -> None:

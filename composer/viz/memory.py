@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -27,7 +27,6 @@ MAX_STACKS, MAX_STEPS = 4, 40
 """Stacks, and steps of a machine, that are shown."""
 EMPTY = -1.0
 """Value of an empty cell of a discrete stack."""
-ROUNDS_TO_ZERO = 0.005
 SHADES = 10
 """Levels of a shaded table cell; `style.css` has a class for each."""
 
@@ -284,7 +283,7 @@ def hop_table(recording: Recording, weights: np.ndarray) -> Table:
 
 def share(value: float) -> str:
     """Return a weight with two decimals; "" for one that rounds to 0."""
-    return f"{value:.2f}" if abs(value) >= ROUNDS_TO_ZERO else ""
+    return f"{value:.2f}" if abs(value) >= 0.005 else ""
 
 
 MACHINE = (
@@ -310,11 +309,5 @@ def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
     return Table("registers", "step", rows, columns, texts, np.concatenate((registers.max(2).T, halting[None])))
 
 
-BY_RECORD: dict[str, Callable[[Sequence[Recording]], Memory]] = {
-    WRITES: slots,
-    STRENGTHS: cells,
-    STACKS: stacks,
-    HOPS: hops,
-    REGISTERS: registers,
-}
+BY_RECORD = {WRITES: slots, STRENGTHS: cells, STACKS: stacks, HOPS: hops, REGISTERS: registers}
 """The kinds of memory, by the name of a value that only they record."""

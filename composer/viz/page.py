@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 DOCTYPE = b"<!DOCTYPE html>"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-GREY, RGB = 0, 2
-"""Colour types of a PNG file."""
 
 
 def render(template: str, **context: object) -> str:
@@ -90,7 +88,8 @@ def png_uri(pixels: np.ndarray) -> str:
     """
     height, width = pixels.shape[:2]
     rows = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0))).tobytes()  # each row begins with its filter, 0: none
-    header = struct.pack(">IIBBBBB", width, height, 8, GREY if pixels.ndim == 2 else RGB, 0, 0, 0)
+    color_type = 0 if pixels.ndim == 2 else 2
+    header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
     chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows, 9), b"IEND": b""}
     png = PNG_SIGNATURE + b"".join(
         struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -22,8 +22,6 @@ from composer.recipe.recipe import Recipe, source_path
 
 BLANK = "·"
 """Label of a token of white space, and of a position that has room for an answer and no token."""
-IMAGE = "image"
-"""Name under which a block records a grid."""
 MAX_FRAMES, MAX_CELLS = 24, 8000
 """Limits of a film strip, which keep pages small."""
 
@@ -221,7 +219,7 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
         in_place = reads_in_place(sentence.recipe.model["decoder"]) and len(sentence.answer) <= length
         yield replace(strip_film, output=axis_labels(sentence.answer, length, length) if in_place else [])
     for record, values in sentence.values.items():
-        if record.name == IMAGE and values[0].dim() == 5:
+        if record.name == "image" and values[0].dim() == 5:
             before = sentence.values[record._replace(name="before")][0]
             images = torch.cat([value[0] for value in (before, *values)])  # (1 + T, N, W, D)
             labels = ["at first", *axis_labels(sentence.answer, len(images) - 1)]
@@ -248,7 +246,7 @@ def encoder_frames(records: Mapping[Record, Sequence[Tensor]]) -> Iterator[Frame
     for turn in range(max(map(len, records.values()), default=0)):
         for record, values in records.items():
             part = part_of(record) if record.path[1] != "stacks" else part or part_of(record)
-            if turn < len(values) and record.name == IMAGE and values[turn].dim() == 4 and part[1] != "decoder":
+            if turn < len(values) and record.name == "image" and values[turn].dim() == 4 and part[1] != "decoder":
                 yield Frame(record, values[turn][0], turn, part)
 
 

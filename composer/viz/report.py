@@ -21,7 +21,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics, recorded_vocabularies, utc_now
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import draw
-from composer.viz.charts import Bar, Curve, bar_chart, describe_curves, figure_html, learning_curves, line_chart, points
+from composer.viz.charts import Rows, accuracy_chart, bleu_chart, learning_curves
 from composer.viz.page import check_can_overwrite, render, write_document
 from composer.viz.records import evenly_spaced
 
@@ -46,7 +46,7 @@ class Source(NamedTuple):
     folder: RunDir
     recipe: Recipe
     record: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Rows
     run: Run | None
     weights: str
     split: str
@@ -114,15 +114,11 @@ def open_weights(folder: RunDir) -> tuple[Run | None, str]:
     return run, f"the checkpoint after {int(last.stem.removeprefix('step-')):,} steps"
 
 
-def translate_split(
-    source: Source, split: str | None, data: Path | None, say: Say
-) -> tuple[list[Sample], Sequence[Mapping[str, Any]]]:
-    """Return the first sentences with their translations, and the scores by source length.
+def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> tuple[list[Sample], Rows]:
+    """Return the first sentences with their translations, and the scores by source length: run.json's or new ones.
 
-    The scores are those of run.json if it has them, else they are measured.
-
-    A model without encoders is given the first half of each line, and continues it. split, data: as the user asked;
-    missing files are an error only if asked for.
+    A model without encoders gets the first half of each line, and continues it. split, data: the user's options; only
+    then are missing files an error.
     """
     run = source.run
     pairs = open_split(source, run, split, data) if run is not None else None
@@ -190,9 +186,7 @@ def is_short(line: str) -> bool:
     return 0 < len(line.split()) <= MAX_WORDS
 
 
-def page(
-    source: Source, examples: Sequence[Sample], by_length: Sequence[Mapping[str, Any]], shown: Sequence[Alignment]
-) -> str:
+def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Sequence[Alignment]) -> str:
     """Return the page."""
     recipe, record = source.recipe, source.record
     sides = source_names(recipe)
@@ -290,32 +284,6 @@ def score_table(source: Source) -> dict[str, Any]:
             cells = ["" if value is None else metric.format(value) for value in values]
             rows.append((metric.label, cells, metric.meaning))
     return {"splits": [{"val": "validation", "test": "test"}[split] for split in columns], "rows": rows}
-
-
-def bleu_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Return a chart of BLEU by source length."""
-    rows = [row for row in by_length if "bleu" in row]
-    if not rows:
-        return None
-    bars = [Bar(str(row["words"]), float(row["bleu"]), f"n={row['lines']:,}") for row in rows]
-    figure = bar_chart(f"BLEU on {split}", bars, "words of the source", "BLEU, 0 to 100")
-    words = " ".join(f"{bar.name} words: {bar.value:.1f} ({bar.note})." for bar in bars)
-    return figure_html(figure, f"BLEU on {split}. {words}")
-
-
-def accuracy_chart(split: str, by_length: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return a chart of the accuracies by source length, and how many sentences each length has."""
-    rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["tokens"])
-    if not rows:
-        return None
-    labels = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
-    curves = [Curve(label, points(rows, key, False, "tokens")) for key, label in labels.items()]
-    curves = [curve for curve in curves if curve.points]
-    title = f"Accuracy on {split}"
-    figure = line_chart(title, curves, "words of the source", "share, 0 to 1", y_range=(0.0, 1.0))
-    lines = [row["lines"] for row in rows]
-    counts = " to ".join(f"{count:,}" for count in dict.fromkeys((min(lines), max(lines))))
-    return {"chart": figure_html(figure, describe_curves(title, curves, "length")), "counts": counts}
 
 
 def compare_sample(sample: Sample, sides: Sequence[str]) -> ComparedTexts:
