@@ -110,7 +110,7 @@ class PlacedBox:
 
     @property
     def text_lines(self) -> list[tuple[Span, ...]]:
-        """Lines of text; where a box has children, the first line of settings stands beside the title."""
+        """Lines of text; where a box has children, the first line of settings follows the title."""
         box = self.box
         name = (Span("given", f" as {box.name}"),) if box.name and box.kind != "branch" else ()
         title = (Span("title", box.title), *name) if box.title else ()

@@ -26,14 +26,14 @@ def read(page: str | Path) -> ElementTree.Element:
     return ElementTree.fromstring(text.removeprefix(BEGINNING))
 
 
-def having(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
+def by_class(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
     """The elements of a class."""
     return [each for each in root.iter() if kind in each.get("class", "").split()]
 
 
 def texts(root: ElementTree.Element, kind: str) -> list[str]:
     """Return the text in each element of a class."""
-    return ["".join(each.itertext()).strip() for each in having(root, kind)]
+    return ["".join(each.itertext()).strip() for each in by_class(root, kind)]
 
 
 def headings(root: ElementTree.Element) -> list[str]:
@@ -47,7 +47,7 @@ def pixels(image: ElementTree.Element) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
 
 
-def needs_nothing(root: ElementTree.Element) -> None:
+def check_self_contained(root: ElementTree.Element) -> None:
     """Fails where a page refers to anything but itself."""
     for element in root.iter():
         assert element.tag not in ("link", "iframe", "object", "embed", "base", "form"), element.tag
@@ -72,6 +72,6 @@ def size_without_plotly(file: Path) -> int:
 
 def figures(root: ElementTree.Element) -> list[dict[str, Any]]:
     """The Plotly figures of a page. Fails unless Plotly's script is in it once, or not at all without figures."""
-    found = [json.loads(each.get("data-figure", "")) for each in having(root, "plot")]
-    assert len(having(root, "plotly")) == bool(found)
+    found = [json.loads(each.get("data-figure", "")) for each in by_class(root, "plot")]
+    assert len(by_class(root, "plotly")) == bool(found)
     return found

@@ -60,7 +60,7 @@ model:
 """
 
 
-def planned(recipe: Recipe) -> Plan:
+def plan_without_costs(recipe: Recipe) -> Plan:
     """The plan without its costs: they take seconds, and pictures are graph of the rest."""
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
@@ -83,16 +83,16 @@ def box(graph: Graph, ending: str) -> Box:
 
 def check(recipe: Recipe) -> None:
     """All that must be true of every picture."""
-    plan = planned(recipe)
+    plan = plan_without_costs(recipe)
     graph = build_graph(recipe, plan)
-    all_of_the_plan(graph, plan)
+    check_graph_has_every_row(graph, plan)
     picture = place(graph)
-    nothing_on_a_text(picture)
-    in_each_other(picture)
-    arrows_meet_their_boxes(picture)
+    check_texts_are_free(picture)
+    check_nesting(picture)
+    check_ends_of_edges(picture)
     drawing = Drawing(graph)
-    well_formed(drawing, graph)
-    links_known_nodes(drawing.mermaid(), graph)
+    check_svg(drawing, graph)
+    check_mermaid(drawing.mermaid(), graph)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -106,7 +106,7 @@ def test_all_kinds_of_block_and_read_at_once(tmp_path: Path) -> None:
     check(everything(tmp_path))
 
 
-def test_what_leaves_an_encoder_and_what_arrives_beside_it_do_not_meet(tmp_path: Path) -> None:
+def test_edges_out_of_and_into_neighbouring_parts_do_not_overlap(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(
         "recipe: 1\n"
         "data: {parallel: {train: {image: i, text: s, target: t}}, tokenizer: char}\n"
@@ -123,7 +123,7 @@ def test_what_leaves_an_encoder_and_what_arrives_beside_it_do_not_meet(tmp_path:
 # ------------------------------------------------------------------------------------------- the laws
 
 
-def all_of_the_plan(graph: Graph, plan: Plan) -> None:
+def check_graph_has_every_row(graph: Graph, plan: Plan) -> None:
     """Every row is a box, once; every read of a row is an arrow between boxes that there are."""
     rows = [each.row for each in graph.boxes() if each.row is not None]
     assert rows == list(plan.rows)
@@ -136,7 +136,7 @@ def all_of_the_plan(graph: Graph, plan: Plan) -> None:
     assert arrows == sorted((id(row), name) for row in plan.rows for name in row.reads)
 
 
-def nothing_on_a_text(picture: Picture) -> None:
+def check_texts_are_free(picture: Picture) -> None:
     """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in the picture."""
     areas = [text.box for text in picture.texts]
     assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
@@ -159,7 +159,7 @@ def area_of(stretch: tuple[Point, Point]) -> Area:
     return min(a, c) - 0.5, min(b, d) - 0.5, max(a, c) + 0.5, max(b, d) + 0.5
 
 
-def in_each_other(picture: Picture) -> None:
+def check_nesting(picture: Picture) -> None:
     """Whatever stands in a box lies in it, and what stands beside it does not overlap."""
     for placed in picture.layout.walk():
         area = (placed.x, placed.y, placed.x + placed.w, placed.y + placed.h)
@@ -177,7 +177,7 @@ def in_each_other(picture: Picture) -> None:
         assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
 
 
-def arrows_meet_their_boxes(picture: Picture) -> None:
+def check_ends_of_edges(picture: Picture) -> None:
     """An arrow begins at the side of who makes and ends at the side of who reads; no two lie on each other."""
     boxes = {placed.box.key: placed for placed in picture.layout.walk()}
     for route in picture.routes:
@@ -213,7 +213,7 @@ def covers(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
     return False
 
 
-def well_formed(drawing: Drawing, graph: Graph) -> None:
+def check_svg(drawing: Drawing, graph: Graph) -> None:
     """The SVG is XML, tells its name and itself, and has an arrow for each read."""
     root = ElementTree.fromstring(drawing.svg())
     assert root.tag == f"{SVG}svg"
@@ -223,7 +223,7 @@ def well_formed(drawing: Drawing, graph: Graph) -> None:
     assert "http" not in drawing.svg().replace("http://www.w3.org/2000/svg", "")
 
 
-def links_known_nodes(text: str, graph: Graph) -> None:
+def check_mermaid(text: str, graph: Graph) -> None:
     """Mermaid's text has a node for each box, every group ends, and every arrow is between nodes that there are."""
     nodes = re.findall(r"^ +(?:subgraph )?(n\d+)[\[(]", text, re.MULTILINE)
     assert len(nodes) == len(set(nodes)) >= len(list(graph.boxes()))
@@ -254,16 +254,16 @@ def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
     assert back[0][1] > back[-1][1], "it leads up again"
 
 
-def test_what_enters_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path) -> None:
+def test_input_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
-    graph = build_graph(recipe, planned(recipe))
+    graph = build_graph(recipe, plan_without_costs(recipe))
     found = {(edge.producer.removeprefix("decoder/"), edge.of_input) for edge in graph.edges if edge.name == "input"}
     assert found == {("decoder/2/recurrent", True), ("embedding", False)}
 
 
 def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
-    graph = build_graph(recipe, planned(recipe))
+    graph = build_graph(recipe, plan_without_costs(recipe))
     used = [each for each in graph.boxes() if each.title == "use shared"]
     assert [[inner.title for inner in each.children] for each in used] == [["rnn", "norm"], [], []]
     assert [each.lines for each in used[1:]] == [
@@ -272,9 +272,9 @@ def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
     ]
 
 
-def test_boxes_say_what_the_recipe_says(tmp_path: Path) -> None:
+def test_boxes_have_the_settings_of_the_recipe(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
-    graph = build_graph(recipe, planned(recipe))
+    graph = build_graph(recipe, plan_without_costs(recipe))
     assert box(graph, "3/repeat").title == "repeat \N{MULTIPLICATION SIGN} 2"
     assert box(graph, "3/repeat").lines == ("the same parameters each time",)
     assert box(graph, "2/recurrent/stack/2/rnn").lines == ("gru  initial_state=encoder",)
@@ -284,9 +284,9 @@ def test_boxes_say_what_the_recipe_says(tmp_path: Path) -> None:
     assert [each.join for each in graph.boxes() if each.join] == ["gate", "max", "+", "gate", "sum", "+"]
 
 
-def test_what_does_not_read_the_stream_has_no_arrow_from_it() -> None:
+def test_a_block_that_ignores_the_stream_has_no_arrow_from_it() -> None:
     recipe = load(HOME / "papers/graves2014_lstm.yaml")
-    graph = build_graph(recipe, planned(recipe))
+    graph = build_graph(recipe, plan_without_costs(recipe))
     blank = box(graph, "/no_input")
     assert not blank.reads_stream
     picture = place(graph)
@@ -312,7 +312,7 @@ def small(tmp_path: Path) -> Path:
     return file
 
 
-def test_mermaid_goes_to_stdout_and_files_are_what_they_are_called(small: Path, tmp_path: Path) -> None:
+def test_mermaid_goes_to_stdout_and_files_have_the_format_of_their_suffix(small: Path, tmp_path: Path) -> None:
     chart = run("draw", small, "model.width=12")
     assert "12 wide" in chart
     assert "flowchart TB" in chart
@@ -327,7 +327,7 @@ def test_mermaid_goes_to_stdout_and_files_are_what_they_are_called(small: Path, 
 
 
 @pytest.mark.parametrize("name", ["x.png", "x", "nowhere/x.svg", "notes.md", "other.svg"])
-def test_what_cannot_be_drawn_or_would_be_lost_is_refused(small: Path, tmp_path: Path, name: str) -> None:
+def test_unknown_formats_and_files_that_are_no_diagrams_are_refused(small: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.md").write_text("# Mine\n\n```mermaid\nflowchart TB\n```\n\nand what I think of it\n")
     (tmp_path / "other.svg").write_text("<svg></svg>")
     before = {each: each.read_bytes() for each in tmp_path.iterdir()}
@@ -346,5 +346,5 @@ def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -
     assert "target, 21 tokens" not in draw(small).mermaid()
 
 
-def test_a_label_cannot_be_anything_else() -> None:
+def test_labels_are_escaped() -> None:
     assert escape_label('a"] --> b; <i>') == "a#34;] --#62; b#59; #60;i#62;"

@@ -16,7 +16,7 @@ from composer.model.encoder_decoder import StepInputs
 from composer.viz.alignments import MAX_TOKENS, Alignment, Attention, alignment_page, alignments
 from composer.viz.records import join_cross_attention, join_self_attention, split_passes
 from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
-from tests.viz.pages import having, needs_nothing, pixels, read, texts
+from tests.viz.pages import by_class, check_self_contained, pixels, read, texts
 
 LINE = "eins zwei drei vier"
 STRICT = 1e-6
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def maps_of(found: Alignment) -> list[ElementTree.Element]:
-    return [each for figure in having(read(alignment_page(found)), "map") for each in figure.iter("image")]
+    return [each for figure in by_class(read(alignment_page(found)), "map") for each in figure.iter("image")]
 
 
 def test_every_attention_has_its_tokens(run: Path) -> None:
@@ -51,7 +51,7 @@ def test_every_attention_has_its_tokens(run: Path) -> None:
     ]
 
 
-def test_rows_sum_to_one_and_nobody_sees_what_comes(run: Path) -> None:
+def test_rows_sum_to_one_and_self_attention_is_causal(run: Path) -> None:
     (found,) = alignments(open_run(run), [LINE])
     for each in found.attentions:
         assert each.weights.shape == (2, len(each.rows), len(each.columns))
@@ -60,7 +60,7 @@ def test_rows_sum_to_one_and_nobody_sees_what_comes(run: Path) -> None:
     assert not after.any()
 
 
-def test_the_weights_are_those_with_which_it_is_written(run: Path) -> None:
+def test_the_weights_are_those_that_the_blocks_record(run: Path) -> None:
     """The weights, times the values by hand, are what the block reads."""
     opened = open_run(run)
     (found,) = alignments(opened, [LINE])
@@ -75,7 +75,7 @@ def test_the_weights_are_those_with_which_it_is_written(run: Path) -> None:
 def test_a_picture_has_the_weights(run: Path) -> None:
     (found,) = alignments(open_run(run), [LINE])
     root = read(alignment_page(found))
-    needs_nothing(root)
+    check_self_contained(root)
     drawn = maps_of(found)
     # what crosses stands first, and is open
     order = [found.attentions[2], found.attentions[0], found.attentions[1]]
@@ -84,7 +84,7 @@ def test_a_picture_has_the_weights(run: Path) -> None:
     for image, head in zip(drawn, weights, strict=True):
         assert image.get("width") == str(14 * head.shape[1])
         np.testing.assert_allclose(1 - pixels(image) / 255, head, atol=0.5 / 255 + STRICT)
-    opened = [each.get("open") for each in having(root, "group")]
+    opened = [each.get("open") for each in by_class(root, "group")]
     assert opened == ["open", None, None]
 
 
@@ -93,20 +93,20 @@ def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:
     root = read(alignment_page(found))
     axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
     order = [found.attentions[2], found.attentions[0], found.attentions[1]]
-    used = [each.get("href", "")[1:] for figure in having(root, "map") for each in figure.iter("use")]
+    used = [each.get("href", "")[1:] for figure in by_class(root, "map") for each in figure.iter("use")]
     for name, attention in zip(used[::2], order, strict=True):
         assert texts(axes[name], "row") == attention.rows
         assert texts(axes[name], "column") == attention.columns
     assert used[::2] == used[1::2]
 
 
-def test_a_map_is_told_in_words() -> None:
+def test_a_map_is_described_in_words() -> None:
     weights = np.array([[[0.9, 0.1], [0.2, 0.8]]])
     one = Attention(
         "decoder[0].cross_attention", "cross_attention", "target", ["ja", "⟨eos⟩"], ["yes", "⟨eos⟩"], weights
     )
     root = read(alignment_page(Alignment({"source": "yes"}, "ja", [one])))
-    (drawing,) = (each for figure in having(root, "map") for each in figure.iter("svg"))
+    (drawing,) = (each for figure in by_class(root, "map") for each in figure.iter("svg"))
     assert drawing.get("aria-label") == "decoder[0].cross_attention, head 1. Most read: ja: yes; ⟨eos⟩: ⟨eos⟩"
     assert drawing.get("role") == "img"
 
@@ -178,7 +178,7 @@ def test_fewer_positions_than_tokens_have_numbers(tmp_path: Path) -> None:
     assert len(found.attentions[0].columns) < 5
 
 
-def test_each_iteration_is_told(tmp_path: Path) -> None:
+def test_each_iteration_is_named(tmp_path: Path) -> None:
     model = """
 encoder: [{rnn: {cell: gru}}]
 decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]}]}}, {rnn: {cell: gru}}]
@@ -201,7 +201,7 @@ decoder: [{use: reader}, {rnn: {cell: gru}}, {use: reader}]
     assert not np.allclose(found.attentions[0].weights, found.attentions[1].weights)
 
 
-def test_position_by_position_is_the_same(tmp_path: Path) -> None:
+def test_decoding_position_by_position_has_the_same_weights(tmp_path: Path) -> None:
     """With feedback the attention runs once for each position; its map is whole all the same."""
     model = """
 encoder: [{rnn: {cell: gru}}]
@@ -223,7 +223,7 @@ decoder:
     assert not np.triu(here.weights, 1).any()
 
 
-def test_what_is_long_is_not_drawn(run: Path) -> None:
+def test_long_sentences_have_no_pictures(run: Path) -> None:
     (found,) = alignments(open_run(run), ["eins " * (MAX_TOKENS + 1)])
     assert (list(found.attentions), found.note) == (
         [],
@@ -242,7 +242,7 @@ def causal(length: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("cuts", [[6], [1] * 6, [2, 3, 1], [5, 1]])
-def test_pieces_that_grow(cuts: list[int]) -> None:
+def test_growing_self_attention_is_joined(cuts: list[int]) -> None:
     whole, at, pieces = causal(6), 0, []
     for length in cuts:
         at += length
@@ -251,7 +251,7 @@ def test_pieces_that_grow(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("cuts", [[5], [1] * 5, [2, 2, 1]])
-def test_pieces_of_a_window(cuts: list[int]) -> None:
+def test_windowed_self_attention_is_joined(cuts: list[int]) -> None:
     """A window of three keeps two slots before its first position, which are empty at first."""
     whole, at, pieces = causal(5).tril(), 0, []
     near = (torch.arange(5)[:, None] - torch.arange(5))[None, :, None] < 3
@@ -263,12 +263,12 @@ def test_pieces_of_a_window(cuts: list[int]) -> None:
     assert torch.equal(join_self_attention(pieces), whole[0])
 
 
-def test_pieces_that_read_the_same() -> None:
+def test_cross_attention_of_consecutive_positions_is_joined() -> None:
     whole = torch.rand(1, 4, 2, 3)
     assert torch.equal(join_cross_attention([whole[:, :1], whole[:, 1:]]), whole[0])
 
 
-def test_passes_are_told_apart() -> None:
+def test_passes_of_a_named_stack_are_separated() -> None:
     one, two = torch.zeros(1, 4, 1, 3), torch.zeros(1, 1, 1, 3)
     assert [len(each) for each in split_passes([one, one], [4])] == [1, 1]
     assert [len(each) for each in split_passes([two] * 4, [4])] == [4]

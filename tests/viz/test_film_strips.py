@@ -26,7 +26,7 @@ from composer.viz.alignments import (
 from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
-from tests.viz.pages import having, headings, needs_nothing, read, size_without_plotly, texts
+from tests.viz.pages import by_class, check_self_contained, headings, read, size_without_plotly, texts
 from tests.viz.pages import pixels as pixels_of
 
 NEURAL_GPU = """
@@ -88,7 +88,7 @@ def by_hand(run: Run, line: str, answer: int) -> Tensor:
     return torch.stack(seen)
 
 
-def answered(run: Run, line: str, answer: str) -> Alignment:
+def align_with_answer(run: Run, line: str, answer: str) -> Alignment:
     """A sentence with an answer that is given."""
     (ids,), (written,) = run.tokenizers.encode("source", [line]), run.tokenizers.encode("target", [answer])
     return alignment(run, {"source": line}, {"source": ids}, written)
@@ -108,14 +108,14 @@ def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
     assert film.block == "encoder[1].repeat.stack[1]"
 
 
-def test_what_is_read_stands_above_and_what_is_written_below(run: Run) -> None:
-    (film,) = answered(run, LINE, "acht neun").films
+def test_source_tokens_are_above_and_output_tokens_below(run: Run) -> None:
+    (film,) = align_with_answer(run, LINE, "acht neun").films
     assert film.read == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
     assert film.output == ["acht", "neun", "⟨eos⟩", "·", "·"]
 
 
 def test_blanks_have_no_word(run: Run) -> None:
-    (film,) = answered(run, "eins", "zwei drei vier").films
+    (film,) = align_with_answer(run, "eins", "zwei drei vier").films
     assert film.read == ["eins", "⟨eos⟩", "·", "·"]
     assert film.output == ["zwei", "drei", "vier", "⟨eos⟩"]
     assert film.total == 5
@@ -138,7 +138,7 @@ def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(tmp
     assert [(film.total, film.images.shape[2]) for film in found.films] == [(3, 3), (2, 2)]
 
 
-def test_what_stands_beside_the_grid_is_no_frame(tmp_path: Path) -> None:
+def test_frames_are_the_grids_that_blocks_leave(tmp_path: Path) -> None:
     """What a block adds to a grid is not the grid: of a residual, a highway and parallel stacks the sum is filmed."""
     model = """
 encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]}, conv2d, select_column]
@@ -242,7 +242,7 @@ def test_frames_are_few_enough(count: int, size: int) -> None:
 
 def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
     """Its size is part of the question: with a part of the answer the grid would be another."""
-    found = answered(run, "eins", " ".join(["zwei"] * (MAX_TOKENS + 1)))
+    found = align_with_answer(run, "eins", " ".join(["zwei"] * (MAX_TOKENS + 1)))
     assert list(found.films) == []
     assert found.note == f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture"
 
@@ -253,8 +253,8 @@ def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
 def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
     (found,) = alignments(run, [LINE])
     root = read(alignment_page(found))
-    needs_nothing(root)
-    (figure,) = having(root, "film")
+    check_self_contained(root)
+    (figure,) = by_class(root, "film")
     wanted = vector_colors(found.films[0].images)
     images = list(figure.iter("image"))
     assert len(images) == len(wanted) == 6
@@ -267,7 +267,7 @@ def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
     assert len({round(after - before, 3) for before, after in pairwise(heights)}) == 1
 
 
-def test_a_strip_is_told_in_words() -> None:
+def test_a_strip_is_described_in_words() -> None:
     images = np.zeros((3, 2, 4, 5))
     images[2:] = 1.0
     film = drawn(images, read=["a", "⟨eos⟩"], output=["b", "⟨eos⟩"])
@@ -276,7 +276,7 @@ def test_a_strip_is_told_in_words() -> None:
         "It changes most between step 2 and step 3."
     )
     assert describe_film(film) == words
-    (svg,) = (each for each in having(read(page_of(film)), "film")[0].iter("svg"))
+    (svg,) = (each for each in by_class(read(page_of(film)), "film")[0].iter("svg"))
     assert (svg.get("role"), svg.get("aria-label")) == ("img", words)
 
 
@@ -298,7 +298,7 @@ def test_the_largest_strip_is_small() -> None:
 # ------------------------------------------------------------------------------------------- colours
 
 
-def test_equal_vectors_have_equal_colours_and_others_others() -> None:
+def test_vectors_have_equal_colours_if_they_are_equal() -> None:
     kinds = np.random.default_rng(1).normal(size=(6, 10))
     places = np.random.default_rng(2).integers(6, size=(4, 7, 3))
     found = vector_colors(kinds[places]).swapaxes(1, 2)  # (F, N, W, 3)
@@ -338,7 +338,7 @@ def test_a_grid_of_one_vector_is_grey(value: float) -> None:
     assert np.abs(vector_colors(images).astype(int) - 128).max() <= 1
 
 
-def test_what_is_no_number_is_drawn() -> None:
+def test_nan_and_infinity_have_colours() -> None:
     images = np.random.default_rng(0).normal(size=(1, 3, 2, 4))
     images[0, 0, 0] = np.nan
     images[0, 1, 1, 0] = np.inf
@@ -348,20 +348,20 @@ def test_what_is_no_number_is_drawn() -> None:
 # ------------------------------------------------------------------------------------------- on the page
 
 
-def test_the_page_has_the_films_and_says_what_they_are(tmp_path: Path) -> None:
+def test_the_page_has_the_films_and_explains_them(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", NEURAL_GPU)
     page = report(folder)
     found = read(page)
     assert headings(found) == ["BLEU by source length", "Translations", "Film strips", "Architecture", "Recipe"]
-    needs_nothing(found)
+    check_self_contained(found)
     (section,) = (each for each in found.iter("section") if each.get("id") == "films")
-    assert len(having(section, "film")) == len(having(section, "sentence")) == 3
-    assert [each.get("open") for each in having(section, "sentence")] == ["open", None, None]
+    assert len(by_class(section, "film")) == len(by_class(section, "sentence")) == 3
+    assert [each.get("open") for each in by_class(section, "sentence")] == ["open", None, None]
     assert "equal vectors have equal colours" in "".join(section.itertext())
     assert size_without_plotly(page) < 300_000
 
 
-def test_maps_and_films_stand_beside_each_other(tmp_path: Path) -> None:
+def test_a_page_has_maps_and_films(tmp_path: Path) -> None:
     found = read(report(made(tmp_path / "run", IN_A_ROW), sentences=[LINE]))
     assert headings(found)[2:4] == ["Alignments", "Film strips"]
-    assert len(having(found, "film")) == len(having(found, "map")) == 1
+    assert len(by_class(found, "film")) == len(by_class(found, "map")) == 1

@@ -62,7 +62,7 @@ SAID = ["acht", "neun", "⟨eos⟩"]
 EXACT = 1e-6
 
 
-def answered(run: Run, line: str = LINE, answer: str = ANSWER) -> Alignment:
+def align_with_answer(run: Run, line: str = LINE, answer: str = ANSWER) -> Alignment:
     """A sentence with an answer that is given."""
     columns = dict(zip(run.model.readers(), line.split("\t"), strict=True))
     ids = {side: run.tokenizers.encode(side, [text])[0] for side, text in columns.items()}
@@ -81,14 +81,14 @@ def recorded(run: Run, part: str, name: str) -> Tensor:
 
 def memory_of(folder: Path, model: str) -> tuple[Run, Memory]:
     run = open_run(made(folder / "run", model))
-    (found,) = answered(run).memories
+    (found,) = align_with_answer(run).memories
     return run, found
 
 
 # ------------------------------------------------------------------------------------------- slots
 
 
-def test_heads_are_drawn_over_time_encoder_beside_decoder(tmp_path: Path) -> None:
+def test_each_head_has_a_map_over_time_for_encoder_and_decoder(tmp_path: Path) -> None:
     run, found = memory_of(tmp_path, NTM)
     titles = [[panel.title for panel in line] for line in found.panels]
     kinds = ("write head 1", "read head 1", "read head 2")
@@ -119,11 +119,11 @@ def test_heads_are_drawn_over_time_encoder_beside_decoder(tmp_path: Path) -> Non
         ([*range(7)], [*range(7)]),
     ],
 )
-def test_what_is_drawn_is_the_shortest_arc_of_the_circle(used: list[int], drawn: list[int]) -> None:
+def test_the_slots_shown_are_the_shortest_arc_of_the_circle(used: list[int], drawn: list[int]) -> None:
     assert shortest_arc(np.isin(np.arange(8), used)) == drawn
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_a_note_lists_the_slots_shown() -> None:
     assert note_on_range([1, 2, 3], 8, "slots").startswith("Shown: slots 1 to 3, of 8 counted from 0")
     assert note_on_range([6, 7, 0], 8, "slots").startswith("Shown: slots 6 to 7 and 0, of 8")
     assert note_on_range([4], 8, "slots").startswith("Shown: slots 4, of 8")
@@ -132,7 +132,7 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_two_memories_of_one_part_have_figures_of_their_own(tmp_path: Path) -> None:
     model = "encoder: [{ntm: {slots: 9}}, {ntm: {slots: 9}}]\ndecoder: [{ntm: {slots: 9}}, {ntm: {slots: 7}}]"
-    found = answered(open_run(made(tmp_path / "run", model))).memories
+    found = align_with_answer(open_run(made(tmp_path / "run", model))).memories
     assert [each.blocks for each in found] == [
         ["encoder[0].ntm", "decoder[0].ntm"],
         ["encoder[1].ntm"],
@@ -142,7 +142,7 @@ def test_two_memories_of_one_part_have_figures_of_their_own(tmp_path: Path) -> N
 
 def test_a_stack_with_a_name_is_drawn_at_each_use(tmp_path: Path) -> None:
     model = "stacks: {it: [{ntm: {slots: 9}}]}\nencoder: [{use: it}]\ndecoder: [{use: it}]"
-    (found,) = answered(open_run(made(tmp_path / "run", model))).memories
+    (found,) = align_with_answer(open_run(made(tmp_path / "run", model))).memories
     assert [[panel.columns for panel in line] for line in found.panels] == [[HEARD, SAID]] * 2
 
 
@@ -168,7 +168,7 @@ def test_cells_are_named_after_the_moment_of_their_push(tmp_path: Path, word: st
     assert (np.diag(pushed) > 0).all()
 
 
-def test_the_bottom_of_a_deque_stands_above(tmp_path: Path) -> None:
+def test_the_bottom_of_a_deque_is_above(tmp_path: Path) -> None:
     run, found = memory_of(tmp_path, CELLS.replace("WORD", "deque_memory"))
     assert [line[0].title for line in found.panels] == [
         f"encoder: {each}" for each in ("strength", "read", "read at the bottom")
@@ -180,7 +180,7 @@ def test_the_bottom_of_a_deque_stands_above(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["stack_memory", "queue_memory", "deque_memory"])
-def test_cells_that_grow_step_by_step_are_put_together(word: str, tmp_path: Path) -> None:
+def test_growing_memories_are_joined_over_steps(word: str, tmp_path: Path) -> None:
     """What is recorded in a loop has fewer cells at first: of a deque, new ones come at both ends."""
     _, found = memory_of(tmp_path, CELLS_STEP_BY_STEP.replace("WORD", word))
     strengths = found.panels[0][0].values  # (n, T)
@@ -216,13 +216,13 @@ def test_the_first_stacks_are_drawn_from_the_top(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- hops
 
 
-def test_hops_over_what_is_read_are_a_table(tmp_path: Path) -> None:
+def test_hops_are_a_table_if_all_positions_have_one_query(tmp_path: Path) -> None:
     model = """
 encoders: {left: [{rnn: {cell: gru}}], right: [{rnn: {cell: gru}}]}
 decoder: [{memory_network: {from: left, query: right, hops: 2}}]
 """
     run = open_run(made(tmp_path / "run", model))
-    found = answered(run, f"{LINE}\tzehn sieben")
+    found = align_with_answer(run, f"{LINE}\tzehn sieben")
     (one,) = found.memories
     (table,) = one.tables
     assert (table.title, table.rows, table.columns) == ("zehn sieben → acht neun", HEARD, ["hop 1", "hop 2"])
@@ -232,7 +232,7 @@ decoder: [{memory_network: {from: left, query: right, hops: 2}}]
     assert body == [[], *([name, *row] for name, row in zip(HEARD, table.texts, strict=True))]
 
 
-def test_where_each_position_asks_hops_are_maps(tmp_path: Path) -> None:
+def test_hops_are_maps_if_each_position_has_a_query(tmp_path: Path) -> None:
     run, found = memory_of(
         tmp_path, "encoder: [rnn]\ndecoder: [{rnn: {cell: gru}}, {memory_network: {hops: 2, time: 0}}]"
     )
@@ -275,7 +275,7 @@ logging: {wandb: false}
 # ------------------------------------------------------------------------------------------- registers
 
 
-def test_a_machine_is_told_step_by_step(tmp_path: Path) -> None:
+def test_a_machine_has_a_column_for_each_step(tmp_path: Path) -> None:
     run, found = memory_of(tmp_path, "encoder: [{nram: {steps: 5, registers: 3}}]\ndecoder: [source_state]")
     (table,) = found.tables
     assert (table.rows, table.columns) == (["r1", "r2", "r3", "stops"], ["1", "2", "3", "4", "5"])
@@ -291,7 +291,7 @@ def test_a_register_shows_its_most_probable_integer() -> None:
     assert table.shades.tolist() == [[0.9, 0.6], [0.0, 1.0]]
 
 
-def test_of_a_long_run_the_first_steps_are_told(tmp_path: Path) -> None:
+def test_a_long_run_shows_its_first_steps(tmp_path: Path) -> None:
     _, found = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {MAX_STEPS + 2}}}}}]\ndecoder: [source_state]")
     assert found.note == f"Shown: the first {MAX_STEPS} of {MAX_STEPS + 2} steps."
     assert len(found.tables[0].columns) == MAX_STEPS

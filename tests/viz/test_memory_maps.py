@@ -24,7 +24,7 @@ from composer.viz.memory import Memory, Panel, Table
 from composer.viz.report import report
 from tests.inference.untrained import made
 from tests.training.tiny_recipes import TINY
-from tests.viz.pages import having, needs_nothing, pixels, read, size_without_plotly, texts
+from tests.viz.pages import by_class, check_self_contained, pixels, read, size_without_plotly, texts
 
 NTM = """
 encoder: [{rnn: {cell: gru}}, {ntm: {slots: 40, slot_width: 8, read_heads: 2, as: it}}]
@@ -38,10 +38,10 @@ def test_a_picture_has_the_weights_and_the_names_of_its_axes(tmp_path: Path) -> 
     run = open_run(made(tmp_path / "run", NTM))
     (found,) = alignments(run, [LINE])
     root = read(alignment_page(found))
-    needs_nothing(root)
+    check_self_contained(root)
     panels = [panel for line in found.memories[0].panels for panel in line]
     axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
-    figures = having(root, "map")
+    figures = by_class(root, "map")
     assert texts(root, "map") == [panel.title for panel in panels]
     for figure, panel in zip(figures, panels, strict=True):
         (image,), (used,), (drawing,) = (list(figure.iter(kind)) for kind in ("image", "use", "svg"))
@@ -56,7 +56,7 @@ def test_a_picture_has_the_weights_and_the_names_of_its_axes(tmp_path: Path) -> 
 def test_nothing_is_white_and_one_is_full() -> None:
     panel = Panel("stack 1", ["top", "1 below"], ["a", "b"], np.array([[1.0, 0.0], [-1.0, -0.5]]), low=-1.0)
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
-    (figure,) = having(root, "map")
+    (figure,) = by_class(root, "map")
     (image,) = figure.iter("image")
     np.testing.assert_allclose(1 - pixels(image) / 255, [[1.0, 0.5], [0.0, 0.25]], atol=LEVEL)
     assert (figure.get("data-white"), figure.get("data-between")) == ("-1", " at ")
@@ -66,29 +66,29 @@ def test_many_rows_are_low_and_not_all_of_them_are_named() -> None:
     rows = [f"slot {at}" for at in range(128)]
     panel = Panel("write head 1", rows, ["a", "b"], np.eye(128)[:, :2])
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
-    (image,) = (each for figure in having(root, "map") for each in figure.iter("image"))
+    (image,) = (each for figure in by_class(root, "map") for each in figure.iter("image"))
     assert float(image.get("height", "")) <= MAX_HEIGHT
-    shown = [each for each in having(root, "row") if "unseen" not in each.get("class", "").split()]
+    shown = [each for each in by_class(root, "row") if "unseen" not in each.get("class", "").split()]
     places = [float(each.get("y", "")) for each in shown]
     assert min(np.diff(places)) >= 11
-    assert len(having(root, "row")) == 128
+    assert len(by_class(root, "row")) == 128
 
 
 def test_few_rows_are_as_high_as_cells_are_wide() -> None:
     panel = Panel("write head 1", [f"slot {at}" for at in range(5)], ["a", "b"], np.ones((5, 2)))
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
-    (image,) = (each for figure in having(root, "map") for each in figure.iter("image"))
+    (image,) = (each for figure in by_class(root, "map") for each in figure.iter("image"))
     assert (image.get("height"), image.get("width")) == ("70", "28")
 
 
-def test_a_map_is_told_in_words() -> None:
+def test_a_map_is_described_in_words() -> None:
     panel = Panel("encoder: read", ["slot 3", "slot 4"], ["a", "⟨eos⟩"], np.array([[0.9, 0.1], [0.1, 0.8]]))
     assert describe_panel(panel) == "encoder: read. Largest at each moment: a: slot 3; ⟨eos⟩: slot 4"
     many = Panel("read", ["slot 0"], ["a"] * (MAX_DESCRIBED + 3), np.ones((1, MAX_DESCRIBED + 3)))
     assert describe_panel(many).endswith("; and 3 more")
 
 
-def test_a_table_is_the_darker_the_more_is_read() -> None:
+def test_a_table_cell_is_darker_for_a_larger_weight() -> None:
     table = Table(
         "a → b",
         "what is read",
@@ -127,14 +127,14 @@ def test_the_largest_picture_is_small() -> None:
 # ------------------------------------------------------------------------------------------- on the page
 
 
-def test_the_page_says_what_is_seen_once(tmp_path: Path) -> None:
+def test_the_page_explains_each_kind_of_memory_once(tmp_path: Path) -> None:
     page = report(made(tmp_path / "run", NTM))
     root = read(page)
-    needs_nothing(root)
+    check_self_contained(root)
     (section,) = (each for each in root.iter("section") if each.get("id") == "memories")
     assert not [each for each in root.iter("section") if each.get("id") == "alignments"]
     assert "".join(section.itertext()).count("A row is a slot") == 1
-    assert [each.get("open") for each in having(section, "sentence")] == ["open", None, None]
+    assert [each.get("open") for each in by_class(section, "sentence")] == ["open", None, None]
     names = [each.get("id") for each in section.iter("g") if each.get("id")]
     assert len(names) == len(set(names)) == 6
     assert size_without_plotly(page) < 300_000
@@ -157,4 +157,4 @@ def test_a_memory_without_attention_goes_to_wandb(tmp_path: Path, monkeypatch: p
     (tmp_path / "tiny.yaml").write_text(f"{before}{stacks}\n{after}", encoding="utf-8")
     train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
     (pages,) = given
-    assert [len(having(read(page), "map")) for page in pages] == [4, 4, 4]
+    assert [len(by_class(read(page), "map")) for page in pages] == [4, 4, 4]

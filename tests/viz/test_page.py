@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from composer.viz.charts import figure_html, plotly_script
 from composer.viz.page import load_templates, render
-from tests.viz.pages import figures, needs_nothing, read
+from tests.viz.pages import check_self_contained, figures, read
 
 
 def page(body: str, title: str = "a page") -> str:
@@ -53,7 +53,7 @@ def test_a_page_with_charts_holds_the_plotly_script_once() -> None:
     chart = figure_html(go.Figure(go.Scatter(x=[1, 2], y=[3, 4])), "two points")
     text = page(chart + chart)
     root = read(text)
-    needs_nothing(root)
+    check_self_contained(root)
     assert [figure["data"][0]["y"] for figure in figures(root)] == [[3, 4], [3, 4]]
     assert text.count(plotly_script()) == 1
     assert plotly_script() not in page("no chart: data-figure='{}'")

@@ -22,7 +22,7 @@ from composer.viz.charts import plotly_script, points
 from composer.viz.records import evenly_spaced
 from composer.viz.report import report
 from tests.inference.untrained import LANGUAGE, TWO, made
-from tests.viz.pages import figures, having, headings, needs_nothing, read, texts
+from tests.viz.pages import by_class, check_self_contained, figures, headings, read, texts
 
 ALL = [
     "Learning curves",
@@ -36,7 +36,7 @@ ALL = [
 
 
 def facts(page: Any) -> dict[str, str]:
-    (told,) = having(page, "facts")
+    (told,) = by_class(page, "facts")
     words = ["".join(each.itertext()) for each in told.iter() if each.tag in ("dt", "dd")]
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -54,7 +54,7 @@ def test_the_page_holds_all_parts(page: Any) -> None:
     assert headings(page) == ALL
     links = [each.get("href", "")[1:] for nav in page.iter("nav") for each in nav]
     assert links == [each.get("id") for each in page.iter("section")]
-    needs_nothing(page)
+    check_self_contained(page)
 
 
 def test_only_its_own_script_may_run(page: Any) -> None:
@@ -66,7 +66,7 @@ def test_only_its_own_script_may_run(page: Any) -> None:
     assert policy.endswith(f"script-src 'sha256-{digests[0]}' 'sha256-{digests[1]}'")
 
 
-def test_the_head_is_what_the_run_says(page: Any, trained: Path) -> None:
+def test_the_header_has_the_facts_of_the_run(page: Any, trained: Path) -> None:
     record = json.loads((trained / "run.json").read_text())
     told = facts(page)
     assert "".join(next(page.iter("h1")).itertext()) == "tinyfinished"
@@ -91,23 +91,23 @@ def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
         assert list(zip(curve["x"], curve["y"], strict=True)) == logged
 
 
-def test_every_chart_says_what_its_axes_are(page: Any) -> None:
+def test_every_chart_has_axis_labels(page: Any) -> None:
     axes = [figure["layout"][axis] for figure in figures(page) for axis in ("xaxis", "yaxis")]
     assert all(axis["title"]["text"] for axis in axes)
     assert axes[1]["title"]["text"] == "nats per token"
     assert figures(page)[1]["layout"]["yaxis"]["type"] == "log"
 
 
-def test_translations_are_those_of_the_run(page: Any, trained: Path) -> None:
+def test_translations_are_the_outputs_of_the_run(page: Any, trained: Path) -> None:
     run = open_run(trained)
-    listed, _ = having(page, "samples")
+    listed, _ = by_class(page, "samples")
     told = ["".join(each.itertext()) for each in listed.iter("dd")]
     assert len(told) == 8 * 3  # all of the test part
     assert told[2::3] == run.translate(told[::3])
     assert {each.get("dir") for each in listed.iter("dd")} == {"auto"}
 
 
-def test_what_training_measured_is_not_measured_again(copy: Path) -> None:
+def test_scores_of_the_training_are_not_measured_again(copy: Path) -> None:
     known = json.loads((copy / "run.json").read_text())["by_length"]
     assert known["test"] == evaluate(copy)["test/accuracy_by_length"]
     changed(copy, by_length={"test": [{"tokens": 400, "lines": 7, "exact_match": 0.99}]})
@@ -120,7 +120,7 @@ def test_what_training_measured_is_not_measured_again(copy: Path) -> None:
 def accuracies(page: Any) -> dict[str, list[tuple[float, float]]]:
     """Return the points of each curve of the chart of accuracies by length."""
     (section,) = (each for each in page.iter("section") if each.get("id") == "accuracy")
-    (chart,) = (json.loads(each.get("data-figure", "")) for each in having(section, "plot"))
+    (chart,) = (json.loads(each.get("data-figure", "")) for each in by_class(section, "plot"))
     return {curve["name"]: list(zip(curve["x"], curve["y"], strict=True)) for curve in chart["data"]}
 
 
@@ -186,9 +186,9 @@ def test_translations_made_in_training_are_shown(page: Any, trained: Path) -> No
     }
 
 
-def test_asked_sentences_are_drawn(trained: Path, tmp_path: Path) -> None:
+def test_requested_sentences_have_alignments(trained: Path, tmp_path: Path) -> None:
     found = read(report(trained, sentences=["a b c", "<b>"], output=tmp_path / "page.html"))
-    told = ["".join(each.itertext()) for each in having(found, "sentence") for each in list(each)[:1]]
+    told = ["".join(each.itertext()) for each in by_class(found, "sentence") for each in list(each)[:1]]
     assert [each.split(" → ")[0] for each in told] == ["a b c", "<b>"]
 
 
@@ -196,9 +196,11 @@ def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) 
     text = (copy / "recipe.yaml").read_text(encoding="utf-8")
     (copy / "recipe.yaml").write_text(text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8")
     found = read(report(copy))
-    listed, _ = having(found, "samples")
+    listed, _ = by_class(found, "samples")
     assert {len(each.text.split()) for each in list(listed.iter("dd"))[::3] if each.text} == {40}
-    told = ["".join(each.itertext()).split(" → ")[0] for sentence in having(found, "sentence") for each in sentence[:1]]
+    told = [
+        "".join(each.itertext()).split(" → ")[0] for sentence in by_class(found, "sentence") for each in sentence[:1]
+    ]
     recipe = load(copy / "recipe.yaml")
     assert told == list(open_pairs(recipe, "val", []).sides["source"][:3])
 
@@ -221,8 +223,8 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
         (tmp_path / "data" / f"test.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     changed(run, name="<i>", commit="<i>", git={"commit": "<script>"}, status="<b>", versions={"<a>": "<b>"})
     found = read(report(run))
-    needs_nothing(found)
-    (listed,) = having(found, "samples")
+    check_self_contained(found)
+    (listed,) = by_class(found, "samples")
     assert ["".join(each.itertext()) for each in listed.iter("dd")][:3:3] == nasty[:1]
     assert [script.get("class") for script in found.iter("script")] == ["plotly", None]
     assert headings(found) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
@@ -231,7 +233,7 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- runs of all kinds
 
 
-def test_a_run_that_goes_on_is_told_by_its_checkpoint(copy: Path) -> None:
+def test_an_unfinished_run_is_reported_from_its_checkpoint(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     record = json.loads((copy / "run.json").read_text())
     late = {"scores", "by_length", "steps", "epochs", "minutes", "ended_at", "checkpoints_used"}
@@ -243,7 +245,7 @@ def test_a_run_that_goes_on_is_told_by_its_checkpoint(copy: Path) -> None:
     told = facts(found)
     assert told["weights on this page"] == "the checkpoint after 12 steps"
     assert told["steps"] == "14"
-    assert having(found, "finished") == []
+    assert by_class(found, "finished") == []
     assert texts(found, "number")  # the scores of the last validation
 
 
@@ -288,18 +290,18 @@ def test_without_its_data_a_run_has_no_translations(tmp_path: Path) -> None:
             report(run, **asked)
 
 
-def test_data_are_found_where_they_are_said_to_be(gru: Path, tmp_path: Path) -> None:
+def test_data_are_read_from_the_folder_in_the_option(gru: Path, tmp_path: Path) -> None:
     data = shutil.copytree(gru.parent / "data", tmp_path / "data")
     (data / "test.0").write_text("zehn\n" * 12, encoding="utf-8")
-    (listed,) = having(read(report(gru, data=data, output=tmp_path / "page.html")), "samples")
+    (listed,) = by_class(read(report(gru, data=data, output=tmp_path / "page.html")), "samples")
     assert next(each.text for each in listed.iter("dd")) == "zehn"
 
 
-def test_a_model_without_encoders_goes_on(tmp_path: Path) -> None:
+def test_a_model_without_encoders_continues_the_line(tmp_path: Path) -> None:
     run = made(tmp_path / "run", LANGUAGE)
     found = read(report(run))
     assert headings(found) == ["Continuations", "Alignments", "Architecture", "Recipe"]
-    (listed,) = having(found, "samples")
+    (listed,) = by_class(found, "samples")
     names = [each.text for each in listed.iter("dt")]
     beginning, reference, written = ([each.text or "" for each in listed.iter("dd")][at::3] for at in range(3))
     assert names[:3] == ["beginning", "reference", "continuation"]
@@ -309,21 +311,21 @@ def test_a_model_without_encoders_goes_on(tmp_path: Path) -> None:
 
 def test_two_encoders_have_two_sources(tmp_path: Path) -> None:
     found = read(report(made(tmp_path / "run", TWO)))
-    (listed,) = having(found, "samples")
+    (listed,) = by_class(found, "samples")
     assert [each.text for each in listed.iter("dt")][:4] == ["left", "right", "reference", "translation"]
 
 
 # ------------------------------------------------------------------------------------------- what is refused
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
         report(tmp_path)
     with pytest.raises(RunError, match="not a run folder"):
         report(tmp_path / "nothing")
 
 
-def test_a_split_that_is_not_there_is_refused(gru: Path) -> None:
+def test_an_unknown_split_is_refused(gru: Path) -> None:
     for split in ("val", "tset"):
         with pytest.raises(RunError, match=f"no data called `{split}`"):
             report(gru, split=split)
@@ -354,13 +356,13 @@ def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert left.value.code == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith(f"wrote {file} (")
-    assert len(having(read(file), "sentence")) == 1
+    assert len(by_class(read(file), "sentence")) == 1
 
 
 # ------------------------------------------------------------------------------------------- small things
 
 
-def test_what_is_no_number_is_no_point() -> None:
+def test_values_that_are_no_numbers_are_no_points() -> None:
     rows: list[dict[str, Any]] = [
         {"step": 1, "a": None},
         {"step": 2, "a": 0.0},
@@ -371,7 +373,7 @@ def test_what_is_no_number_is_no_point() -> None:
     assert points(rows, "a", positive=True) == [(4.0, 2.0)]
 
 
-def test_moments_are_evenly_spaced() -> None:
+def test_validations_are_evenly_spaced() -> None:
     assert evenly_spaced([], 3) == []
     assert evenly_spaced([5, 6], 3) == [5, 6]
     assert evenly_spaced(list(range(0, 101, 10)), 6) == [0, 20, 40, 60, 80, 100]

@@ -18,10 +18,10 @@ from composer.training.loggers import WandbLogger
 from composer.training.train import train
 from composer.viz.alignments import alignment_page, alignments
 from tests.training.tiny_recipes import TINY
-from tests.viz.pages import having, needs_nothing, read
+from tests.viz.pages import by_class, check_self_contained, read
 
 
-def test_they_are_recorded(trained: Path) -> None:
+def test_pictures_are_logged_to_wandb(trained: Path) -> None:
     pages = sorted(trained.glob("wandb/offline-run-*/files/media/html/*.html"))
     run = open_run(trained)
     from composer.data.encoding import load_data
@@ -31,8 +31,8 @@ def test_they_are_recorded(trained: Path) -> None:
         alignment_page(each) for each in alignments(run, lines)
     }
     for page in pages:
-        needs_nothing(read(page))
-        assert len(having(read(page), "map")) == 2
+        check_self_contained(read(page))
+        assert len(by_class(read(page), "map")) == 2
     (file,) = trained.glob("wandb/offline-run-*/*.wandb")
     command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
     text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
@@ -60,12 +60,12 @@ def test_a_grid_without_attention_is_filmed(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "tiny.yaml").write_text(recipe, encoding="utf-8")
     train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
     (pages,) = given
-    assert [len(having(read(page), "film")) for page in pages] == [1, 1, 1]
+    assert [len(by_class(read(page), "film")) for page in pages] == [1, 1, 1]
     for page in pages:
-        needs_nothing(read(page))
+        check_self_contained(read(page))
 
 
-def test_trouble_with_a_picture_does_not_stop_anything(
+def test_an_error_in_a_picture_does_not_stop_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def is_torn(*_: Any) -> None:
@@ -79,7 +79,7 @@ def test_trouble_with_a_picture_does_not_stop_anything(
     assert "no pictures for Weights & Biases: the picture is torn" in capsys.readouterr().out
 
 
-def test_without_a_test_part_the_validation_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_test_split_the_validation_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[list[str], list[dict[str, Any]]]] = []
     monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append((pages, lengths)))
     monkeypatch.setattr(WandbLogger, "is_on", True)
