@@ -34,7 +34,7 @@ def main() -> None:
         print(*(f"    changed: {name}\n" for name in changed), sep="", end="")
         all_equal &= not changed
     training_equal = before["training"] == after["training"]
-    print(f"quick start, {STEPS} steps: {'the all_equal' if training_equal else 'other'} losses and weights")
+    print(f"quick start, {STEPS} steps: {'identical' if training_equal else 'different'} losses and weights")
     sys.exit(0 if all_equal and training_equal else 1)
 
 
