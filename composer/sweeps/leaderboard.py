@@ -219,9 +219,8 @@ class Comparison:
 def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
     """Translate the test part with two runs, each as its recipe decodes, and compare.
 
-    Raises:
-        RunError: If a run has not finished or has nothing to translate, or if their test lines differ.
-        RecipeError, DataError: If a recipe or its data cannot be read.
+    Raises RunError if a run has not finished or has nothing to translate, or if their test lines differ; RecipeError or
+    DataError if a recipe or its data cannot be read.
     """
     from composer.inference.run import open_run  # imports torch, and the leaderboard alone does without
 

@@ -23,7 +23,6 @@ ALIKE = "≈"
 MAX_ERROR_LENGTH = 100
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
-VARIANCE_NOTE = "variance: the share of it between an axis's values; by chance: the share of an axis without effect."
 DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
 """Columns that a narrow terminal does without, the first of them first; after them the further goals."""
 
@@ -296,7 +295,8 @@ def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
     if len(rows) == 1:
         return []
     lines = _ruled_table(rows, [True, False, False, True, False, True])
-    return ["", *lines, _wrap(VARIANCE_NOTE, width)]
+    note = "variance: the share of it between an axis's values; by chance: the share of an axis without effect."
+    return ["", *lines, _wrap(note, width)]
 
 
 def _ruled_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:

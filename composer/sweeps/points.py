@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from composer.atomic_io import atomic_write
 from composer.errors import Fault, RecipeError, RunError, did_you_mean, os_error_reason
@@ -104,8 +104,7 @@ def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
         yield f"{reason}. Set `training.validate_every`."
 
 
-@dataclass(frozen=True)
-class PointRun:
+class PointRun(NamedTuple):
     """A point to be trained as an ordinary run, and the run folder that it has by default."""
 
     point: Point

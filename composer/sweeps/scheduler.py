@@ -35,7 +35,6 @@ MAX_SUGGESTIONS_PER_TRIAL = 10
 """Suggestions of a search for each trial that is wanted; the others are duplicates, impossible or excluded."""
 PLAIN_SECONDS = 60.0
 """Seconds between two lines of progress without a terminal, if nothing but the time left has changed."""
-LIVE_SECONDS = 1.0
 
 
 def run_sweep(
@@ -183,7 +182,7 @@ class Scheduler:
         if trial is not None and trial.status in ENDED:  # killed after it was written, before the study was told
             self.study.tell(suggestion.number, trial)
             return None
-        self.study.set_fingerprint(suggestion, point.fingerprint)
+        suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
         folder = self.home.trials / point.fingerprint
         costs = (point.parameters, point.flops, point.state_bytes)
         pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
@@ -265,7 +264,7 @@ class SweepProgress:
         best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
         leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best)})"
-        interval = LIVE_SECONDS if self.display.is_live else PLAIN_SECONDS
+        interval = 1.0 if self.display.is_live else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return
         self.last_time, self.last_text = now, text + leader

@@ -30,9 +30,6 @@ from composer.sweeps.sweep import (
 )
 
 MAX_POINTS = 10_000
-MAX_NAME_LENGTH = 80
-FINGERPRINT_LENGTH = 12
-"""Characters of a fingerprint in names."""
 DRAWS_PER_TRIAL = 50
 """Draws of a random search for each trial before it concludes that there are no more distinct points."""
 MAX_TRIED = 256
@@ -92,7 +89,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = No
         raise RecipeError(faults)
     root = apply_point(sweep, complete(sweep, point), () if seed is None else [f"training.seed={seed}"])
     recipe = from_node(sweep.base, root, schema.load(), sweep.data_dir)  # data files are looked up where the base's are
-    name = f"{sweep.name[:MAX_NAME_LENGTH]}-{point_fingerprint(recipe)}"
+    name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
     sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
     return replace(recipe, explicit={"recipe": 1, "name": name, **sections}, frozen={**recipe.frozen, "name": name})
 
@@ -101,7 +98,7 @@ def point_fingerprint(recipe: Recipe) -> str:
     """Return the short name of a point: the fingerprint of its data, model and training, whatever the seed."""
     training = {key: value for key, value in recipe.training.items() if key != "seed"}
     unseeded = replace(recipe, frozen={**recipe.frozen, "training": training})
-    return unseeded.fingerprints["run"][:FINGERPRINT_LENGTH]
+    return unseeded.fingerprints["run"][:12]
 
 
 def _point_faults(sweep: Sweep, point: Mapping[str, Value]) -> Iterator[Fault]:

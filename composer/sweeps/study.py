@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -33,9 +32,8 @@ SEED_STRIDE = 1_000_003
 """Distance between the seeds of two trials, so that sweeps of neighbouring seeds draw different points."""
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """A point that the study suggests. `trial` is Optuna's; others know it by its number alone."""
+class Suggestion(NamedTuple):
+    """A point that the study suggests. `trial` is Optuna's, which keeps its attributes."""
 
     number: int
     point: Point
@@ -130,10 +128,6 @@ class Study:
                 values[axis.name] = suggest_value(axis, trial)
         point = complete(self.sweep, values)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
-
-    def set_fingerprint(self, suggestion: Suggestion, fingerprint: str) -> None:
-        """Record the fingerprint of a suggestion's point."""
-        suggestion.trial.set_user_attr("fingerprint", fingerprint)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
         """Report scores by step, and return the step at which the trial is to be pruned, if it is."""

@@ -13,7 +13,7 @@ import pytest
 from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.sweeps import workers
+from composer.sweeps import scheduler, workers
 from composer.sweeps.points import wandb_group_overrides
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
@@ -207,7 +207,8 @@ def test_a_metric_that_no_run_logged(home: Path) -> None:
     assert trial.error == "no `val/bleu` was logged with seed 1; what was: val/loss"
 
 
-def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path) -> None:
+def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "MAX_SUGGESTIONS_PER_TRIAL", 5)
     more = "called: {set: description, values: [one, other]}"
     rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
     assert run(written(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
@@ -215,7 +216,7 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path) -> 
     left = {each.user_attrs.get("skipped") for each in opened(home).get_trials()}
     assert "excluded by `rate != 0.3`" in left
     assert any("the same as trial" in str(each) for each in left)
-    assert len(opened(home).get_trials()) == 40  # ten for each trial that was wanted, and no more
+    assert len(opened(home).get_trials()) == 20  # five for each trial that was wanted, and no more
 
 
 @pytest.mark.slow
