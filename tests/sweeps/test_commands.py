@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -201,21 +200,12 @@ def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(
         f"sweep: 1\nname: two\nbase: base.yaml\n{axes}none: identity}}}}\nrank: [{{val/loss: min}}]\n", encoding="utf-8"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "composer.cli.main",
-        "sweep",
-        "tiny.yaml",
-        "training.max_steps=2",
-        "--workers",
-        "2",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    command = ("sweep", "tiny.yaml", "training.max_steps=2", "--workers", "2")
+    status, _, err = run(*command)
+    assert status == 0, err
     records = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/two/trials/*/seed-7/run.json")}
     assert [json.loads(file.read_text())["steps"] for file in records] == [2, 2]
-    assert subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0
+    assert run(*command)[0] == 0
     assert records == {file: file.stat().st_mtime_ns for file in records}
     for named in ("tiny.yaml", "runs/two"):
         status, out, err = run("leaderboard", named, "--json")
