@@ -37,7 +37,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         ("  e: {replace: model.encoder..read, with: {a: rnn}}", "", 4, "matches nothing in the base"),
         ('  e: {replace: "model.encoder[7]", with: {a: rnn}}', "", 4, "matches nothing in the base"),
         ("  e: {replace: training.seed, with: {a: rnn}}", "", 4, "no path of a block or a stack"),
-        (f"{WIDTH}\n{WIDTH}", "", 5, "`width` stands here a second time"),
+        (f"{WIDTH}\n{WIDTH}", "", 5, "`width` is a duplicate key"),
         ("  w: {set: vars.width, values: [8, 16, 8]}", "", 4, "`8` stands here a second time"),
         ("  w: {set: vars.widht, values: [8]}", "", 4, "there is no variable `widht`; did you mean `width`?"),
         ("  w: {set: training.optimiser, values: [adam]}", "", 4, "did you mean `optimizer`?"),
