@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from composer.errors import RecipeError
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.node import to_data
 from composer.recipe.yaml_reader import MAX_BYTES, dump, parse
 
@@ -180,7 +180,7 @@ _TOKEN = re.compile(r"[\w.+-]+|\s+|.", re.DOTALL)
 
 def words() -> list[str]:
     """Every word of the language."""
-    found = set(re.findall(r'"([A-Za-z_][\w-]{0,30})"', str(schema.load()).replace("'", '"')))
+    found = set(re.findall(r'"([A-Za-z_][\w-]{0,30})"', str(schema_generator.load()).replace("'", '"')))
     return sorted(found)
 
 

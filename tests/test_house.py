@@ -103,7 +103,7 @@ def _imports(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _imported(node: ast.ImportFrom) -> Iterator[str]:
-    """`from composer import schema` imports the module composer.recipe.schema."""
+    """`from composer import schema` imports the module composer.recipe.schema_generator."""
     for alias in node.names:
         inner = f"{node.module}.{alias.name}"
         yield inner if (ROOT / inner.replace(".", "/")).with_suffix(".py").exists() else str(node.module)

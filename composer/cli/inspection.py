@@ -123,9 +123,9 @@ def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = Fals
 )
 def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.")] = None) -> None:
     """List the blocks that a recipe can use, or describe one with its settings."""
-    from composer.recipe import schema
+    from composer.recipe import schema_generator
 
-    prefix, definitions = "block.", schema.load()["$defs"]
+    prefix, definitions = "block.", schema_generator.load()["$defs"]
     known = {key.removeprefix(prefix): value for key, value in definitions.items() if key.startswith(prefix)}
     if name is None:
         print_blocks(known)
@@ -145,7 +145,7 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors: completion, hover texts, errors while typing."""
-    from composer.recipe import schema as recipe_schema
+    from composer.recipe import schema_generator as recipe_schema
 
     if not write:
         typer.echo(recipe_schema.to_json(recipe_schema.load()), nl=False)
@@ -178,7 +178,7 @@ def print_block(name: str, block: Mapping[str, Any]) -> None:
     """Print one block and its settings, as the JSON Schema describes them."""
     from rich.markup import escape
 
-    from composer.recipe.json_schema import describe, scalar_text
+    from composer.recipe.schema_reader import describe, scalar_text
 
     table = make_table(["setting", "value", "default", "meaning"])
     for key, setting in block["properties"].items():

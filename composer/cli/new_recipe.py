@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from composer.data import tables, text_files
 from composer.errors import DataError, Fault, RunError, os_error_reason
-from composer.recipe import schema
+from composer.recipe import schema_generator
 
 SAMPLED_LINES = 20_000
 """Lines that are read to see which letters the two texts use."""
@@ -249,7 +249,7 @@ def _relative_to(path: Path, recipe: Path) -> str:
 
 def _schema_path(recipe: Path) -> str:
     """Return the path of the schema, relative where the recipe lies in the same clone, so that it can be shared."""
-    home = schema.schema_path().resolve()
+    home = schema_generator.schema_path().resolve()
     inside = Path(os.path.realpath(recipe.parent)).is_relative_to(home.parents[1])
     return _relative_to(home, recipe) if inside else str(home)
 

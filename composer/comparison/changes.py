@@ -24,8 +24,8 @@ from composer.comparison.tree import (
 )
 from composer.errors import format_path
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.json_schema import Schema, dereference
 from composer.recipe.recipe import Recipe
+from composer.recipe.schema_reader import Schema, dereference
 
 SECTIONS = ("model", "data", "training", "decoding", "trainer", "logging")
 Kind = Literal["set", "replaced", "inserted", "removed", "moved", "wrapped", "unwrapped", "renamed"]

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from composer.errors import format_path
-from composer.recipe.json_schema import is_stack, scalar_text
 from composer.recipe.node import Steps
 from composer.recipe.recipe import Recipe
+from composer.recipe.schema_reader import is_stack, scalar_text
 
 BRANCH, CHOICE = "branch", "choice"
 NAME = "as"

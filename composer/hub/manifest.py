@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 from composer.atomic_io import open_regular
 from composer.errors import RunError, os_error_reason
 from composer.recipe.cache import is_hash
-from composer.recipe.json_schema import RECIPE_NAME
 from composer.recipe.node import strings_in
+from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES
 
 MANIFEST = "pack.json"

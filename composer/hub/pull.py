@@ -37,7 +37,7 @@ from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
 from composer.hub.verify_pack import read_recipe, read_record, side_effects, verify_pack
 from composer.recipe.cache import get, put, require_hash
-from composer.recipe.merging import portable_text
+from composer.recipe.extends_and_overrides import portable_text
 from composer.recipe.yaml_reader import MAX_BYTES, dump
 from composer.run_dir import RUNS, RunDir
 

@@ -11,8 +11,8 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from composer.recipe.json_schema import Schema, dereference, ref_name, select_branch
 from composer.recipe.node import strings_in
+from composer.recipe.schema_reader import Schema, dereference, ref_name, select_branch
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers",)

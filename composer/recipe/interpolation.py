@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
-from composer.recipe.json_schema import scalar_text
 from composer.recipe.node import Node, Steps, fault_at
+from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES
 
 MAX_TEXT = 4096  # characters that variables may make of one text

@@ -6,7 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, closest_match, did_you_mean, format_path
-from composer.recipe.json_schema import (
+from composer.recipe.node import Mark, Node, Steps, fault_at
+from composer.recipe.schema_reader import (
     BOUNDS,
     LOWER_BOUNDS,
     VERSION,
@@ -25,7 +26,6 @@ from composer.recipe.json_schema import (
     scalar_text,
     usage_example,
 )
-from composer.recipe.node import Mark, Node, Steps, fault_at
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 SOURCES = "`parallel`, `hub`, `generate` and `babi`"

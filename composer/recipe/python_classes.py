@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from composer.recipe.json_schema import VARIABLE, Schema, allowed_words, ref_name
 from composer.recipe.registry import CHOICES
-from composer.recipe.schema import ENCODER_KEYS
+from composer.recipe.schema_generator import ENCODER_KEYS
+from composer.recipe.schema_reader import VARIABLE, Schema, allowed_words, ref_name
 
 WIDTH = 116
 BLOCK = "block"

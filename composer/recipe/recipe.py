@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.errors import Fault, format_path
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.defaults import fill_defaults, fingerprints
+from composer.recipe.extends_and_overrides import apply_overrides, extend
 from composer.recipe.interpolation import escape, substitute
-from composer.recipe.json_schema import Schema
-from composer.recipe.merging import apply_overrides, extend
 from composer.recipe.node import Node, Steps, fault_at, to_data
 from composer.recipe.registry import CHOICES
+from composer.recipe.schema_reader import Schema
 from composer.recipe.yaml_reader import dump, parse
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def load_text(
 
 
 def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str | Path | None) -> Recipe:
-    rules = schema.load()
+    rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
     return from_node(file, substitute(overridden), rules, data_dir)
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from composer.atomic_io import atomic_write
 from composer.errors import Fault, RecipeError, RunError, did_you_mean, format_path, os_error_reason
-from composer.recipe import schema
-from composer.recipe.json_schema import RECIPE_NAME, VARIABLE_TEXT
+from composer.recipe import schema_generator
 from composer.recipe.node import Steps, to_data
 from composer.recipe.recipe import Recipe, load_text
+from composer.recipe.schema_reader import RECIPE_NAME, VARIABLE_TEXT
 from composer.recipe.validation import schema_faults
 from composer.recipe.yaml_reader import MAX_DEPTH, dump
 from composer.recipe.yaml_reader import read as read_yaml
@@ -230,7 +230,7 @@ def read_recipe(path: str | Path, kind: Any) -> Any:
     """
     root = read_yaml(Path(path), str(path))
     if root.value.keys() - fields_of(kind).keys():
-        raise RecipeError(fault for fault in schema_faults(root, schema.load()) if fault.code == "unknown")
+        raise RecipeError(fault for fault in schema_faults(root, schema_generator.load()) if fault.code == "unknown")
     return _construct(kind, {"recipe": UNSET, **to_data(root)})
 
 

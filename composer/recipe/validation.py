@@ -16,10 +16,10 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import Fault, RecipeError, closest_match, did_you_mean, format_path
-from composer.recipe.json_schema import BOUNDS, DATA_SOURCES, Schema, quote_all, select_branch
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, metric_of
 from composer.recipe.node import Node, fault_at, to_data
+from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, quote_all, select_branch
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]

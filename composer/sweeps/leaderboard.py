@@ -178,6 +178,18 @@ def minimised(entry: Entry, goal: Goal) -> float:
     return measurement.mean if goal.direction == "min" else -measurement.mean
 
 
+def pareto_front(entries: Sequence[Entry], quality: Goal, cost: Goal) -> list[Entry]:
+    """Return the entries than which none is better in one goal and as good in the other, the cheapest first."""
+    front: list[Entry] = []
+    best, price = math.inf, math.inf
+    for entry in sorted(entries, key=lambda entry: (minimised(entry, cost), minimised(entry, quality))):
+        value, paid = minimised(entry, quality), minimised(entry, cost)
+        if value < best or (value == best and paid == price):
+            front.append(entry)
+            best, price = value, paid
+    return front
+
+
 def are_alike(one: Measurement, other: Measurement) -> bool:
     """Return whether two means differ by no more than the larger of the two standard deviations over seeds."""
     spreads = [measurement.spread for measurement in (one, other) if measurement.spread is not None]

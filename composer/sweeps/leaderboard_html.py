@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import quote
 import plotly.graph_objects as go
 
 from composer.run_dir import utc_now
-from composer.sweeps.leaderboard import Entry, Leaderboard, minimised
+from composer.sweeps.leaderboard import Entry, Leaderboard, pareto_front
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
     AxisEffect,
@@ -121,18 +120,6 @@ def cost_goals(board: Leaderboard) -> list[Goal]:
     for cost in ("parameters", "flops"):
         goals.setdefault(cost, Goal(cost, "min"))
     return [goal for metric, goal in goals.items() if metric != board.goals[0].metric]
-
-
-def pareto_front(entries: Sequence[Entry], quality: Goal, cost: Goal) -> list[Entry]:
-    """Return the entries than which none is better in one goal and as good in the other, the cheapest first."""
-    front: list[Entry] = []
-    best, price = math.inf, math.inf
-    for entry in sorted(entries, key=lambda entry: (minimised(entry, cost), minimised(entry, quality))):
-        value, paid = minimised(entry, quality), minimised(entry, cost)
-        if value < best or (value == best and paid == price):
-            front.append(entry)
-            best, price = value, paid
-    return front
 
 
 def cost_chart(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from composer.atomic_io import atomic_write
 from composer.errors import Fault, RecipeError, RunError, did_you_mean, os_error_reason
 from composer.formatting import align_columns, si
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.node import COMMAND_LINE, Mark, fault_at
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, parse_value
@@ -162,7 +162,7 @@ def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
                 values[key], sources[key] = _parse_value(axis, arg), arg
             except RecipeError as error:
                 faults.extend(error.faults)
-        elif "=" in arg and key.isidentifier() and key not in schema.load()["properties"]:
+        elif "=" in arg and key.isidentifier() and key not in schema_generator.load()["properties"]:
             message = f"the sweep has no axis `{key}`{did_you_mean(key, names)}"
             hint = "its axes are " + ", ".join(f"`{name}`" for name in names)
             faults.append(_argument_fault(key, message, hint, arg))

@@ -12,7 +12,7 @@ from itertools import islice, product
 from typing import Literal
 
 from composer.errors import Fault, RecipeError, did_you_mean
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.node import fault_at
 from composer.recipe.recipe import Recipe, first_setting, from_node
 from composer.sweeps.conditions import holds
@@ -88,7 +88,9 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = No
     if faults:
         raise RecipeError(faults)
     root = apply_point(sweep, complete(sweep, point), () if seed is None else [f"training.seed={seed}"])
-    recipe = from_node(sweep.base, root, schema.load(), sweep.data_dir)  # data files are looked up where the base's are
+    recipe = from_node(
+        sweep.base, root, schema_generator.load(), sweep.data_dir
+    )  # data files are looked up where the base's are
     name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
     sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
     return replace(recipe, explicit={"recipe": 1, "name": name, **sections}, frozen={**recipe.frozen, "name": name})
@@ -208,7 +210,7 @@ def list_points(sweep: Sweep) -> list[PointCost]:
 
 def axis_faults(sweep: Sweep) -> Iterator[Fault]:
     """Yield axes that replace nothing, whichever recipe extends the base, and faults of `zip` and `when`."""
-    rules = schema.load()
+    rules = schema_generator.load()
     extending = [axis for axis in sweep.axes if axis.kind == "extend"]
     roots = []
     for labels in islice(product(*(axis.labels or () for axis in extending)), MAX_BASES):
@@ -292,7 +294,7 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
         point = next((one for one in points if axis.name in one and same_value(one[axis.name], value)), None)
         if point is not None:
             try:
-                faults.append(set(schema_faults(apply_point(sweep, point), schema.load())))
+                faults.append(set(schema_faults(apply_point(sweep, point), schema_generator.load())))
             except RecipeError as error:
                 faults.append(set(error.faults))
     return set.intersection(*faults) if faults else None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from composer.errors import Fault, RecipeError, did_you_mean
-from composer.recipe import schema
-from composer.recipe.merging import resolve_relative
+from composer.recipe import schema_generator
+from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS
 from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, to_data
 from composer.recipe.recipe import default_name
@@ -297,7 +297,7 @@ def load_schema() -> dict[str, Any]:
 
 def schema_path() -> Path:
     """Return the path of the JSON Schema of sweeps, beside that of recipes."""
-    return schema.schema_path().with_name("sweep.schema.json")
+    return schema_generator.schema_path().with_name("sweep.schema.json")
 
 
 def rank_metrics() -> list[str]:

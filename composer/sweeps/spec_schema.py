@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from blocks.core.contract import Bounds, Kind
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.json_schema import IDENTIFIER, VARIABLE
+from composer.recipe.schema_reader import IDENTIFIER, VARIABLE
 
 Trials = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Steps = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
@@ -189,10 +189,12 @@ def generate_schema() -> Schema:
     pruners: dict[str, type] = {"hyperband": Hyperband, "median": Median}
     meaning = "When a trial is stopped early: its name, or with settings."
     defs = {
-        **schema.choice_schema("searches", searches, "The search algorithm: its name, or with settings.", "search"),
-        **schema.choice_schema("prunings", pruners, meaning, "way of pruning"),
+        **schema_generator.choice_schema(
+            "searches", searches, "The search algorithm: its name, or with settings.", "search"
+        ),
+        **schema_generator.choice_schema("prunings", pruners, meaning, "way of pruning"),
     }
-    root = schema.settings_schema(Sweep, defs)
+    root = schema_generator.settings_schema(Sweep, defs)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "seqcomposer sweep, version 1"}
     for keys, shapes in ((defs["axis"]["properties"], AXIS_SHAPES), (root["properties"], SWEEP_SHAPES)):
         for key, shape in shapes.items():

@@ -14,12 +14,12 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
-from composer.recipe import schema
+from composer.recipe import schema_generator
+from composer.recipe.extends_and_overrides import FirstSetting, apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
-from composer.recipe.json_schema import is_stack
-from composer.recipe.merging import FirstSetting, apply_override, apply_overrides, merge, parse_path
 from composer.recipe.node import Node, fault_at
 from composer.recipe.recipe import first_setting
+from composer.recipe.schema_reader import is_stack
 from composer.sweeps.sweep import Axis, Sweep, Value
 
 Steps = tuple[str | int, ...]
@@ -236,7 +236,7 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = 
 
     Raises RecipeError if an axis replaces nothing, two replace the same, or a path does not exist.
     """
-    rules = schema.load()
+    rules = schema_generator.load()
     first = partial(first_setting, rules)
     values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
     root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), first)

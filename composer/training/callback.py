@@ -20,14 +20,14 @@ from composer.inference.decode import decode_all, length_queries, num_positions
 from composer.inference.run import Sample
 from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.metrics import text_scores
+from composer.recipe.metrics import as_maximised, text_scores
 from composer.recipe.recipe import Recipe
 from composer.training.checkpointing import DIVERGED, CheckpointManager, capture_rng_state, restore_rng_state, seed_all
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks, SignalHandler, TrainingInterrupted
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget, Clock, EarlyStopping, Progress
+from composer.training.optim import Budget, Clock, Progress
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does the host wait for the device."""
@@ -313,3 +313,26 @@ def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
     count = min(map(len, lengths.values()), default=0)
     queries = length_queries([model], lengths, GREEDY, [()] * count)
     return count if len(queries) <= MAX_QUERIES else max(1, queries[MAX_QUERIES].row)
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Rule that ends a training: `goal` reached, or `patience` validations without `min_delta` of improvement."""
+
+    metric: str
+    patience: int | None
+    min_delta: float
+    goal: float | None
+
+    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Return True if the scores of all validations so far, in order, end the training."""
+        if self.goal is not None:
+            goal = as_maximised(self.metric, {self.metric: self.goal})
+            if any(as_maximised(self.metric, scores) >= goal for scores in history):
+                return True
+        best, waited = -math.inf, 0
+        for scores in history:
+            if self.metric in scores:
+                value = as_maximised(self.metric, scores)
+                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
+        return self.patience is not None and waited >= self.patience

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from composer.formatting import si
 from composer.model.planner import Plan, PlanRow
-from composer.recipe.json_schema import is_stack
 from composer.recipe.recipe import Recipe
+from composer.recipe.schema_reader import is_stack
 
 RecipePath = tuple[str | int, ...]
 JOINS = {"residual": "+", "highway": "gate"}

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from blocks.core.contract import Block, Kind
 from composer.errors import RecipeError
-from composer.recipe import schema
-from composer.recipe.json_schema import describe, scalar_text
+from composer.recipe import schema_generator
 from composer.recipe.recipe import load_text
 from composer.recipe.registry import blocks
+from composer.recipe.schema_reader import describe, scalar_text
 from composer.recipe.yaml_reader import dump
 from docs.hooks.corpus import ROOT, GalleryRecipe, find_blocks, gallery_recipes, model_stacks
 from docs.hooks.equations import render_paragraph, typeset
@@ -68,7 +68,9 @@ def parse_docstring(name: str) -> BlockDoc:
 def block_schemas() -> dict[str, Any]:
     """Return the schema of every block by its name."""
     return {
-        key.removeprefix("block."): value for key, value in schema.load()["$defs"].items() if key.startswith("block.")
+        key.removeprefix("block."): value
+        for key, value in schema_generator.load()["$defs"].items()
+        if key.startswith("block.")
     }
 
 

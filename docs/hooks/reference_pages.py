@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.registry import CHOICES
 from docs.hooks.block_pages import settings_table
 from docs.hooks.equations import typeset
@@ -15,7 +15,7 @@ def choice_page(table: str) -> str:
     """Return the page of one kind of choice, with the settings of each."""
     key = ".".join(CHOICES[table].key)
     parts = [f"# {table.capitalize()}", f"Values of `{key}`: a name, or a name with settings."]
-    for name, definition in schema.load()["$defs"].items():
+    for name, definition in schema_generator.load()["$defs"].items():
         if name.startswith(f"{table}."):
             title = name.removeprefix(f"{table}.")
             parts += [f"## {title}", typeset(definition["description"]), settings_table(definition)]
@@ -24,7 +24,7 @@ def choice_page(table: str) -> str:
 
 def sections_page() -> str:
     """Return the page of every key of a recipe that is neither a block nor a choice."""
-    rules = schema.load()
+    rules = schema_generator.load()
     parts = ["# All keys", "The sections of a recipe and their settings. `seqcomposer schema` prints them for editors."]
     top = {key: value for key, value in rules["properties"].items() if not value.get("$ref")}
     parts += ["## Top level", settings_table({"properties": top, "required": rules.get("required", ())})]

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from composer.cli import main
-from composer.recipe import schema
+from composer.recipe import schema_generator
 
 COMMANDS = sorted(get_command(main.app).commands)  # type: ignore[attr-defined]
 
@@ -187,7 +187,7 @@ def test_plan_as_a_table(run: Runner) -> None:
 
 
 def test_blocks(run: Runner) -> None:
-    known = [key.removeprefix("block.") for key in schema.load()["$defs"] if key.startswith("block.")]
+    known = [key.removeprefix("block.") for key in schema_generator.load()["$defs"] if key.startswith("block.")]
     listed = run("blocks")
     assert listed.status == 0
     for name in known:

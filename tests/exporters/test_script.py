@@ -27,7 +27,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources
 from composer.model.planner import vocabulary_bounds
 from composer.model.weights import initialize
-from composer.recipe import registry, schema
+from composer.recipe import registry, schema_generator
 from composer.recipe.recipe import Recipe, load
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
 from tests.laws.random_stacks import recipes
@@ -347,7 +347,7 @@ def with_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 
     def forget() -> None:
         sys.modules.pop("halves", None)
-        for cached in (registry.blocks, registry.block_class, schema.load):
+        for cached in (registry.blocks, registry.block_class, schema_generator.load):
             cached.cache_clear()
 
     def install(imports: str, result: str) -> Recipe:

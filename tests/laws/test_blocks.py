@@ -72,6 +72,7 @@ def test_variants_are_of_blocks_that_exist() -> None:
     assert set(VARIANTS) == set(blocks())
 
 
+@pytest.mark.slow
 def test_every_exception_has_a_reason_and_is_needed() -> None:
     for name, reasons in EXCEPTIONS.items():
         for law, reason in reasons.items():

@@ -14,8 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from composer.errors import RecipeError, RunError
-from composer.recipe import cache, schema
-from composer.recipe.merging import portable_text
+from composer.recipe import cache, schema_generator
+from composer.recipe.extends_and_overrides import portable_text
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
@@ -293,7 +293,7 @@ def test_pins_count_among_the_files(tmp_path: Path) -> None:
 
 
 def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
-    validator = Draft202012Validator(schema.load())
+    validator = Draft202012Validator(schema_generator.load())
     good = {"pull": REF, "sha256": "a" * 64}
     for extends in (good, [good, "base.yaml"], "base.yaml", ["base.yaml"]):
         assert validator.is_valid({"extends": extends})

@@ -18,7 +18,7 @@ import torch
 from composer.cli import inspection
 from composer.errors import RecipeError, RunError
 from composer.recipe import classes as words
-from composer.recipe import python_classes, schema
+from composer.recipe import python_classes, schema_generator
 from composer.recipe.classes import (
     UNSET,
     Adam,
@@ -80,15 +80,15 @@ def refused(recipe: Recipe) -> RecipeError:
 
 
 def test_the_committed_classes_are_the_generated_ones() -> None:
-    rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
+    rules = json.loads(schema_generator.schema_path().read_text(encoding="utf-8"))
     assert python_classes.classes_path().read_text(encoding="utf-8") == python_classes.generate(rules), (
         "run `seqcomposer schema --write`"
     )
 
 
 def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [python_classes.classes_path(), schema.schema_path(), spec.schema_path()]
-    doors = ((python_classes, "classes_path"), (schema, "schema_path"), (spec, "schema_path"))
+    known = [python_classes.classes_path(), schema_generator.schema_path(), spec.schema_path()]
+    doors = ((python_classes, "classes_path"), (schema_generator, "schema_path"), (spec, "schema_path"))
     for (module, name), file in zip(doors, known, strict=True):
         monkeypatch.setattr(module, name, lambda file=file: tmp_path / file.name)
     inspection.schema(write=True)
@@ -96,7 +96,7 @@ def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: p
 
 
 def test_every_word_and_section_is_a_class_with_its_settings() -> None:
-    rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
+    rules = json.loads(schema_generator.schema_path().read_text(encoding="utf-8"))
     described = {"recipe": rules} | {name: each for name, each in rules["$defs"].items() if name != "variable"}
     entries = {name: each for name, each in described.items() if "x-choice" not in each}
     assert len(entries) > 100
@@ -107,7 +107,7 @@ def test_every_word_and_section_is_a_class_with_its_settings() -> None:
 
 
 def test_two_words_of_one_class_are_noticed() -> None:
-    rules = json.loads(schema.schema_path().read_text(encoding="utf-8"))
+    rules = json.loads(schema_generator.schema_path().read_text(encoding="utf-8"))
     rules["$defs"]["block.beam"] = rules["$defs"]["block.norm"]
     with pytest.raises(ValueError, match="Beam"):
         python_classes.generate(rules)

@@ -11,7 +11,7 @@ import pytest
 
 import composer
 from composer.recipe.defaults import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, fingerprints
-from composer.recipe.schema import load
+from composer.recipe.schema_generator import load
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.spec import is_sweep
 from tests.small_recipes import SMALL, loaded

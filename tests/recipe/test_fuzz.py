@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import fuzz
 from benchmarks.fuzz import NAME, Case, Result, Worker, copy_recipes, minimise, mutate_case, run_case
 from composer.errors import Fault, RecipeError
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from tests.small_recipes import SMALL, places, refused
 
 REGRESSIONS = [
@@ -50,9 +50,9 @@ def numbers(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 def test_every_integer_has_bounds() -> None:
     # 10**12 is refused before anything is allocated; so many steps of warming up take no room
-    endless = {name for name, rule in numbers(schema.load()) if not ("minimum" in rule and "maximum" in rule)}
+    endless = {name for name, rule in numbers(schema_generator.load()) if not ("minimum" in rule and "maximum" in rule)}
     assert {name.partition(".")[0] for name in endless} <= {"warmup_steps", "schedules"}
-    largest = {name for name, rule in numbers(schema.load()) if rule.get("maximum", 0) >= 10**9}
+    largest = {name for name, rule in numbers(schema_generator.load()) if rule.get("maximum", 0) >= 10**9}
     assert largest <= {"seed", "max_steps", "tokens_per_batch", "validate_every"}
 
 

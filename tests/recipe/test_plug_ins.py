@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError, RunError
-from composer.recipe import registry, schema
+from composer.recipe import registry, schema_generator
 from tests.small_recipes import SMALL, loaded, places, refused
 
 Install = Callable[..., None]
@@ -53,7 +53,7 @@ def forget() -> None:
     sys.modules.pop("oddities", None)
     registry.blocks.cache_clear()
     registry.block_class.cache_clear()
-    schema.load.cache_clear()
+    schema_generator.load.cache_clear()
 
 
 HERE = ("odd", "oddities:Odd")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.recipe import registry, schema
+from composer.recipe import registry, schema_generator
 from tests.small_recipes import SMALL, places, refused
 
 FAKE = {
@@ -24,8 +24,8 @@ FAKE = {
 def renamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The language with a few made-up old words."""
     monkeypatch.setattr(registry, "RENAMED", FAKE)
-    rules = schema.generate()
-    monkeypatch.setattr(schema, "load", lambda: rules)
+    rules = schema_generator.generate()
+    monkeypatch.setattr(schema_generator, "load", lambda: rules)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_old_word_is_refused_on_the_command_line_too(renamed: None, tmp_path:
 
 
 def test_every_entry_of_the_table_names_an_old_word_and_a_new_one() -> None:
-    rules = schema.generate()
+    rules = schema_generator.generate()
     definitions = {**rules["$defs"], "recipe": rules}
     for key, new in registry.RENAMED.items():
         owner, _, old = key.rpartition(".")

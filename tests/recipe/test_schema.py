@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.node import to_data
 from composer.recipe.yaml_reader import read
 
@@ -19,13 +19,13 @@ RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if file.par
 
 @pytest.fixture(scope="module")
 def generated() -> dict[str, Any]:
-    return schema.generate()
+    return schema_generator.generate()
 
 
 def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) -> None:
     committed = (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == schema.to_json(generated), "run `python -m composer.recipe.schema`"
-    assert schema.to_json(schema.generate()) == schema.to_json(generated)
+    assert committed == schema_generator.to_json(generated), "run `python -m composer.recipe.schema_generator`"
+    assert schema_generator.to_json(schema_generator.generate()) == schema_generator.to_json(generated)
 
 
 def test_it_is_a_schema(generated: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Example:
 
 
 def test_a_constructor_is_its_schema() -> None:
-    defs = schema.choice_schema("block", {"example": Example}, "A block.", "block")
+    defs = schema_generator.choice_schema("block", {"example": Example}, "A block.", "block")
     made = defs["block.example"]
     variable = {"$ref": "#/$defs/variable"}
     assert made["description"] == "What it is, in two lines."
@@ -169,4 +169,4 @@ def test_a_setting_of_an_unknown_type_is_an_error() -> None:
         def __init__(self, *, odd: complex = 1j) -> None: ...
 
     with pytest.raises(TypeError, match="complex"):
-        schema.choice_schema("block", {"odd": Odd}, "A block.", "block")
+        schema_generator.choice_schema("block", {"odd": Odd}, "A block.", "block")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from composer.recipe.merging import extend
+from composer.recipe.extends_and_overrides import extend
 from composer.recipe.node import to_data
 
 FIRST_SETTINGS = {"grid": "columns", "self_attention": "heads", "feed_forward": "hidden", "linear": "width"}

@@ -12,7 +12,7 @@ from torch import Tensor
 from blocks.core.contract import Block
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.merging import extend
+from composer.recipe.extends_and_overrides import extend
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from tests.recipes.model_sizes import size_overrides

@@ -13,8 +13,8 @@ import pytest
 from rich.cells import cell_len
 
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.leaderboard import Measurement, are_alike
-from composer.sweeps.leaderboard_html import cost_goals, gather_points, pareto_front
+from composer.sweeps.leaderboard import Measurement, are_alike, pareto_front
+from composer.sweeps.leaderboard_html import cost_goals, gather_points
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
     axis_effects,

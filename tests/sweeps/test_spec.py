@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from composer.errors import RecipeError
 from composer.recipe.node import to_data
 from composer.recipe.recipe import load
-from composer.recipe.schema import to_json as schema_text
+from composer.recipe.schema_generator import to_json as schema_text
 from composer.recipe.yaml_reader import read
 from composer.sweeps import spec_schema
 from composer.sweeps.points import dry_run_json, dry_run_text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from composer.errors import format_path
-from composer.recipe import schema
+from composer.recipe import schema_generator
 from composer.recipe.node import Node, to_data
 from composer.recipe.yaml_reader import parse
 from composer.sweeps.substitution import (
@@ -41,7 +41,7 @@ def model(text: str = RECIPE) -> Node:
 def found(text: str, root: Node | None = None) -> list[str]:
     wanted = parse_selector(text)
     assert wanted is not None
-    return [format_path(each.path) for each in select(root or model(), wanted, schema.load())]
+    return [format_path(each.path) for each in select(root or model(), wanted, schema_generator.load())]
 
 
 def put(root: Node, *pairs: tuple[str, Any]) -> Any:
@@ -49,8 +49,10 @@ def put(root: Node, *pairs: tuple[str, Any]) -> Any:
     for text, written in pairs:
         wanted = parse_selector(text)
         assert wanted is not None
-        changes.append((select(root, wanted, schema.load()), parse(f"with: {written}", "s.yaml").value["with"]))
-    return to_data(replace_blocks(root, changes, schema.load()))["model"]
+        changes.append(
+            (select(root, wanted, schema_generator.load()), parse(f"with: {written}", "s.yaml").value["with"])
+        )
+    return to_data(replace_blocks(root, changes, schema_generator.load()))["model"]
 
 
 def test_every_block_of_a_kind_below() -> None:
@@ -173,7 +175,7 @@ def test_what_was_put_in_keeps_the_places_of_its_file() -> None:
     block = parse("with: {a: {conv: 3}}", "s.yaml").value["with"].value["a"]
     wanted = parse_selector("model.decoder[0]")
     assert wanted is not None
-    root = replace_blocks(model(), [(select(model(), wanted, schema.load()), block)], schema.load())
+    root = replace_blocks(model(), [(select(model(), wanted, schema_generator.load()), block)], schema_generator.load())
     item = root.value["model"].value["decoder"].value[0]
     assert (item.mark.file, item.value["conv"].value["kernel"].mark.file) == ("s.yaml", "s.yaml")
     assert root.value["model"].value["decoder"].value[1].mark.file == "r.yaml"

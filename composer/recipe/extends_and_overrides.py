@@ -17,10 +17,10 @@ from typing import NamedTuple
 from composer.errors import Fault, RecipeError, did_you_mean, format_path
 from composer.recipe.cache import parse_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
-from composer.recipe.json_schema import DATA_SOURCES, VERSION
 from composer.recipe.messages import unsupported_version
 from composer.recipe.node import COMMAND_LINE, Mark, Node, Steps, error_at, fault_at, nesting_depth, to_data
 from composer.recipe.registry import CHOICES
+from composer.recipe.schema_reader import DATA_SOURCES, VERSION
 from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse_value, read
 
 MAX_FILES = 32

@@ -26,7 +26,9 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.json_schema import (
+from composer.recipe.metrics import METRICS
+from composer.recipe.node import strings_in
+from composer.recipe.schema_reader import (
     BLOCK,
     DATA_SOURCES,
     IDENTIFIER,
@@ -36,8 +38,6 @@ from composer.recipe.json_schema import (
     Schema,
     ref_name,
 )
-from composer.recipe.metrics import METRICS
-from composer.recipe.node import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
