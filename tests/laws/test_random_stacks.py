@@ -28,7 +28,7 @@ MEMORIES = 15
 """Random recipes of each kind about memories, every day."""
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [80, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_stacks(examples: int, tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
 
