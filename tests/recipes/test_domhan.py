@@ -1,8 +1,10 @@
 """The rows of Domhan 2018, tables 3, 4 and 5: each recipe is what its authors wrote, block by block and in its size.
 
-The rows stand here in the authors' notation, shortened: `a->b` in sequence, `6x(...)` repeated, `res(...)` a residual
-with dropout, `att` attention to the source with 8 heads (`att1` with one), `ff->linear` the halves of a feed-forward
-network, `glu` and `relu` a convolution of three positions with that activation; capital letters are below.
+The rows stand here in the authors' notation, shortened: `a->b` in sequence, `6x(...)` repeated, `res(...)` a residual,
+`att` attention to the source with 8 heads (`att1` with one), `ff->linear` the halves of a feed-forward network, `glu` and
+`relu` a convolution of three positions with that activation; capital letters are below. In the authors' code (Sockeye,
+branch acl18) a residual has no dropout of its own; attention, convolutions, positions and both halves of the feed-forward
+network end with one, and an LSTM only where `dropout` is written after it.
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ ROWS = (
     ("table5_self_attention_to_none", TRANSFORMER[1], "pos->6x(ATT->FF)->norm"),
 )
 MODELS = sorted(set(ROWS))
+ENDS_WITH_DROPOUT = ("pos", "self", "att", "att1", "linear", "glu", "relu")
+"""The layers of the authors' code whose output is dropped; that of `ff` is too, before the `linear` that follows."""
 
 Tree = tuple[Any, ...]
 """Blocks in order, each a word; a residual is the tuple of what stands in it."""
@@ -91,7 +95,7 @@ def _sequence(tokens: Iterator[str]) -> Tree:
         elif token.endswith("x("):
             tree += int(token[:-2]) * _sequence(tokens)
         else:
-            tree += (token,)
+            tree += (token, "dropout") if token in ENDS_WITH_DROPOUT else (token,)
     return tree
 
 
@@ -106,9 +110,10 @@ def _words(block: str, settings: dict[str, Any]) -> Tree:
             assert not settings["share"]
             return settings["times"] * written(settings["stack"])
         case "residual":
-            assert (settings["scale"], settings["dropout"]) == (1.0, 0.1)
+            assert settings["scale"] == 1.0
             norm = {"pre": ("norm",), "none": ()}[settings["norm"]]
-            return ((*norm, *written(settings["stack"])),)
+            dropout = {0.1: ("dropout",), 0.0: ()}[settings["dropout"]]
+            return ((*norm, *written(settings["stack"]), *dropout),)
         case "positions":
             return ({"sinusoidal": "pos"}[settings["kind"]],)
         case "rnn":
@@ -118,11 +123,13 @@ def _words(block: str, settings: dict[str, Any]) -> Tree:
             assert (settings["kernel"], settings["dilation"], settings["stride"]) == (3, 1, 1)
             return (settings["activation"],)
         case "cross_attention":
+            assert settings["dropout"] == 0.1
             return ({8: "att", 1: "att1"}[settings["heads"]],)
         case "self_attention":
+            assert settings["dropout"] == 0.1
             return ({8: "self"}[settings["heads"]],)
         case "feed_forward":
-            assert (settings["hidden"], settings["activation"]) == (1024, "relu")
+            assert (settings["hidden"], settings["activation"], settings["dropout"]) == (1024, "relu", 0.1)
             return "ff", "linear"
     assert block in ("norm", "dropout")
     return (block,)
@@ -152,8 +159,8 @@ def test_there_are_26_rows_of_22_models_and_each_has_a_file() -> None:
 
 def test_the_notation() -> None:
     assert parsed("dropout->2x(ATT1->ff)->res(glu->res(att))") == (
-        *("dropout", ("norm", "att1"), "ff", ("norm", "att1"), "ff"),
-        ("glu", ("att",)),
+        *("dropout", ("norm", "att1", "dropout"), "ff", ("norm", "att1", "dropout"), "ff"),
+        ("glu", "dropout", ("att", "dropout")),
     )
 
 
