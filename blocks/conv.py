@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Positive, Site, State
 from blocks.core.functional import Activation, activate, gate_factor, last_positions, weight_norm_gain, weight_normed
 
 
@@ -27,6 +27,8 @@ class Conv(Block):
             3.1); the width that arrives is kept.
         weight_norm: Whether the weights of each output are a gain times a direction, g v / |v| (Salimans & Kingma 2016,
             equation 2).
+        init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (Gehring et al.
+            2017, section 3.5). They are normal, of variance c / (kernel D), with c = 4 for a gate, 2 for relu, else 1.
 
     Shapes: (B, T, D) -> (B, ceil(T / stride), width). State on a causal site: the inputs that later positions still
     read, (B, (kernel - 1) dilation, D).
@@ -45,6 +47,7 @@ class Conv(Block):
         width: Count | None = None,
         depthwise: bool = False,
         weight_norm: bool = False,
+        init_scale: Positive = 1.0,
     ) -> None:
         super().__init__()
         stream = site.sequence("conv")
@@ -61,7 +64,7 @@ class Conv(Block):
         self.bias = nn.Parameter(torch.zeros(inner))
         self.out = stream._replace(width=width, length_ratio=stream.length_ratio / stride)
         gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
-        nn.init.normal_(self.weight, std=(gain / (kernel * read)) ** 0.5)
+        nn.init.normal_(self.weight, std=init_scale * (gain / (kernel * read)) ** 0.5)
         self.gain = weight_norm_gain(self.weight) if weight_norm else None
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Rate, Site, State
 from blocks.core.initial_state import StateInitializer
-from blocks.core.recurrence import Cell, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
+from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
 
 class Rnn(Block):
@@ -21,7 +21,8 @@ class Rnn(Block):
           n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the fast one)
     tanh: h' = tanh(W x + U h + b)
     With `norm: gates` each W x + U h + b here, and the same of the candidate n, is layer-normalised (Ba et al. 2016;
-    Chen et al. 2018, section 3): LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each gate.
+    Chen et al. 2018, section 3): LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each gate. The LSTM of
+    Chen et al. (RNMT+) has h' = o c': `output_activation: none`.
 
     Settings:
         cell: lstm | gru | tanh.
@@ -31,13 +32,14 @@ class Rnn(Block):
         reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused).
         projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is then the cells' own.
         norm: none | gates: layer normalisation of each gate; a loop over the positions, slower than the fused kernels.
+        output_activation: tanh | none: what an lstm with `norm: gates` applies to c' before its output gate.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn).
         dropout: Probability of dropping a value between two layers, 0 <= dropout < 1.
 
     Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .).
     Raises BlockError where a grid arrives, for an odd bidirectional width, a second direction on a causal site, a
-    projection that is not narrower than the cells, not an lstm's, or beside `norm: gates`, `reset: after` of another
-    cell, a state to copy of another kind.
+    projection that is not narrower than the cells, not an lstm's, or beside `norm: gates`, `reset: after` or
+    `output_activation: none` of another cell, a state to copy of another kind.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Rnn(Block):
         reset: Literal["before", "after"] = "before",
         projection: Count | None = None,
         norm: Literal["none", "gates"] = "none",
+        output_activation: OutputActivation = "tanh",
         initial_state: InitialState = "zeros",
         dropout: Rate = 0.0,
     ) -> None:
@@ -63,6 +66,9 @@ class Rnn(Block):
                 "remove `bidirectional: true`, or move this block to the encoder",
             )
         _check_settings(cell, width, bidirectional, reset, projection, norm)
+        if output_activation == "none" and (cell, norm) != ("lstm", "gates"):
+            message = "only an lstm with normalised gates can leave out the activation of its cell"
+            raise BlockError("output_activation", message, fix="remove it, or write `cell: lstm, norm: gates`")
         self.directions = 2 if bidirectional else 1
         self.dropout = dropout
         self.out = stream._replace(width=projection or width)
@@ -71,7 +77,7 @@ class Rnn(Block):
 
         def layer(arrives: int) -> RecurrentLayer:
             if norm == "gates":
-                return build_layer_norm_layer(cell, reset, arrives, direction_width)
+                return build_layer_norm_layer(cell, reset, output_activation, arrives, direction_width)
             return build_layer(cell, reset, arrives, direction_width, projected)
 
         built = [layer(one) for one in arriving for _ in range(self.directions)]

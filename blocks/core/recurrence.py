@@ -20,6 +20,9 @@ from blocks.core.contract import State
 Cell = Literal["lstm", "gru", "tanh"]
 """lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990)."""
 
+OutputActivation = Literal["tanh", "none"]
+"""What an LSTM with normalised gates applies to its cell before the output gate."""
+
 SATURATED = 1e4
 """sigmoid(-SATURATES) is 0 and sigmoid(SATURATES) is 1 in every precision, and both have the gradient 0."""
 
@@ -257,18 +260,18 @@ class LayerNormLayer(RecurrentLayer):
 
 
 class LayerNormLSTM(LayerNormLayer):
-    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)); h' = o tanh(c')"""
+    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)); h' = o tanh(c'), or o c' without it."""
 
-    def __init__(self, arriving: int, width: int) -> None:
+    def __init__(self, arriving: int, width: int, output_activation: OutputActivation) -> None:
         super().__init__(arriving, width, 4)
-        self.sizes = (width, width)
+        self.sizes, self.output_activation = (width, width), output_activation
         nn.init.ones_(self.bias.detach()[1])  # to forget little before training
 
     def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
         h, c = state
         i, f, g, o = self.norm(arriving + F.linear(h, self.recurrent))
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
+        return torch.sigmoid(o) * (torch.tanh(c) if self.output_activation == "tanh" else c), c
 
 
 class LayerNormGRU(LayerNormLayer):
@@ -301,8 +304,10 @@ class LayerNormTanh(LayerNormLayer):
         return (torch.tanh(self.norm(arriving + F.linear(state[0], self.recurrent))[0]),)
 
 
-def build_layer_norm_layer(cell: Cell, reset: str, arriving: int, width: int) -> RecurrentLayer:
+def build_layer_norm_layer(
+    cell: Cell, reset: str, output_activation: OutputActivation, arriving: int, width: int
+) -> RecurrentLayer:
     """Build one layer in one direction."""
     if cell == "lstm":
-        return LayerNormLSTM(arriving, width)
+        return LayerNormLSTM(arriving, width, output_activation)
     return LayerNormTanh(arriving, width) if cell == "tanh" else LayerNormGRU(arriving, width, reset)

@@ -221,6 +221,8 @@ class Builder:
         """Build one block; if it cannot be built, report a fault and return a stand-in."""
         self.size.count_block(site.path)
         arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
+        # with the width that is written, the blocks after it have no faults that only follow from this one
+        stand_in_stream = site.stream._replace(width=settings.get("width") or site.stream.width)
         try:
             block = block_class(word)(site, **arguments)
             check_block_attributes(block)
@@ -228,7 +230,7 @@ class Builder:
             setting = (error.setting,) if error.setting else ()
             message = error.message + (self.related_places(site, error.message) if error.code == "width" else "")
             self.fault(error.code, (*site.path, *setting), message, error.fix)
-            block = StandIn(site.stream)
+            block = StandIn(stand_in_stream)
         except ModelTooLarge as error:
             error.path = error.path or site.path
             raise
@@ -237,7 +239,7 @@ class Builder:
                 raise ModelTooLarge(NO_MEMORY, site.path) from error
             message = f"`{word}` cannot be built: {type(error).__name__}: {error}"
             self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
-            block = StandIn(site.stream)
+            block = StandIn(stand_in_stream)
         block.path = site.path
         return block
 

@@ -210,6 +210,9 @@ class Conv(Block, word="conv"):
         3.1); the width that arrives is kept; default False.
     weight_norm: Whether the weights of each output are a gain times a direction, g v / |v| (Salimans & Kingma 2016,
         equation 2); default False.
+    init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (Gehring et
+        al. 2017, section 3.5). They are normal, of variance c / (kernel D), with c = 4 for a gate, 2 for relu, else
+        1; default 1.0.
     as_: The name of the output, for later blocks.
     """
     kernel: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -219,6 +222,7 @@ class Conv(Block, word="conv"):
     width: int | Var | Unset | None = UNSET
     depthwise: bool | Var | Unset = UNSET
     weight_norm: bool | Var | Unset = UNSET
+    init_scale: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -388,14 +392,18 @@ class Linear(Block, word="linear"):
     width: The width that comes out; `model.width` unless given.
     activation: What is applied to the result; default 'none'.
     bias: Whether there is a bias b; default True.
-    weight_norm: Whether each row of W is a gain times a direction, g v / |v| (Salimans & Kingma 2016, equation 2);
+    weight_norm: Whether each row of W is a gain times a direction, g v / |v| (Salimans & Kingma 2016, equation 2),
+        and normal at first, of variance 1 / D for the D features that arrive (Gehring et al. 2017, section 3.5);
         default False.
+    init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (there too);
+        default 1.0.
     as_: The name of the output, for later blocks.
     """
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
     bias: bool | Var | Unset = UNSET
     weight_norm: bool | Var | Unset = UNSET
+    init_scale: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -670,6 +678,8 @@ class Rnn(Block, word="rnn"):
     projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is then the cells' own.
     norm: none | gates: layer normalisation of each gate; a loop over the positions, slower than the fused kernels;
         default 'none'.
+    output_activation: tanh | none: what an lstm with `norm: gates` applies to c' before its output gate; default
+        'tanh'.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn);
         default 'zeros'.
     dropout: Probability of dropping a value between two layers, 0 <= dropout < 1; default 0.0.
@@ -682,8 +692,30 @@ class Rnn(Block, word="rnn"):
     reset: Literal["before", "after"] | Var | Unset = UNSET
     projection: int | Var | Unset | None = UNSET
     norm: Literal["none", "gates"] | Var | Unset = UNSET
+    output_activation: Literal["tanh", "none"] | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RnnCell(Block, word="rnn_cell"):
+    """A recurrent cell that goes on from a named output, where `rnn` goes on from its own last state.
+
+    state: The name of what the cell goes on from, as `prev.state`.
+    cell: gru | tanh; default 'gru'.
+    reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused);
+        default 'before'.
+    width: The width of both states; that of `state` unless given, which `prev.x` may need to be known.
+    initial_state: What `prev` of this block's name reads at the first position: zeros | learned | a memory (its
+        mean, projected); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    state: str | Var = field(kw_only=False)
+    cell: Literal["gru", "tanh"] | Var | Unset = UNSET
+    reset: Literal["before", "after"] | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -941,6 +973,7 @@ class ConvDefaults(RecipeObject):
     width: int | Var | Unset | None = UNSET
     depthwise: bool | Var | Unset | None = UNSET
     weight_norm: bool | Var | Unset | None = UNSET
+    init_scale: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1008,6 +1041,7 @@ class LinearDefaults(RecipeObject):
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
     bias: bool | Var | Unset | None = UNSET
     weight_norm: bool | Var | Unset | None = UNSET
+    init_scale: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1127,8 +1161,18 @@ class RnnDefaults(RecipeObject):
     reset: Literal["before", "after"] | Var | Unset | None = UNSET
     projection: int | Var | Unset | None = UNSET
     norm: Literal["none", "gates"] | Var | Unset | None = UNSET
+    output_activation: Literal["tanh", "none"] | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RnnCellDefaults(RecipeObject):
+    """The defaults of every `rnn_cell`."""
+    cell: Literal["gru", "tanh"] | Var | Unset | None = UNSET
+    reset: Literal["before", "after"] | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1306,6 +1350,7 @@ class Model(RecipeObject):
     repeat: repeat.
     residual: residual.
     rnn: rnn.
+    rnn_cell: rnn_cell.
     scale: scale.
     select_column: select_column.
     self_attention: self_attention.
@@ -1347,6 +1392,7 @@ class Model(RecipeObject):
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn: RnnDefaults | Mapping[str, Any] | Unset | None = UNSET
+    rnn_cell: RnnCellDefaults | Mapping[str, Any] | Unset | None = UNSET
     scale: ScaleDefaults | Mapping[str, Any] | Unset | None = UNSET
     select_column: SelectColumnDefaults | Mapping[str, Any] | Unset | None = UNSET
     self_attention: SelfAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2298,10 +2344,10 @@ __all__ = [
     "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
     "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Recipe", "Recurrent",
     "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
-    "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
-    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask", "SourceState", "SourceStateDefaults",
-    "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
-    "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Var", "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer",
-    "read",
+    "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule",
+    "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask",
+    "SourceState", "SourceStateDefaults", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
+    "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET",
+    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Var", "VectorCopyTask",
+    "Viterbi", "WandB", "WordTokenizer", "read",
 ]

@@ -39,6 +39,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "active_memory": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
     "repeat": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
+    "rnn_cell": {"settings.width": "it says how wide a `prev` is, of which the bench has none; sennrich2017 needs it"},
     "supporting_facts": {
         "gradients": "what chooses learns from told facts alone, of which the bench has none, as its own test says",
         "settings.margin": "it is for told facts, of which the bench has none; its own test sees it",
