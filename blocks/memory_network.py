@@ -16,6 +16,7 @@ from blocks.core.sentence_encoding import (
     as_sentence,
     as_story,
     embed_sentences,
+    last_word_weight,
     normal_matrix,
     question_stream,
     randomly_aged,
@@ -31,9 +32,9 @@ class MemoryNetwork(Block):
 
     m_i = sum_j l_j * A x_ij + T_A(i), c_i likewise with C and T_C, u_1 = sum_j l_j * B q_j, and in each hop k
     p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = u_k + o_k. Here x_ij is word j of sentence i, * multiplies
-    feature by feature, l_kj = 1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J) for feature k of d and word j of J
-    (the authors' code, twice what the paper has), and i of T counts from the last sentence back. With embeddings
-    `one_hot`, A, B and C are the embedding matrices. A masked sentence is never read.
+    feature by feature, l_kj = (1 - j / J) - (k / d) (1 - 2 j / J) for feature k of d and word j of the J of its sentence,
+    and i of T counts from the last sentence back. With embeddings `one_hot`, A, B and C are the embedding matrices. A
+    masked sentence is never read. The authors' code differs: `position_code` below.
 
     Settings:
         from: The memory to read: a grid's positions are sentences and its columns their words; the positions of a
@@ -44,7 +45,9 @@ class MemoryNetwork(Block):
         width: Features of u; `model.width` unless it is said.
         tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
             wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k.
-        encoding: position | bag. Whether l is as above, or 1.
+        encoding: position | position_code | bag. l as above; as in the authors' code, about twice as large,
+            l_kj = 1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J) with one J for sentences and question, the room for
+            words and one more for T(i), which is weighted as the last word; or 1.
         time: For how many sentences back T has a row, those before share the last; 0 is without T.
         noise: In training up to this share of empty sentences is put between the others in T, 0 <= noise < 1.
         linear_start: The share of the training, 0 to 1, in which p has no softmax.
@@ -83,6 +86,7 @@ class MemoryNetwork(Block):
         asking = stream.width if query is None else question_stream(site, query).width
         words, self.width = site.memories[self.memory].stream.width, width or site.width
         self.hops, self.encoding, self.noise = hops, encoding, noise
+        self.longest = max(1, site.memories[self.memory].stream.columns) + bool(time)
         self.linear_start, self.slots, self.answer = linear_start, slots, answer
         self.reads_stream = query is None
         adjacent = tying == "adjacent"
@@ -102,16 +106,18 @@ class MemoryNetwork(Block):
     def start(self, x: Tensor, context: Context) -> State:
         story = as_story(context.memories[self.memory])
         real = story.mask.any(-1)  # (B, N)
-        made = embed_sentences(story, self.maps, self.encoding, self.width)  # (B, N, maps, d)
+        made = embed_sentences(story, self.maps, self.encoding, self.width, self.longest)  # (B, N, maps, d)
         if self.times is not None:
-            made = made + self._times(self.times, real).unflatten(-1, (-1, self.width))
+            times = self._times(self.times, real).unflatten(-1, (-1, self.width))
+            if self.encoding == "position_code":
+                times = times * last_word_weight(self.width, self.longest, times)
+            made = made + times
         made = made * real[..., None, None].to(made.dtype)
         if self.question is None:
             return made, real
         maps = self.maps[: self.width] if self.asked is None else self.asked
-        embedded = embed_sentences(
-            as_sentence(context.memories[self.question]), maps, self.encoding, self.width
-        )  # (B, 1, 1, d)
+        question = as_sentence(context.memories[self.question])
+        embedded = embed_sentences(question, maps, self.encoding, self.width, self.longest)  # (B, 1, 1, d)
         return made, real, embedded[:, 0]
 
     def _times(self, times: Tensor, real: Tensor) -> Tensor:

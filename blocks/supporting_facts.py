@@ -35,7 +35,7 @@ class SupportingFacts(Block):
         query: The memory whose words are the question, a sequence.
         hops: How many facts are found, 1 or more.
         width: Features of U and of R; `model.width` unless it is said.
-        encoding: position | bag. Whether the place of a word in its sentence counts, as in `memory_network`.
+        encoding: position | position_code | bag. How the place of a word in its sentence counts, as in `memory_network`.
         margin: By how much a fact is to be preferred, above 0.
 
     Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), the same at all positions. State: what was made
@@ -66,6 +66,7 @@ class SupportingFacts(Block):
             raise BlockError("query", message, code="memory", fix=fix)
         self.question, self.width = query, width or site.width
         self.hops, self.encoding, self.margin = hops, encoding, margin
+        self.longest = max(1, site.memories[self.memory].stream.columns)
         self.asked = normal_matrix(2 * self.width, question_stream(site, query).width)  # for U x, for the answer
         self.told = normal_matrix(3 * self.width, site.memories[self.memory].stream.width)  # U y, U x, the answer
         self.older = normal_matrix(3, self.width)
@@ -73,9 +74,10 @@ class SupportingFacts(Block):
 
     def start(self, x: Tensor, context: Context) -> State:
         story = as_story(context.memories[self.memory])
-        made = embed_sentences(story, self.told, self.encoding, self.width)  # (B, N, 3, d)
+        made = embed_sentences(story, self.told, self.encoding, self.width, self.longest)  # (B, N, 3, d)
         question = as_sentence(context.memories[self.question])
-        return made, story.mask.any(-1), embed_sentences(question, self.asked, self.encoding, self.width)
+        asked = embed_sentences(question, self.asked, self.encoding, self.width, self.longest)  # (B, 1, 2, d)
+        return made, story.mask.any(-1), asked
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, question = state

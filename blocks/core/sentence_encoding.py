@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Bounds, Output, Site, Stream
 
-Encoding = Literal["position", "bag"]
-"""What the place of a word in its sentence counts for."""
+Encoding = Literal["position", "position_code", "bag"]
+"""How the place of a word in its sentence counts: as in the paper, as in its authors' code, or not at all."""
 NonNegative = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 """A whole number, 0 or more."""
 
@@ -46,39 +46,49 @@ def normal_matrix(rows: int, columns: int) -> nn.Parameter:
     return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=INIT_STD))
 
 
-def embed_sentences(story: Output, maps: Tensor, encoding: Encoding, width: int) -> Tensor:
+def embed_sentences(story: Output, maps: Tensor, encoding: Encoding, width: int, longest: int) -> Tensor:
     """Compute sum_j l_j * M x_j over the words x_j of each sentence, for each map M of `maps` (M d, D): (B, N, M, d)
 
-    * multiplies feature by feature; `bag`: l_kj = 1; `position`: l_kj = 1 + a_k b_j, with which the sum is
-    M sum_j x_j + a * (M sum_j b_j x_j): the words are summed before they are mapped.
+    * multiplies feature by feature. With feature k of d and word j, l_kj is
+
+        position        (1 - j / J) - (k / d) (1 - 2 j / J), J the words of the sentence (section 4.1)
+        position_code   1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J), J = `longest` of every sentence (its code)
+        bag             1
+
+    The first two are c + a_k b_j, so the words can be summed before they are mapped: c M sum_j x_j + a * M sum_j b_j x_j.
     """
     precise = torch.promote_types(maps.dtype, torch.float32)
-    weights = word_weights(story.mask, encoding, precise).to(story.states.dtype)  # (B, N, P, W)
+    weights = word_weights(story.mask, encoding, longest, precise).to(story.states.dtype)  # (B, N, P, W)
     summed = weights @ story.states  # (B, N, P, D)
-    if encoding == "position":
-        leaning = feature_slope(width, precise, maps.device).to(maps.dtype)
-        tilted = maps.unflatten(0, (-1, width)) * leaning[:, None]  # (M, d, D)
+    if encoding != "bag":
+        slope = feature_slope(width, encoding, precise, maps.device).to(maps.dtype)
+        tilted = maps.unflatten(0, (-1, width)) * slope[:, None]  # (M, d, D)
         maps = torch.cat([maps, tilted.flatten(0, 1)], 1)  # (M d, 2 D)
     return F.linear(summed.flatten(2), maps).unflatten(-1, (-1, width))
 
 
-def word_weights(mask: Tensor, encoding: Encoding, dtype: torch.dtype) -> Tensor:
-    """Return what each word counts in the sums of its sentence: 1, and for `position` b_j too. -> (B, N, P, W)
-
-    b_j = 4 (j - (J + 1) / 2) / J for word j of the J of its sentence.
-    """
+def word_weights(mask: Tensor, encoding: Encoding, longest: int, dtype: torch.dtype) -> Tensor:
+    """Return what each word counts in the sums of its sentence: c, and for a position b_j too. -> (B, N, P, W)"""
     real = mask.to(dtype)
+    word = real.cumsum(-1)  # (B, N, W), 1 for the first
     if encoding == "bag":
         return real[:, :, None]
-    count = real.sum(-1, keepdim=True)
-    place = 4 * (real.cumsum(-1) - (count + 1) / 2) / count.clamp(min=1)
-    return torch.stack([real, real * place], 2)
+    if encoding == "position_code":
+        return torch.stack([real, real * 4 * (word - (longest + 1) / 2) / longest], 2)
+    count = real.sum(-1, keepdim=True).clamp(min=1)
+    return torch.stack([real / 2, real * (2 * word / count - 1)], 2)
 
 
-def feature_slope(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a_k = (k - (d + 1) / 2) / d for each feature k of d: (d,)"""
+def feature_slope(width: int, encoding: Encoding, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a_k for each feature k of d: (d,)"""
     feature = torch.arange(1, width + 1, device=device, dtype=dtype)
-    return (feature - (width + 1) / 2) / width
+    return (feature - (width + 1) / 2) / width if encoding == "position_code" else feature / width - 0.5
+
+
+def last_word_weight(width: int, longest: int, like: Tensor) -> Tensor:
+    """Return l_kJ of `position_code`, the weight of a word at the last place, J = `longest`: (d,)"""
+    slope = feature_slope(width, "position_code", torch.promote_types(like.dtype, torch.float32), like.device)
+    return (1 + slope * 2 * (longest - 1) / longest).to(like.dtype)
 
 
 def sentence_ages(real: Tensor) -> Tensor:

@@ -432,7 +432,9 @@ class MemoryNetwork(Block, word="memory_network"):
     width: Features of u; `model.width` unless it is said.
     tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
         wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k; default 'adjacent'.
-    encoding: position | bag. Whether l is as above, or 1; default 'position'.
+    encoding: position | position_code | bag. l as above; as in the authors' code, about twice as large, l_kj = 1 +
+        4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J) with one J for sentences and question, the room for words and
+        one more for T(i), which is weighted as the last word; or 1; default 'position'.
     time: For how many sentences back T has a row, those before share the last; 0 is without T; default 50.
     noise: In training up to this share of empty sentences is put between the others in T, 0 <= noise < 1; default
         0.1.
@@ -448,7 +450,7 @@ class MemoryNetwork(Block, word="memory_network"):
     hops: int | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
     tying: Literal["adjacent", "layer_wise"] | Var | Unset = UNSET
-    encoding: Literal["position", "bag"] | Var | Unset = UNSET
+    encoding: Literal["position", "position_code", "bag"] | Var | Unset = UNSET
     time: int | Var | Unset = UNSET
     noise: float | Var | Unset = UNSET
     linear_start: float | Var | Unset = UNSET
@@ -806,8 +808,8 @@ class SupportingFacts(Block, word="supporting_facts"):
     query: The memory whose words are the question, a sequence.
     hops: How many facts are found, 1 or more; default 1.
     width: Features of U and of R; `model.width` unless it is said.
-    encoding: position | bag. Whether the place of a word in its sentence counts, as in `memory_network`; default
-        'bag'.
+    encoding: position | position_code | bag. How the place of a word in its sentence counts, as in
+        `memory_network`; default 'bag'.
     margin: By how much a fact is to be preferred, above 0; default 0.1.
     as_: The name of the output, for later blocks.
     """
@@ -815,7 +817,7 @@ class SupportingFacts(Block, word="supporting_facts"):
     query: str | Var | Unset | None = UNSET
     hops: int | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
-    encoding: Literal["position", "bag"] | Var | Unset = UNSET
+    encoding: Literal["position", "position_code", "bag"] | Var | Unset = UNSET
     margin: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
@@ -1059,7 +1061,7 @@ class MemoryNetworkDefaults(RecipeObject):
     hops: int | Var | Unset | None = UNSET
     width: int | Var | Unset | None = UNSET
     tying: Literal["adjacent", "layer_wise"] | Var | Unset | None = UNSET
-    encoding: Literal["position", "bag"] | Var | Unset | None = UNSET
+    encoding: Literal["position", "position_code", "bag"] | Var | Unset | None = UNSET
     time: int | Var | Unset | None = UNSET
     noise: float | Var | Unset | None = UNSET
     linear_start: float | Var | Unset | None = UNSET
@@ -1218,7 +1220,7 @@ class SupportingFactsDefaults(RecipeObject):
     query: str | Var | Unset | None = UNSET
     hops: int | Var | Unset | None = UNSET
     width: int | Var | Unset | None = UNSET
-    encoding: Literal["position", "bag"] | Var | Unset | None = UNSET
+    encoding: Literal["position", "position_code", "bag"] | Var | Unset | None = UNSET
     margin: float | Var | Unset | None = UNSET
 
 

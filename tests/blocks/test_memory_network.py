@@ -31,6 +31,7 @@ VARIANTS = {
         },
         {"hops": 1, "noise": 0.5, "linear_start": 0.5, "answer": "words", "query": "encoder.summary"},
         {"from": "encoder.grid", "tying": "layer_wise", "query": "encoder", "answer": "words", "time": 3, "noise": 0.0},
+        {"from": "encoder.grid", "query": "encoder.earlier", "encoding": "position_code", "time": 5},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -39,6 +40,8 @@ WORDS, WIDTH = 7, 4
 COUNTS = ((3, 1, 2), (4, 2, 0))
 """How many words each sentence of each row has."""
 ASKED = (3, 2)
+LONGEST = 5
+"""Four words and the age of the sentence."""
 X = torch.randn(2, 3, 5, dtype=torch.float64)
 SEEN = {
     "story": Named(Stream(WORDS, grid=True, columns=4)),
@@ -76,26 +79,29 @@ def replace_context(**changes: Any) -> Context:
 # ------------------------------------------------------------------------------------------- the equations
 
 
-def weight(k: float, j: float, count: int) -> float:
-    """l of the authors' code."""
-    return 1 + 4 * (k - (WIDTH + 1) / 2) * (j - (count + 1) / 2) / (WIDTH * count)
+def weight(k: float, j: float, encoding: str, count: int) -> float:
+    """l of the paper, for a sentence of `count` words, or of its authors' code, for one place more than the story has."""
+    if encoding == "position":
+        return (1 - j / count) - k / WIDTH * (1 - 2 * j / count)
+    return 1 + 4 * (k - (WIDTH + 1) / 2) * (j - (LONGEST + 1) / 2) / (WIDTH * LONGEST)
 
 
-def sentence(matrix: Tensor, words: Tensor, count: int) -> Tensor:
+def place_weight(j: float, encoding: str, count: int = 0) -> Tensor:
+    return torch.tensor([weight(k + 1, j, encoding, count) for k in range(WIDTH)], dtype=torch.float64)
+
+
+def sentence(matrix: Tensor, words: Tensor, encoding: str, count: int) -> Tensor:
     """sum_j l_j * M x_j"""
-    total = torch.zeros(WIDTH, dtype=torch.float64)
-    for j in range(count):
-        scale = torch.tensor([weight(k + 1, j + 1, count) for k in range(WIDTH)], dtype=torch.float64)
-        total += scale * (matrix @ words[j])
-    return total
+    return torch.stack([place_weight(j + 1, encoding, count) * (matrix @ words[j]) for j in range(count)]).sum(0)
 
 
-def by_hand(block: MemoryNetwork, row: int, tying: str) -> Tensor:
+def by_hand(block: MemoryNetwork, row: int, tying: str, encoding: str) -> Tensor:
     """u after all hops, sentence by sentence."""
     maps, times = block.maps.unflatten(0, (-1, WIDTH)), block.times
     counts, story = COUNTS[row], READ["story"].states[row]
     real = [i for i, count in enumerate(counts) if count]
-    u = sentence(maps[0] if block.asked is None else block.asked, READ["question"].states[row], ASKED[row])
+    u = sentence(maps[0] if block.asked is None else block.asked, READ["question"].states[row], encoding, ASKED[row])
+    of_age = place_weight(LONGEST, encoding) if encoding == "position_code" else 1.0
     for hop in range(block.hops):
         a, c = (hop, hop + 1) if tying == "adjacent" else (0, 1)
         read = torch.zeros(WIDTH, dtype=torch.float64)
@@ -103,7 +109,8 @@ def by_hand(block: MemoryNetwork, row: int, tying: str) -> Tensor:
         for i in real:
             age = min(len(real) - 1 - i, len(times) - 1)
             for chosen, rows in ((a, keys), (c, values)):
-                rows.append(sentence(maps[chosen], story[i], counts[i]) + times[age].unflatten(0, (-1, WIDTH))[chosen])
+                aged = of_age * times[age].unflatten(0, (-1, WIDTH))[chosen]
+                rows.append(sentence(maps[chosen], story[i], encoding, counts[i]) + aged)
         for weight_i, value in zip(torch.stack([u @ key for key in keys]).softmax(0), values, strict=True):
             read += weight_i * value
         u = (u if block.between is None else block.between @ u) + read
@@ -112,18 +119,19 @@ def by_hand(block: MemoryNetwork, row: int, tying: str) -> Tensor:
 
 @pytest.mark.parametrize("tying", ["adjacent", "layer_wise"])
 @pytest.mark.parametrize("time", [2, 9])
-def test_three_hops_against_loops(tying: str, time: int) -> None:
-    block = build_block(tying=tying, time=time, hops=3)
+@pytest.mark.parametrize("encoding", ["position", "position_code"])
+def test_three_hops_against_loops(tying: str, time: int, encoding: str) -> None:
+    block = build_block(tying=tying, time=time, hops=3, encoding=encoding)
     y = answers(block)
     for row in range(2):
-        close(y[row], by_hand(block, row, tying).expand(3, -1))
+        close(y[row], by_hand(block, row, tying, encoding).expand(3, -1))
 
 
-def test_position_encoding_is_twice_that_of_the_paper_half_a_step_back() -> None:
+def test_the_code_s_position_encoding_is_twice_that_of_the_paper_half_a_step_back() -> None:
     for k in range(1, WIDTH + 1):
-        for j in range(1, 7):
-            at, word = (k - 0.5) / WIDTH, (j - 0.5) / 6
-            assert weight(k, j, 6) == pytest.approx(2 * ((1 - word) - at * (1 - 2 * word)))
+        for j in range(1, LONGEST + 1):
+            half_a_step_back = weight(k - 0.5, j - 0.5, "position", LONGEST)
+            assert weight(k, j, "position_code", 0) == pytest.approx(2 * half_a_step_back)
 
 
 def test_a_bag_of_words_ignores_the_order() -> None:
@@ -131,15 +139,16 @@ def test_a_bag_of_words_ignores_the_order() -> None:
     words = torch.randn(1, 1, 4, WORDS, dtype=torch.float64)
     there = torch.ones(1, 1, 4, dtype=torch.bool)
     turned = Output(words.flip(2), there)
-    close(embed_sentences(Output(words, there), maps, "bag", WIDTH), embed_sentences(turned, maps, "bag", WIDTH))
-    apart = embed_sentences(Output(words, there), maps, "position", WIDTH) - embed_sentences(
-        turned, maps, "position", WIDTH
-    )
-    assert apart.abs().max() > 0.01
+    there_and_back = {
+        encoding: [embed_sentences(story, maps, encoding, WIDTH, LONGEST) for story in (Output(words, there), turned)]
+        for encoding in ("bag", "position", "position_code")
+    }
+    close(*there_and_back.pop("bag"))
+    assert all((one - two).abs().max() > 0.01 for one, two in there_and_back.values())
 
 
 def test_one_hop_is_key_value_attention() -> None:
-    block = build_block(from_="narrow", query=None, hops=1, time=0)
+    block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
     questions = X @ block.asked.T
     there = READ["narrow"].mask[:, None]  # (B, 1, S)
@@ -147,21 +156,21 @@ def test_one_hop_is_key_value_attention() -> None:
 
 
 def test_empty_sentences_are_part_of_the_softmax() -> None:
-    block = build_block(from_="narrow", query=None, hops=1, time=0, slots=7)
+    block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, slots=7)
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
     questions, result = X @ block.asked.T, answers(block)
     for row, count in enumerate((3, 2)):
         scores = torch.cat((questions[row] @ keys[row, :count].T, questions.new_zeros(X.shape[1], 7 - count)), -1)
         close(result[row], questions[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
     close(
-        answers(build_block(from_="narrow", query=None, hops=1, time=0, slots=2))[1],
-        answers(build_block(from_="narrow", query=None, hops=1, time=0))[1],
+        answers(build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, slots=2))[1],
+        answers(build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0))[1],
     )
 
 
 def test_the_linear_start_has_no_softmax() -> None:
-    block = build_block(from_="narrow", query=None, hops=1, time=0, linear_start=0.25)
-    after = build_block(from_="narrow", query=None, hops=1, time=0)
+    block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, linear_start=0.25)
+    after = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(WIDTH, -1)
     questions = X @ block.asked.T
     block.set_progress(0.2)

@@ -100,7 +100,7 @@ def asking(scene: Scene, needed: bool = False) -> dict[str, Any]:
         "from": read,
         "query": query,
         "width": None if scene.keeps else scene.one_of(None, 4),
-        "encoding": scene.one_of(None, "bag", "position"),
+        "encoding": scene.one_of(None, "bag", "position", "position_code"),
     }
 
 
