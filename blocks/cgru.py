@@ -33,10 +33,12 @@ class Cgru(Block):
         kernel: Positions, then columns, that each convolution sees; one of 1 x 1 makes each cell a gru.
         gates: g: cutoff, 1.2 sigmoid(z) - 0.1 cut to 0 and 1; plain, sigmoid(z); hard, (1 + z) / 2 cut to 0 and 1.
         candidate: What makes the new values: tanh, or hard, which is z cut to -1 and 1.
-        bias: What B' and B'' are at first; at 1 the unit begins by keeping most of s.
+        bias: What B' is at first; at 1 the unit begins by keeping most of s.
+        reset_bias: What B'' is at first; as `bias` unless given.
         diagonal: Whether the gates are diagonal: a third of the features is taken from the position before, a third
             from the one after, in place of s in u * s (Freivalds & Liepins 2018, section 3).
-        dropout: Probability of dropping a value of s, 0 <= dropout < 1.
+        dropout: Probability of dropping a value, 0 <= dropout < 1.
+        dropout_of: Which values are dropped: state, s as it enters; or candidate, the tanh (tensor2tensor).
         dropout_by: What that is for a row of n positions: rate, as it is; length, times 8 / n (as Kaiser & Sutskever's
             code has it); sqrt_length, times 3 / sqrt(n) (Kaiser & Bengio's).
         saturation: Weight of the cost of gates that are nearly 0 or 1, and of a hard candidate nearly -1 or 1: the mean
@@ -45,7 +47,7 @@ class Cgru(Block):
 
     Shapes: (B, T, W, D) -> (B, T, W, D).
     Raises BlockError where a sequence arrives or no grid is called so, in a decoder, since a convolution looks ahead,
-    and where plain gates have a saturation cost.
+    where plain gates have a saturation cost, and for settings of a dropout of 0.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Cgru(Block):
         gates: Gates = "cutoff",
         candidate: Literal["tanh", "hard"] = "tanh",
         bias: float = 1.0,
+        reset_bias: float | None = None,
         diagonal: bool = False,
         dropout: Rate = 0.0,
+        dropout_of: Literal["state", "candidate"] = "state",
         dropout_by: Literal["rate", "length", "sqrt_length"] = "rate",
         saturation: Weight = 0.0,
         with_: Name | None = None,
@@ -71,25 +75,34 @@ class Cgru(Block):
             message = "plain gates never reach 0 or 1, so they do not saturate"
             fix = "write `gates: cutoff` or `gates: hard`, or leave `saturation` out"
             raise BlockError("saturation", message, fix=fix)
+        for setting, value, default in (("dropout_of", dropout_of, "state"), ("dropout_by", dropout_by, "rate")):
+            if not dropout and value != default:
+                message = "nothing is dropped here, for `dropout` is 0"
+                raise BlockError(setting, message, fix=f"write `dropout: 0.1` beside it, or remove `{setting}`")
         (down, across), width = kernel, stream.width
         self.kernel, self.gates, self.hard, self.diagonal = (down, across), gates, candidate == "hard", diagonal
-        self.dropout, self.dropout_by, self.saturation, self.beside = dropout, dropout_by, saturation, with_
+        self.dropout, self.dropout_of, self.dropout_by = dropout, dropout_of, dropout_by
+        self.saturation, self.beside = saturation, with_
         arriving = width + (0 if with_ is None else resolve_streams(site, [with_], "with")[0].width)
         self.both = nn.Conv2d(arriving, 2 * width, self.kernel)
         self.new = nn.Conv2d(arriving, width, self.kernel)
         for convolution in (self.both, self.new):
             nn.init.xavier_uniform_(convolution.weight)
             nn.init.zeros_(cast(Tensor, convolution.bias))
-        nn.init.constant_(cast(Tensor, self.both.bias), bias)
+        reset, update = cast(Tensor, self.both.bias.detach()).chunk(2)
+        reset.fill_(bias if reset_bias is None else reset_bias)
+        update.fill_(bias)
         self.out = stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        s = self._dropped(mask_cells(x, context.mask), context.mask)  # (B, T, W, D)
+        s = mask_cells(x, context.mask)  # (B, T, W, D)
+        s = self._dropped(s, context.mask) if self.dropout_of == "state" else s
         p = () if self.beside is None else (mask_cells(read_named(x, [self.beside], context)[0], context.mask),)
         z = self._convolved(self.both, s, p)  # (B, T, W, 2 D)
         r, u = self._gate(z).chunk(2, -1)
         new = self._convolved(self.new, r * s, p)
         candidate = F.hardtanh(new) if self.hard else torch.tanh(new)
+        candidate = self._dropped(candidate, context.mask) if self.dropout_of == "candidate" else candidate
         self._cost(z, new, context)
         previous = self._shifted(s) if self.diagonal else s
         y = torch.lerp(

@@ -27,8 +27,8 @@ class Conv(Block):
             3.1); the width that arrives is kept.
         weight_norm: Whether the weights of each output are a gain times a direction, g v / |v| (Salimans & Kingma 2016,
             equation 2).
-        init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (Gehring et al.
-            2017, section 3.5). They are normal, of variance c / (kernel D), with c = 4 for a gate, 2 for relu, else 1.
+        init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (Gehring et
+            al. 2017, section 3.5). They are normal, of variance c / (kernel D): c = 4 for a gate, 2 for relu, else 1.
 
     Shapes: (B, T, D) -> (B, ceil(T / stride), width). State on a causal site: the inputs that later positions still
     read, (B, (kernel - 1) dilation, D).

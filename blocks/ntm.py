@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many slots a head may move in one step."""
+Order = Literal["write_read", "read_write", "write_address_read"]
 Tensors = tuple[Tensor, ...]
 TAPE_FIELDS = len(AddressTape._fields)
 
@@ -29,7 +30,7 @@ class Ntm(Block):
         w^c(i) = softmax_i(beta cos(k, M_(t-1)(i))), w^g = g w^c + (1 - g) w_(t-1)       (equations 5 to 7)
         w~(i) = sum_j w^g(j) s(i - j), in a circle; w_t(i) = w~(i)^gamma / sum w~^gamma   (equations 8 and 9)
     Then all writing heads erase, then all add, e = sigmoid and a = tanh; the reading heads read what is there now, so
-    the equations hold in the order 3, 4, 2:
+    the equations hold in the order 3, 4, 2, which `order` changes:
         M~(i) = M_(t-1)(i) prod_h (1 - w_h(i) e_h), M_t(i) = M~(i) + sum_h w_h(i) a_h   (equations 3 and 4)
         r_t = sum_i w_t(i) M_t(i)                                                        (equation 2)
 
@@ -38,6 +39,9 @@ class Ntm(Block):
         slot_width: How many numbers a slot holds.
         read_heads: How many heads read.
         write_heads: How many heads write.
+        order: When the reading heads read: write_read, what the step has written, at places found before; read_write,
+            what was there before it; write_address_read, what it has written, at places that they find there. Other
+            implementations have one of the last two: that of their list of heads.
         shift: How many slots a head may move in one step, either way; fewer than half of the slots. 0 for none.
         memory: What the memory holds at first: constant (1e-6 everywhere), learned (from there), or random (drawn once,
             uniform within 1 / sqrt(slots + slot_width)).
@@ -58,6 +62,7 @@ class Ntm(Block):
         slot_width: Count = 20,
         read_heads: Count = 1,
         write_heads: Count = 1,
+        order: Order = "write_read",
         shift: Shift = 1,
         memory: MemoryInit = "constant",
         initial_state: InitialState = "zeros",
@@ -66,7 +71,7 @@ class Ntm(Block):
         _check_settings(slots, shift, memory, initial_state)
         stream = site.sequence("ntm")
         self.slots, self.slot_width, self.shift = slots, slot_width, shift
-        self.reading, self.writing = read_heads, write_heads
+        self.reading, self.writing, self.order = read_heads, write_heads, order
         self.out = stream._replace(width=read_heads * slot_width)
         self.state_kind = (
             "ntm",
@@ -91,9 +96,11 @@ class Ntm(Block):
         memory, places, read = state
         params = self._head_params(x, memory.dtype)
         with no_autocast(memory):
-            memory, passed, reads = NTMLoop.apply(
-                memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask, *params
-            )
+            before = memory.mT, places, read.unflatten(1, (self.reading, -1)), context.mask
+            if self.order == "write_read":
+                memory, passed, reads = NTMLoop.apply(*before, *params)
+            else:
+                memory, passed, reads = run_heads(self.order, *before, *params)
         self._record(passed, context)
         reads = reads.flatten(2)  # (B, T, R M)
         return reads.to(x.dtype), (memory.mT, passed[:, -1], reads[:, -1])
@@ -112,6 +119,28 @@ class Ntm(Block):
     def _record(self, passed: Tensor, context: Context) -> None:
         context.record("read_weights", passed[:, :, : self.reading])  # (B, T, R, N)
         context.record("write_weights", passed[:, :, self.reading :])  # (B, T, W, N)
+
+
+def run_heads(order: Order, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor) -> Tensors:
+    """Run the other orders as `NTMLoop` does its own, with the gradient that autograd finds."""
+    reading, reads, passed = read.shape[1], [], []
+    parts = (real[..., None, None], real[..., None, None].to(memory.dtype), *params)
+    for now, share, *addresses, erase, add in zip(*(values.unbind(1) for values in parts), strict=True):
+        if order == "read_write":
+            new_places = addressing.address(memory, places, AddressParams(*addresses)).places  # (B, H, N)
+            seen = torch.bmm(new_places[:, :reading], memory.mT)  # (B, R, M)
+            memory = write(memory, new_places[:, reading:] * share, erase, add)  # (B, M, N)
+        else:
+            readers = AddressParams(*(values[:, :reading] for values in addresses))
+            writers = AddressParams(*(values[:, reading:] for values in addresses))
+            write_places = addressing.address(memory, places[:, reading:], writers).places
+            memory = write(memory, write_places * share, erase, add)
+            new_places = torch.cat((addressing.address(memory, places[:, :reading], readers).places, write_places), 1)
+            seen = torch.bmm(new_places[:, :reading], memory.mT)
+        places, read = torch.where(now, new_places, places), torch.where(now, seen, read)
+        reads.append(read)
+        passed.append(places)
+    return memory, torch.stack(passed, 1), torch.stack(reads, 1)
 
 
 class NTMLoop(torch.autograd.Function):

@@ -15,18 +15,18 @@ from blocks.core.recurrence import build_layer
 class RnnCell(Block):
     """A recurrent cell that goes on from a named output, where `rnn` goes on from its own last state.
 
-    y_t = cell(x_t, h_t), with h_t the output called `state` at position t, and the cells of `rnn`. Inside a `recurrent`,
+    y_t = cell(x_t, h_t), with h_t the output called `state` at position t, and the cells of `rnn`. In a `recurrent`,
     `state: prev.x` is the output x one step before, so that one state passes through several cells in a step: the
-    conditional GRU (dl4mt-tutorial, session 2; Nematus: Sennrich et al. 2017, section 2), deep transitions (Pascanu et
-    al. 2014, section 3).
+    conditional GRU (dl4mt-tutorial, session 2; Nematus: Sennrich et al. 2017, section 2), deep transitions (Pascanu
+    et al. 2014, section 3).
 
     Settings:
         state: The name of what the cell goes on from, as `prev.state`.
         cell: gru | tanh.
         reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused).
         width: The width of both states; that of `state` unless given, which `prev.x` may need to be known.
-        initial_state: What `prev` of this block's name reads at the first position: zeros | learned | a memory (its mean,
-            projected).
+        initial_state: What `prev` of this block's name reads at the first position: zeros | learned | a memory (its
+            mean, projected).
 
     Shapes: (B, T, D) and (B, T, width) -> (B, T, width). State: that before the first position, ((B, width),).
     Raises BlockError where a grid arrives, where `state` is unknown, a grid or of another width, for `reset: after` of

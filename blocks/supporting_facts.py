@@ -35,7 +35,7 @@ class SupportingFacts(Block):
         query: The memory whose words are the question, a sequence.
         hops: How many facts are found, 1 or more.
         width: Features of U and of R; `model.width` unless it is said.
-        encoding: position | position_code | bag. How the place of a word in its sentence counts, as in `memory_network`.
+        encoding: position | position_code | bag. How the place of a word counts, as in `memory_network`.
         margin: By how much a fact is to be preferred, above 0.
 
     Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), the same at all positions. State: what was made

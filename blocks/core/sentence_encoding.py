@@ -55,7 +55,7 @@ def embed_sentences(story: Output, maps: Tensor, encoding: Encoding, width: int,
         position_code   1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J), J = `longest` of every sentence (its code)
         bag             1
 
-    The first two are c + a_k b_j, so the words can be summed before they are mapped: c M sum_j x_j + a * M sum_j b_j x_j.
+    The first two are c + a_k b_j, so words are summed before they are mapped: c M sum_j x_j + a * M sum_j b_j x_j.
     """
     precise = torch.promote_types(maps.dtype, torch.float32)
     weights = word_weights(story.mask, encoding, longest, precise).to(story.states.dtype)  # (B, N, P, W)

@@ -161,10 +161,13 @@ class Cgru(Block, word="cgru"):
     gates: g: cutoff, 1.2 sigmoid(z) - 0.1 cut to 0 and 1; plain, sigmoid(z); hard, (1 + z) / 2 cut to 0 and 1;
         default 'cutoff'.
     candidate: What makes the new values: tanh, or hard, which is z cut to -1 and 1; default 'tanh'.
-    bias: What B' and B'' are at first; at 1 the unit begins by keeping most of s; default 1.0.
+    bias: What B' is at first; at 1 the unit begins by keeping most of s; default 1.0.
+    reset_bias: What B'' is at first; as `bias` unless given.
     diagonal: Whether the gates are diagonal: a third of the features is taken from the position before, a third
         from the one after, in place of s in u * s (Freivalds & Liepins 2018, section 3); default False.
-    dropout: Probability of dropping a value of s, 0 <= dropout < 1; default 0.0.
+    dropout: Probability of dropping a value, 0 <= dropout < 1; default 0.0.
+    dropout_of: Which values are dropped: state, s as it enters; or candidate, the tanh (tensor2tensor); default
+        'state'.
     dropout_by: What that is for a row of n positions: rate, as it is; length, times 8 / n (as Kaiser & Sutskever's
         code has it); sqrt_length, times 3 / sqrt(n) (Kaiser & Bengio's); default 'rate'.
     saturation: Weight of the cost of gates that are nearly 0 or 1, and of a hard candidate nearly -1 or 1: the mean
@@ -177,8 +180,10 @@ class Cgru(Block, word="cgru"):
     gates: Literal["cutoff", "plain", "hard"] | Var | Unset = UNSET
     candidate: Literal["tanh", "hard"] | Var | Unset = UNSET
     bias: float | Var | Unset = UNSET
+    reset_bias: float | Var | Unset | None = UNSET
     diagonal: bool | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
+    dropout_of: Literal["state", "candidate"] | Var | Unset = UNSET
     dropout_by: Literal["rate", "length", "sqrt_length"] | Var | Unset = UNSET
     saturation: float | Var | Unset = UNSET
     with_: str | Var | Unset | None = UNSET
@@ -211,8 +216,8 @@ class Conv(Block, word="conv"):
     weight_norm: Whether the weights of each output are a gain times a direction, g v / |v| (Salimans & Kingma 2016,
         equation 2); default False.
     init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (Gehring et
-        al. 2017, section 3.5). They are normal, of variance c / (kernel D), with c = 4 for a gate, 2 for relu, else
-        1; default 1.0.
+        al. 2017, section 3.5). They are normal, of variance c / (kernel D): c = 4 for a gate, 2 for relu, else 1;
+        default 1.0.
     as_: The name of the output, for later blocks.
     """
     kernel: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -520,6 +525,9 @@ class Ntm(Block, word="ntm"):
     slot_width: How many numbers a slot holds; default 20.
     read_heads: How many heads read; default 1.
     write_heads: How many heads write; default 1.
+    order: When the reading heads read: write_read, what the step has written, at places found before; read_write,
+        what was there before it; write_address_read, what it has written, at places that they find there. Other
+        implementations have one of the last two: that of their list of heads; default 'write_read'.
     shift: How many slots a head may move in one step, either way; fewer than half of the slots. 0 for none; default
         1.
     memory: What the memory holds at first: constant (1e-6 everywhere), learned (from there), or random (drawn once,
@@ -533,6 +541,7 @@ class Ntm(Block, word="ntm"):
     slot_width: int | Var | Unset = UNSET
     read_heads: int | Var | Unset = UNSET
     write_heads: int | Var | Unset = UNSET
+    order: Literal["write_read", "read_write", "write_address_read"] | Var | Unset = UNSET
     shift: int | Var | Unset = UNSET
     memory: Literal["constant", "learned", "random"] | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
@@ -808,8 +817,7 @@ class SupportingFacts(Block, word="supporting_facts"):
     query: The memory whose words are the question, a sequence.
     hops: How many facts are found, 1 or more; default 1.
     width: Features of U and of R; `model.width` unless it is said.
-    encoding: position | position_code | bag. How the place of a word in its sentence counts, as in
-        `memory_network`; default 'bag'.
+    encoding: position | position_code | bag. How the place of a word counts, as in `memory_network`; default 'bag'.
     margin: By how much a fact is to be preferred, above 0; default 0.1.
     as_: The name of the output, for later blocks.
     """
@@ -958,8 +966,10 @@ class CgruDefaults(RecipeObject):
     gates: Literal["cutoff", "plain", "hard"] | Var | Unset | None = UNSET
     candidate: Literal["tanh", "hard"] | Var | Unset | None = UNSET
     bias: float | Var | Unset | None = UNSET
+    reset_bias: float | Var | Unset | None = UNSET
     diagonal: bool | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
+    dropout_of: Literal["state", "candidate"] | Var | Unset | None = UNSET
     dropout_by: Literal["rate", "length", "sqrt_length"] | Var | Unset | None = UNSET
     saturation: float | Var | Unset | None = UNSET
     with_: str | Var | Unset | None = UNSET
@@ -1098,6 +1108,7 @@ class NtmDefaults(RecipeObject):
     slot_width: int | Var | Unset | None = UNSET
     read_heads: int | Var | Unset | None = UNSET
     write_heads: int | Var | Unset | None = UNSET
+    order: Literal["write_read", "read_write", "write_address_read"] | Var | Unset | None = UNSET
     shift: int | Var | Unset | None = UNSET
     memory: Literal["constant", "learned", "random"] | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET

@@ -24,6 +24,7 @@ VARIANTS = {
         {"kernel": [2, 3], "gates": "hard", "candidate": "hard", "bias": 0.0, "saturation": 0.5},
         {"dropout": 0.3, "saturation": 0.1, "with": "earlier"},
         {"dropout": 0.1, "dropout_by": "length"},
+        {"dropout": 0.2, "dropout_of": "candidate", "reset_bias": 0.5},
     ),
 }
 """Settings with which the laws are checked, by block."""

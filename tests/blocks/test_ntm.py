@@ -24,6 +24,8 @@ VARIANTS = {
         {"slots": 4, "slot_width": 3, "shift": 0, "initial_state": "encoder"},
         {"slots": 5, "slot_width": 2, "read_heads": 2, "initial_state": {"copy": "encoder.same"}},
         {"slots": 5, "slot_width": 2, "initial_state": "encoder.grid"},
+        {"slots": 5, "slot_width": 3, "read_heads": 2, "order": "read_write"},
+        {"slots": 5, "slot_width": 3, "write_heads": 2, "order": "write_address_read"},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -67,33 +69,41 @@ def place_of(numbers: Tensor, memory: Tensor, before: Tensor, shift: int) -> Ten
 def by_the_equations(module: Ntm, x: Tensor, shift: int) -> Tensor:
     """One row. x: (T, D) -> (T, R M)"""
     memory = module.initial.filled
-    places = [F.one_hot(torch.tensor(0), len(memory)).double()] * (module.reading + module.writing)
+    last = places = [F.one_hot(torch.tensor(0), len(memory)).double()] * (module.reading + module.writing)
     reads = []
     for one in x:
         numbers = module.asks(one).chunk(len(places))
-        places = [place_of(item, memory, before, shift) for item, before in zip(numbers, places, strict=True)]
+        before, readers = memory, range(module.reading)
+        places = [place_of(each, memory, place, shift) for each, place in zip(numbers, places, strict=True)]
         erase, add = module.writes(one).chunk(2)
         writing = places[module.reading :]
         for place, e in zip(writing, torch.sigmoid(erase).chunk(module.writing), strict=True):
             memory = torch.stack([row * (1 - w * e) for row, w in zip(memory, place, strict=True)])
         for place, a in zip(writing, torch.tanh(add).chunk(module.writing), strict=True):
             memory = torch.stack([row + w * a for row, w in zip(memory, place, strict=True)])
-        seen = [sum(w * row for w, row in zip(place, memory, strict=True)) for place in places[: module.reading]]
-        reads.append(torch.cat([torch.as_tensor(item) for item in seen]))
+        if module.order == "write_address_read":
+            places[: module.reading] = [place_of(numbers[head], memory, last[head], shift) for head in readers]
+        source, last = before if module.order == "read_write" else memory, places
+        seen = [sum(w * row for w, row in zip(places[head], source, strict=True)) for head in readers]
+        reads.append(torch.cat([torch.as_tensor(each) for each in seen]))
     return torch.stack(reads)
 
 
 @pytest.mark.parametrize(
-    ("reading", "writing", "shift", "memory"),
+    ("reading", "writing", "shift", "memory", "order"),
     [
-        (1, 1, 1, "random"),
-        (2, 3, 1, "random"),
-        (3, 2, 2, "learned"),
-        (1, 1, 0, "random"),
+        (1, 1, 1, "random", "write_read"),
+        (2, 3, 1, "random", "write_read"),
+        (3, 2, 2, "learned", "write_read"),
+        (1, 1, 0, "random", "write_read"),
+        (2, 3, 1, "learned", "read_write"),
+        (2, 3, 1, "learned", "write_address_read"),
     ],
 )
-def test_the_output_equals_the_papers_equations(reading: int, writing: int, shift: int, memory: str) -> None:
-    module = block(read_heads=reading, write_heads=writing, shift=shift, memory=memory)
+def test_the_output_equals_the_papers_equations(
+    reading: int, writing: int, shift: int, memory: str, order: str
+) -> None:
+    module = block(read_heads=reading, write_heads=writing, shift=shift, memory=memory, order=order)
     x = random_inputs(2, 6, WIDTH).requires_grad_()
     weights = [x, *module.parameters()]
     mine, _ = run(module, x)

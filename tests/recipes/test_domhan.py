@@ -1,10 +1,10 @@
 """The rows of Domhan 2018, tables 3, 4 and 5: each recipe is what its authors wrote, block by block and in its size.
 
 The rows stand here in the authors' notation, shortened: `a->b` in sequence, `6x(...)` repeated, `res(...)` a residual,
-`att` attention to the source with 8 heads (`att1` with one), `ff->linear` the halves of a feed-forward network, `glu` and
-`relu` a convolution of three positions with that activation; capital letters are below. In the authors' code (Sockeye,
-branch acl18) a residual has no dropout of its own; attention, convolutions, positions and both halves of the feed-forward
-network end with one, and an LSTM only where `dropout` is written after it.
+`att` attention to the source with 8 heads (`att1` with one), `ff->linear` the halves of a feed-forward network, `glu`
+and `relu` a convolution of three positions with that activation; capital letters are below. In the authors' code
+(Sockeye, branch acl18) a residual has no dropout of its own; attention, convolutions, positions and both halves of the
+feed-forward network end with one, and an LSTM only where `dropout` is written after it.
 """
 
 from __future__ import annotations
