@@ -33,8 +33,8 @@ class MemoryNetwork(Block):
     m_i = sum_j l_j * A x_ij + T_A(i), c_i likewise with C and T_C, u_1 = sum_j l_j * B q_j, and in each hop k
     p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = u_k + o_k. Here x_ij is word j of sentence i, * multiplies
     feature by feature, l_kj = (1 - j / J) - (k / d) (1 - 2 j / J) for feature k of d and word j of a sentence of J, and
-    i of T counts from the last sentence back. With embeddings `one_hot`, A, B and C are the embedding matrices. A masked
-    sentence is never read. The authors' code differs: `position_code` below.
+    i of T counts from the last sentence back. With embeddings `one_hot`, A, B and C are the embedding matrices. What is
+    masked is never read. The authors' code differs: `position_code` below.
 
     Settings:
         from: The memory to read: a grid's positions are sentences and its columns their words; the positions of a

@@ -616,6 +616,17 @@ class QueueMemory(Block, word="queue_memory"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Read(Block, word="read"):
+    """A named output in place of the stream: y_t = a_t.
+
+    of: The name. An output with one position for all, such as a `pool`'s, is seen at every position.
+    as_: The name of the output, for later blocks.
+    """
+    of: str | Var = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Recurrent(Block, word="recurrent"):
     """Feedback through any stack: in it, `prev.x` is the output named x one step before (input feeding: Luong et al.
     2015, section 3.3; attention asked by the last state: Bahdanau et al. 2015, section 3.1).
@@ -2355,7 +2366,7 @@ __all__ = [
     "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output", "Parallel", "ParallelData",
     "ParallelDefaults", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
     "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
-    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Recipe", "Recurrent",
+    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
     "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
     "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule",
     "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask",

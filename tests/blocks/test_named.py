@@ -1,4 +1,4 @@
-"""`concat`, `add` and `multiply`: named outputs beside the stream."""
+"""`concat`, `add`, `multiply` and `read`: named outputs beside the stream, and in its place."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from blocks.add import Add
 from blocks.concat import Concat
 from blocks.core.contract import Block, BlockError, Named, Output, Site, Stream
 from blocks.multiply import Multiply
+from blocks.read import Read
 from tests.blocks.single_block import close, context_of, mask_of, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -20,10 +21,11 @@ VARIANTS = {
     "add": ({"of": ["earlier"]}, {"of": ["earlier", "encoder.summary"], "scale": 0.7}),
     "concat": ({"of": ["narrow"]}, {"of": ["input", "narrow", "encoder.summary"]}),
     "multiply": ({"of": ["earlier"]}, {"of": ["encoder.summary", "input"]}),
+    "read": ({"of": "narrow"}, {"of": "encoder.summary"}),
 }
 """Settings with which the laws are checked, by block."""
 
-READERS = [Concat, Add, Multiply]
+READERS = [Concat, Add, Multiply, Read]
 A, B = torch.randn(2, 3, 2), torch.randn(2, 3, 2)
 
 
@@ -44,6 +46,13 @@ def test_the_stream_comes_first(reader: type[Block], expected: torch.Tensor) -> 
     y, _ = block(B, (), context_of(mask_of(3, 3), a=A, input=B))
     close(y, expected)
     assert block.out.width == expected.shape[-1]
+
+
+def test_a_named_output_takes_the_place_of_the_stream() -> None:
+    block = Read(site_with_names(), of="wide")
+    wide = torch.randn(2, 3, 3)
+    assert torch.equal(block(B, (), context_of(mask_of(3, 3), wide=wide))[0], wide)
+    assert block.out.width == 3
 
 
 @pytest.mark.parametrize("reader", READERS)

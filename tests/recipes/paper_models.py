@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,29 @@ def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]
         for each in model.modules()
         if isinstance(each, Block) and each.path[1:2] == (part,) and each.path[-1] == word
     ]
+
+
+Row = Callable[[Tensor, Tensor], Tensor]
+"""From a row's embedded source (S, D) and target (T, D) to its logits (T, V)."""
+
+
+def by_rows(model: EncoderDecoder, row: Row) -> None:
+    """Expect the model's logits of each row to be those of `row`, and so its gradients."""
+    theirs = []
+    for index, length in enumerate(LENGTHS):
+        source = model.readers()["source"].embedding(SOURCE["source"][index, :length])
+        theirs.append(row(source, model.embedding(TARGET[index][REAL[index]])))
+    expect_same_function(model, model(SOURCE, TARGET)[REAL], torch.cat(theirs))
+
+
+def expect_same_function(model: EncoderDecoder, mine: Tensor, theirs: Tensor) -> None:
+    """Expect equal outputs, and equal gradients of a random mean of them for every parameter of the model."""
+    expect(mine, theirs)
+    parameters, goal = list(model.parameters()), torch.randn_like(mine)
+    one, other = (torch.autograd.grad((y * goal).sum(), parameters, allow_unused=True) for y in (mine, theirs))
+    for parameter, my_gradient, their_gradient in zip(parameters, one, other, strict=True):
+        zeros = torch.zeros_like(parameter)
+        expect(zeros if my_gradient is None else my_gradient, zeros if their_gradient is None else their_gradient)
 
 
 def expect(mine: Tensor, theirs: Tensor) -> None:

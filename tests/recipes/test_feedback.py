@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.func import functional_call
 
 from blocks.core.contract import Block, Context, Output, Records
 from composer.model.encoder_decoder import StepInputs
-from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect, model_of
+from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect, expect_same_function, model_of
 
 
 def test_luong_with_input_feeding_is_a_loop_of_lstm_cells() -> None:
     model = model_of("luong2015_input_feeding", width=6, layers=2)
     encoder = torch.nn.LSTM(6, 6, 2, batch_first=True)
     (read,), (fed,) = all_of(model, "rnn", "encoder"), all_of(model, "rnn")
-    for layer, weights in enumerate(read.layers):
-        for name, value in zip(encoder._all_weights[layer], weights.weights(), strict=True):
-            getattr(encoder, name).data = value.data
+    weights_of_encoder = dict(zip(dict(encoder.named_parameters()), read.parameters(), strict=True))
     (attention,), (last,) = all_of(model, "cross_attention"), all_of(model, "linear")
     x = model.readers()["source"].embedding(SOURCE["source"])
     outputs = torch.zeros_like(TARGET, dtype=x.dtype)[..., None].repeat(1, 1, 11)
     for row, length in enumerate((5, 3)):
-        memory, (h, c) = encoder(x[row : row + 1, :length].flip(1))
+        memory, (h, c) = functional_call(encoder, weights_of_encoder, (x[row : row + 1, :length].flip(1),))
         h, c, attended = list(h), list(c), torch.zeros(1, 6)
         for t in range(int(REAL[row].sum())):
             one = torch.cat((model.embedding(TARGET[row : row + 1, t]), attended), -1)
@@ -36,7 +33,7 @@ def test_luong_with_input_feeding_is_a_loop_of_lstm_cells() -> None:
             weights = (attention.query(one)[0] @ attention_keys(attention, memory).T).softmax(0)
             attended = torch.tanh(last.map(torch.cat((weights @ memory[0], one[0]))))[None]
             outputs[row, t] = model.output(attended)[0]
-    expect(model(SOURCE, TARGET)[REAL], outputs[REAL])
+    expect_same_function(model, model(SOURCE, TARGET)[REAL], outputs[REAL])
 
 
 def attention_keys(attention: Any, memory: Tensor) -> Tensor:
@@ -50,7 +47,7 @@ def context_over(memory: Tensor) -> Context:
 
 
 def test_only_the_lowest_layer_of_rnmt_plus_waits_for_the_attention() -> None:
-    model = model_of("rnmt_plus", "model.encoder.4.repeat.times=1", width=8, heads=2, times=2)
+    model = model_of("rnmt_plus", width=8, both_ways=8, heads=2, times=2)
     loops = {each.path[-1]: each.loops for each in model.modules() if isinstance(each, Block) and each.loops}
     assert loops == {
         "concat": "reads prev.context",
@@ -68,29 +65,6 @@ def test_luongs_window_as_wide_as_the_sentence_fades_only() -> None:
     sums = weights[..., 0, :].sum(-1)[REAL]
     assert sums.max() < 1
     assert sums.min() > 0.5  # exp(-2 (s - p)^2 / 100), for s and p within five positions
-
-
-def test_gehrings_attention_by_its_equations() -> None:
-    model = model_of("gehring2017", width=6, hidden=4, layers=1)
-    memories = model.encode(SOURCE)
-    top, shortcut = memories["encoder.top"].states, memories["encoder.shortcut"].states
-    (places,) = all_of(model, "positions", "encoder")
-    embedded = places.table(torch.arange(5)) + 0.1 * model.readers()["source"].embedding(SOURCE["source"])  # (B, S, D)
-    mask = SOURCE["source"] != 0
-    expect(shortcut[mask], ((embedded + top) * math.sqrt(0.5))[mask])
-    first, query, after, last = (at_each(each) for each in all_of(model, "linear"))
-    (conv,), (positions,) = all_of(model, "conv"), all_of(model, "positions")
-    g = positions.table(torch.arange(4)) + 0.1 * model.embedding(TARGET)  # (B, T, D)
-    x = first(g)
-    window = torch.stack([F.pad(x, (0, 0, 2, 0))[:, t : t + 3] for t in range(4)], 1)  # (B, T, kernel, D)
-    kernel = conv.gain.view(-1, 1, 1) * F.normalize(conv.weight.flatten(1), dim=1).view_as(conv.weight)
-    a, b = (torch.einsum("btkd,odk->bto", window, kernel) + conv.bias).chunk(2, -1)
-    h = a * torch.sigmoid(b)
-    d = (query(h) + g) * math.sqrt(0.5)
-    alpha = (d @ top.transpose(1, 2)).masked_fill(~mask[:, None], -math.inf).softmax(-1)
-    c = (alpha @ shortcut) * mask.sum(1).to(alpha.dtype).sqrt()[:, None, None]
-    h = (h + after(c)) * math.sqrt(0.5)
-    expect(model(SOURCE, TARGET)[REAL], model.output(last((h + x) * math.sqrt(0.5)))[REAL])
 
 
 def at_each(block: Any) -> Callable[[Tensor], Tensor]:
