@@ -134,7 +134,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
-    """Return the costs of every block, and the FLOPs of the model, in evaluation mode.
+    """Return the costs of every block, embedding and output head, and the FLOPs of the model, in evaluation mode.
 
     Raises BlockFailed if a block fails, or if there are too many calls.
     """
@@ -165,6 +165,10 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     with counter, torch.enable_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
+    by_module = counter.get_flop_counts()
+    for name, module in model.named_modules():
+        if id(module) not in costs:  # blocks have been metered by their calls: one built twice has one name here
+            costs[id(module)] = BlockCost(sum(by_module.get(f"{type(model).__name__}.{name}", {}).values()))
     return costs, counter.get_total_flops()
 
 

@@ -62,5 +62,10 @@ def test_a_recipe_keeps_every_law(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sampled(RECIPES, 12), ids=name)
-def test_a_recipe_is_planned_at_full_size(path: Path) -> None:
-    assert load(path).plan().parameters > 0
+def test_a_recipe_is_planned_at_full_size_and_its_rows_add_up(path: Path) -> None:
+    plan = load(path).plan()
+    assert plan.parameters > 0
+    # ("model", "decoder", 0, "rnn") is no part of another row, nor is ("model", "encoders", "story", 0, "rnn")
+    outer = [row for row in plan.rows if row.block == "embedding" or len(row.place) <= 4 + ("encoders" in row.place)]
+    assert sum(row.flops for row in outer) == plan.flops
+    assert sum(row.parameters for row in outer) >= plan.parameters  # a tied matrix stands in several rows
