@@ -44,7 +44,7 @@ def check(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | N
         overrides: `key=value` settings; not for a recipe that is loaded already.
         data: The folder in which data files are looked up first.
 
-    Printing a fault's `render()` shows its line.
+    Printing a fault's `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
     """
     try:
         check_recipe(_to_recipe(recipe, overrides, data))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import errno
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Self
+from typing import Literal, Self
 
 MAX_LISTED = 5  # items of a list in a message
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
@@ -16,10 +17,10 @@ WINDOW = 120  # characters of a long line that are shown around the fault
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One error of a user. `line` and `column` count from 1; `line` 0 means that it has no place in a file.
+    """One error of a user, or a warning. `line` and `column` count from 1; `line` 0 means that it has no place.
 
     `path` is the place as it is written in the recipe (`model.encoder[1].rnn.cell`), `excerpt` the line at fault,
-    `length` the number of characters to underline.
+    `length` the number of characters to underline. What has a `warning` trains, and probably not as was meant.
     """
 
     file: str
@@ -31,16 +32,22 @@ class Fault:
     hint: str
     excerpt: str = field(default="", compare=False)
     length: int = field(default=1, compare=False)
+    severity: Literal["error", "warning"] = field(default="error", compare=False)
+
+    def as_warning(self) -> Fault:
+        """Return the same as a warning."""
+        return replace(self, severity="warning")
 
     def as_dict(self) -> dict[str, str | int]:
-        """Return the fault as `check --json` prints it."""
-        return {key: getattr(self, key) for key in ("file", "line", "column", "code", "path", "message", "hint")}
+        """Return the fault as `check --json` prints it; a warning has `severity` beside."""
+        keys = ("file", "line", "column", "code", "path", "message", "hint", "severity")
+        return {key: getattr(self, key) for key in keys[: 7 if self.severity == "error" else 8]}
 
     def render(self) -> str:
         """Return the fault as text, without a line break at its end."""
         file = _one_line(self.file)
         place = f"{file}:{self.line}:{self.column}: " if self.line else f"{file}: " if file else ""
-        lines = [f"{place}error[{self.code}]: {_one_line(self.message)}"]
+        lines = [f"{place}{self.severity}[{self.code}]: {_one_line(self.message)}"]
         if self.path:
             lines.append(f"   at {_one_line(self.path)}")
         if self.excerpt:
@@ -71,8 +78,7 @@ class ComposerError(Exception):
 
     def render(self) -> str:
         """Return all faults and their number, as the command line prints them."""
-        count = len(self.faults)
-        return "\n".join([*(fault.render() for fault in self.faults), f"{count} error{'' if count == 1 else 's'}"])
+        return "\n".join([*(fault.render() for fault in self.faults), count_faults(self.faults)])
 
     def __str__(self) -> str:
         return self.render()
@@ -99,6 +105,12 @@ class RunFailed(RunError):
     """A run that had started and cannot continue."""
 
     status = 1
+
+
+def count_faults(faults: Iterable[Fault]) -> str:
+    """Return how many errors and warnings there are: `2 errors, 1 warning`."""
+    counts = Counter(fault.severity for fault in faults)
+    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in sorted(counts.items()))
 
 
 def format_path(path: Iterable[str | int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from composer.errors import ComposerError, Fault, RunError, did_you_mean, format_path
+from composer.errors import ComposerError, Fault, RunError, count_faults, did_you_mean, format_path
 
 LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
 CAUSALITY = Fault(
@@ -39,6 +39,13 @@ def test_one_error_is_one() -> None:
 
 def test_as_json() -> None:
     assert list(CAUSALITY.as_dict()) == ["file", "line", "column", "code", "path", "message", "hint"]
+
+
+def test_a_warning_has_the_form_of_an_error() -> None:
+    warning = CAUSALITY.as_warning()
+    assert warning.render() == CAUSALITY.render().replace("error[", "warning[")
+    assert warning.as_dict() == {**CAUSALITY.as_dict(), "severity": "warning"}
+    assert count_faults([warning, CAUSALITY, warning]) == "1 error, 2 warnings"
 
 
 def test_a_run_error_needs_no_place() -> None:

@@ -24,7 +24,7 @@ from composer.cli.options import (
     require_recipe_file,
     show_loading,
 )
-from composer.errors import ComposerError, Fault
+from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bytes, si
 
 if TYPE_CHECKING:
@@ -71,17 +71,18 @@ def check(
     """Report every error of recipes, each with file, line, column and a fix.
 
     Validates the text, builds the model without allocating it, and inspects the data files. A recipe that `check`
-    accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there is an error.
+    accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there is an error, 0 if there are warnings.
     """
     faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, quiet=as_json)]
-    if not (faults or as_json) and len(recipes) == 1:
+    errors = [fault for fault in faults if fault.severity == "error"]
+    if not (errors or as_json) and len(recipes) == 1:
         folder = ["--data", str(data)] if data else []
         typer.echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
     if as_json:
         print_json([fault.as_dict() for fault in sorted(set(faults))])
-        raise typer.Exit(REFUSED if faults else DONE)
-    if faults:
-        raise ComposerError(faults)
+        raise typer.Exit(REFUSED if errors else DONE)
+    if errors:
+        raise ComposerError(errors)
 
 
 def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
@@ -96,11 +97,19 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
     except ComposerError as error:
         return error.faults
     if not quiet:
+        print_warnings(plan.warnings)
         limits = {unit: recipe.training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
         budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
         budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
-        typer.echo(f"{path}: no faults; at most {plan.parameters:,} parameters; {budget}")
-    return []
+        count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
+        typer.echo(f"{path}: no faults{count}; at most {plan.parameters:,} parameters; {budget}")
+    return [*plan.warnings]
+
+
+def print_warnings(warnings: Iterable[Fault]) -> None:
+    """Print warnings to stderr."""
+    for warning in warnings:
+        typer.echo(warning.render(), err=True)
 
 
 @commands.command(
@@ -120,6 +129,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     from composer.model.planner import plan as plan_recipe
 
     planned = plan_recipe(loaded)
+    print_warnings(planned.warnings)
     if as_json:
         print_json(planned.as_json())
     else:

@@ -59,7 +59,7 @@ class StandIn(Block):
 
 @dataclass
 class Builder:
-    """Builder of the stacks of one recipe, which collects their faults.
+    """Builder of the stacks of one recipe, which collects their faults and warnings.
 
     `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by the
     names that they have in the encoder or decoder that is being built. `shared` are the first uses of named stacks, and
@@ -69,6 +69,7 @@ class Builder:
 
     recipe: Recipe
     faults: list[Fault] = field(default_factory=list)
+    warnings: list[Fault] = field(default_factory=list)
     shared: dict[str, Stack] = field(default_factory=dict)
     open_stacks: list[str] = field(default_factory=list)
     size: ModelSizeGuard = field(default_factory=ModelSizeGuard)

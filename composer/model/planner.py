@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from blocks.core.contract import Block, Path, State, Stream
-from composer.errors import RecipeError
+from composer.errors import Fault, RecipeError
 from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks
 from composer.model.encoder_decoder import (
     FEW,
@@ -64,7 +64,10 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """Rows in the order of the recipe, and the totals; `vocabularies` are sizes by data key."""
+    """Rows in the order of the recipe, and the totals; `vocabularies` are sizes by data key.
+
+    `warnings` are those of the recipe's text and of its model.
+    """
 
     rows: tuple[PlanRow, ...]
     parameters: int
@@ -72,11 +75,12 @@ class Plan:
     state_bytes: int
     tokens: int
     vocabularies: Mapping[str, int]
+    warnings: tuple[Fault, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
         data = asdict(self)
-        return {"blocks": data.pop("rows"), **data}
+        return {"blocks": data.pop("rows"), **{key: value for key, value in data.items() if key != "warnings"}}
 
 
 @dataclass
@@ -119,7 +123,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder.finish()
     rows = tuple(plan_rows(builder, model, costs))
     decoder = costs.get(id(model.decoder), BlockCost())
-    return Plan(rows, count_parameters(model), flops, decoder.state_bytes, TOKENS, vocabularies)
+    warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
+    return Plan(rows, count_parameters(model), flops, decoder.state_bytes, TOKENS, vocabularies, warnings)
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:

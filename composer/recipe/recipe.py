@@ -79,7 +79,7 @@ class Recipe:
 
     `explicit` holds only what its files say, with `extends` and variables resolved; `frozen` is the canonical form, in
     which every default is filled in and every block is a single-key mapping with all its settings. `root` is `explicit`
-    with source locations, and `rules` the schema.
+    with source locations, and `rules` the schema. `warnings` are those of its text.
     """
 
     file: Path
@@ -88,6 +88,7 @@ class Recipe:
     root: Node = field(repr=False)
     rules: Schema = field(repr=False)
     data_dir: Path | None = None
+    warnings: tuple[Fault, ...] = ()
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, DataSource, source_names
-from composer.errors import ComposerError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
+from composer.errors import ComposerError, Fault, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.inference.run import Run, Sample, device_for
 from composer.model.planner import plan
@@ -94,7 +94,8 @@ def train(
     folders += [path.resolve() for path in recipe.folders(data)]
     source = DataSource(recipe, list(dict.fromkeys(folders)))
     if is_main_process():
-        check(source)
+        for warning in check(source):
+            display.say(warning.render())
     display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
     training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers)
@@ -108,15 +109,19 @@ def train(
         return result
 
 
-def check(source: DataSource) -> None:
-    """Raise every fault of the data files and of the model together, before any of them is read or built."""
-    faults = list(source.faults)
+def check(source: DataSource) -> Sequence[Fault]:
+    """Raise every fault of the data files and of the model together, before any of them is read or built.
+
+    Return the warnings.
+    """
+    faults, warnings = list(source.faults), source.recipe.warnings
     try:
-        plan(source.recipe)
+        warnings = plan(source.recipe).warnings
     except ComposerError as error:
         faults += error.faults
     if faults:
         raise ComposerError(faults)
+    return warnings
 
 
 @contextmanager
