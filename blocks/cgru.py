@@ -89,7 +89,7 @@ class Cgru(Block):
         for convolution in (self.both, self.new):
             nn.init.xavier_uniform_(convolution.weight)
             nn.init.zeros_(cast(Tensor, convolution.bias))
-        reset, update = cast(Tensor, self.both.bias.detach()).chunk(2)
+        reset, update = cast(Tensor, self.both.bias).detach().chunk(2)
         reset.fill_(bias if reset_bias is None else reset_bias)
         update.fill_(bias)
         self.out = stream
