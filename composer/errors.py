@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -176,6 +178,11 @@ WORDS_ELSEWHERE = {
     "data": "corpus",
 }
 """Words of recipes, and what other systems call the same."""
+CONFUSABLE = str.maketrans(
+    "авԁеһніјкморԛгсѕтѵԝхупАВЕКМНОРСТХУІЅαεικνορτυχωηΑΒΕΗΙΚΜΝΟΡΤΥΧΖıɡɑⅼոօ",
+    "abdehhijkmopqrcstvwxynABEKMHOPCTXYISaeikvoptuxwnABEHIKMNOPTYXZigalno",
+)
+"""Letters of Cyrillic, Greek and other scripts, and those of ASCII that they look like."""
 SYNONYMS = {other: word for word, others in WORDS_ELSEWHERE.items() for other in others.split()}
 
 
@@ -188,13 +195,38 @@ def closest_match(word: str, words: Iterable[str]) -> str:
 def _closest_match(word: str, words: tuple[str, ...]) -> str:
     if SYNONYMS.get(word.lower()) in words:
         return SYNONYMS[word.lower()]
-    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
+    plain = {_plain_word(other): other for other in reversed(words)}
+    close = next(iter(difflib.get_close_matches(_plain_word(word), plain, n=1, cutoff=0.6)), "")
+    return plain[close] if close else next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
+
+
+def _plain_word(word: str) -> str:
+    """Return a word as all its spellings have it: small letters of ASCII, and `_` for a hyphen, a space or a hump."""
+    latin = unicodedata.normalize("NFKC", word.translate(CONFUSABLE))
+    visible = "".join(char for char in latin if char.isprintable()).strip()
+    return re.sub(r"[\s-]+", "_", re.sub("(?<=[a-z])(?=[A-Z])", "_", visible)).lower()
+
+
+def character_name(character: str) -> str:
+    """Return a character with its number and name, for a message: `\N{CYRILLIC SMALL LETTER O}` (U+043E, ...)."""
+    name = unicodedata.name(character, "").capitalize()
+    shown = f"`{character}` " if character.isprintable() and not character.isspace() else ""
+    described = f"U+{ord(character):04X}{', ' if name else ''}{name}"
+    return f"{shown}({described})" if shown else described
+
+
+def foreign_letter(word: str) -> str:
+    """Return which character of a word is not of ASCII, as the end of a message, or ""."""
+    letter = next((char for char in word if char > "~"), "")
+    return f"; it has the character {character_name(letter)}" if letter else ""
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `; did you mean ...?` for the end of a message, or ""."""
+    """Return `; did you mean ...?` for the end of a message, with a letter that only looks like one of ASCII; or ""."""
+    words = list(words)
     close = closest_match(word, words)
-    return f"; did you mean `{close}`?" if close else ""
+    letter = foreign_letter(word) if all(map(str.isascii, words)) else ""
+    return letter + (f"; did you mean `{close}`?" if close else "")
 
 
 def _one_line(text: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, closest_match, did_you_mean, format_path
+from composer.errors import Fault, closest_match, did_you_mean, foreign_letter, format_path
 from composer.recipe.node import Mark, Node, Steps, fault_at
 from composer.recipe.schema_reader import (
     BOUNDS,
+    DATA_SOURCES,
     LOWER_BOUNDS,
     VERSION,
     Schema,
@@ -28,6 +31,7 @@ from composer.recipe.schema_reader import (
 )
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
+_JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
 SOURCES = "`parallel`, `hub`, `generate` and `babi`"
 
 
@@ -95,6 +99,8 @@ def _unknown_key(error: SchemaError) -> Fault:
         return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", refused[name])
     if name in error.schema.get("x-renamed", {}):
         return _renamed_word(error, name)
+    if joined := _joined_key(error, name, keys):
+        return joined
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`{did_you_mean(name, keys)}"
     close = closest_match(name, keys)
@@ -105,6 +111,21 @@ def _unknown_key(error: SchemaError) -> Fault:
     else:
         hint = f"remove it; allowed here: {quote_all(keys)}" if keys else "remove it; there are no settings here"
     return error.fault_at_name(name, "unknown", message, hint)
+
+
+def _joined_key(error: SchemaError, word: str, names: Iterable[str]) -> Fault | None:
+    """Return the fault of `width:8`, a key and its value in one word; None for another word."""
+    parts = _JOINED.fullmatch(word)
+    key = closest_match(parts[1], names) if parts else ""
+    if not parts or _normalized(key) != _normalized(parts[1]):
+        return None
+    message = f"`{word}` is one word{foreign_letter(word)}"
+    message += "; a space is missing after the `:`" if ":" in word else "; `: ` parts a key and its value"
+    return error.fault_at_name(word, "syntax", message, f"write `{key}: {parts[2]}`")
+
+
+def _normalized(word: str) -> str:
+    return word.lower().replace("-", "_")
 
 
 def _renamed_word(error: SchemaError, old: str) -> Fault:
@@ -215,7 +236,9 @@ def _unknown_name(error: SchemaError, name: str) -> Fault:
     if name in error.schema.get("x-renamed", {}):
         return _renamed_word(error, name)
     names = list(error.schema["properties"])
-    close = closest_match(name, names)
+    if joined := _joined_key(error, name, names):
+        return joined
+    close = closest_match(name.removeprefix("-"), names)
     hint = f"write `{close}`" if close else f"the names are {quote_all(names)}"
     message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
     return error.fault_at_name(name, "unknown", message, hint)
@@ -246,6 +269,9 @@ def _wrong_value(error: SchemaError) -> Fault:
         return _wrong_choice(error)
     if error.keyword == "minItems" and not error.value:
         return _empty(error)
+    settings = [name for branch in alternatives(error.schema) for name in branch.get("properties", ())]
+    if isinstance(error.value, str) and (joined := _joined_key(error, error.value, settings)):
+        return joined
     takes_mapping = any(branch.get("type") == "object" for branch in alternatives(error.schema))
     if error.keyword == "type" and error.value is None and takes_mapping:
         return _nothing_after_colon(error)
@@ -265,6 +291,10 @@ def _nothing_after_colon(error: SchemaError) -> Fault:
     name = str(error.path[-1])
     hint = f"write `{name}` without the colon, or give it settings" if "x-first" in error.schema else "remove the key"
     hint = f"write `{usage_example(name, error.schema)}`" if error.schema.get("required") else hint
+    sections = error.root.get("else", {}).get("properties", {})
+    if error.path == (name,) and name in sections:
+        keys = sections[name].get("required") or DATA_SOURCES
+        hint = f"write its keys below it, indented: {quote_all(keys)}, ..."
     return error.fault(error.node.value_mark, "type", f"`{name}` has nothing after its colon", hint)
 
 
@@ -299,7 +329,7 @@ def _problem(error: SchemaError, value: Any) -> str:
     if error.keyword == "type" and type(value) in (int, float) and not takes_number:
         return "a number"
     if isinstance(value, str) and (error.keyword == "type" or (error.node.quoted and value in words)):
-        return "text"
+        return f"text{foreign_letter(value)}"
     return f"not{did_you_mean(scalar_text(value), words)}"
 
 
@@ -336,7 +366,7 @@ def _corrected(error: SchemaError, branches: list[Schema]) -> str:
     if isinstance(value, (int, float)) and error.keyword == "type" and accepts_type(schema, "string"):
         return f'"{error.node.text}"'
     if isinstance(value, str) and any(map(is_stack, branches)):
-        return f"[{value}]"
+        return f"[{value.lstrip('- ')}]"
     if value is None or isinstance(value, (list, dict)):
         return ""
     return closest_match(scalar_text(value), allowed_words(schema)) or _as_list(error, branches)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+from unicodedata import decimal
 
 from composer.recipe.yaml_reader import parse_scalar
 
@@ -170,7 +172,8 @@ def usage_example(name: str, settings: Schema) -> str:
 
 def parse_number(text: str) -> str:
     """Return the number in a text such as `1_000`, `1,000` or a number in quotes, or ""."""
-    digits = text.strip().replace("_", "").replace(",", "")
+    visible = "".join(char for char in text if char.isprintable())
+    digits = re.sub("[_,;\\s]|#.*", "", "".join(str(decimal(char, char)) for char in visible))
     try:
         return digits if type(parse_scalar(digits)) in (int, float) else ""
     except ValueError:

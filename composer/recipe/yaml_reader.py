@@ -13,12 +13,13 @@ import re
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
 from composer.errors import Fault, RecipeError
 from composer.recipe.node import COMMAND_LINE, Mark, Node, error_at, fault_at
+from composer.recipe.syntax_faults import SourceLines, syntax_fault
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
@@ -32,7 +33,6 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 # what YAML does not print, and the line breaks that only YAML knows: they would shift every line number after them
 _REFUSED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ESCAPED = re.compile("[\0\ud800-\udfff]")  # no file and no path can hold them
-_UNQUOTED = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"[-+]?[0-9]+"), int),
@@ -70,8 +70,8 @@ def read(path: Path, shown: str) -> Node:
 
 def read_bytes(data: bytes, shown: str) -> Node:
     """Return the mapping in a file's bytes. Raise RecipeError."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise _file_error(shown, "encoding", "this text is UTF-16", "save the file as UTF-8")
+    if encoding := _wide_encoding(data[:4]):
+        raise _file_error(shown, "encoding", f"this text is {encoding}", "save the file as UTF-8")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,6 +87,14 @@ def read_bytes(data: bytes, shown: str) -> Node:
     return parse(text, shown)
 
 
+def _wide_encoding(start: bytes) -> str:
+    """Return UTF-32 or UTF-16 for the first four bytes of such a text, with or without a byte order mark; else ""."""
+    if start in (b"\xff\xfe\0\0", b"\0\0\xfe\xff") or start.count(0) == 3:
+        return "UTF-32"
+    is_marked = start[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return "UTF-16" if is_marked or [byte == 0 for byte in start] in ([True, False] * 2, [False, True] * 2) else ""
+
+
 def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
     return RecipeError([Fault(shown, 1, 1, code, "", message, hint)])
 
@@ -99,79 +107,6 @@ def _end_mark(text: str, shown: str) -> Mark:
 def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
     message = f"the character U+{ord(character):04X} is not allowed in a recipe"
     return error_at(mark, "encoding", "", message, hint)
-
-
-# ------------------------------------------------------------------------------------------- syntax errors
-
-
-class SourceLines(NamedTuple):
-    """The lines of a text; its first column is `start` characters into them."""
-
-    file: str
-    lines: list[str]
-    start: int = 0
-
-    def mark(self, begin: Any, end: Any | None = None) -> Mark:
-        """Return the location between two marks of the parser, cut at the end of its first line."""
-        line = min(begin.line, len(self.lines) - 1)
-        text = self.lines[line]
-        column = begin.column + self.start
-        one_line = end is not None and end.line == begin.line
-        length = end.column - begin.column if end is not None and one_line else len(text) - column
-        return Mark(self.file, line + 1, column + 1, max(1, length), text)
-
-
-# what libyaml and PyYAML's own parser say: pattern, message, fix
-_COMPLAINTS = (
-    (r"tab character", "a tab cannot indent", "indent with spaces"),
-    (r"mapping values are not allowed", "a `:` is not allowed here",
-     "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and in the line before"),
-    (r"sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
-    (r"could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
-    (r"expected '-' indicator", "this line is indented like a list and is no item of it",
-     "begin it with `- `, or indent it like the key it belongs to"),
-    (r"expected key|expected <block end>", "this does not fit the lines above it",
-     "check the indentation; inside [...] and {...} a comma parts the items"),
-    (r"document start", "something follows the recipe's end", "check the indentation and the brackets"),
-    (r"node content", "a value is missing here", "check the commas and the brackets"),
-    (r"cannot start any token", "a plain text cannot begin with this character", "put quotes around the text"),
-    (r"escape", "this is no valid escape in double quotes", "use single quotes, or double the backslash"),
-    (r"expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
-    (r"incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
-)  # fmt: skip
-
-
-def _syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any) -> Fault:
-    """Return the fault for a parser error; `begin` is the mark of the innermost open list or mapping, if any."""
-    context = getattr(error, "context_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    at = getattr(error, "problem_mark", None) or context
-    if at is None:
-        return fault_at(Mark(lines.file, 1, 1, 1, lines.lines[0]), "syntax", "", f"this is not YAML: {problem}")
-    index = min(at.index, len(text))
-    variable = _UNQUOTED.match(text, max(0, index - 1))
-    mark = lines.mark(at)
-    if variable:
-        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
-        message = f"`{variable.group()}` is not allowed inside [...] and {{...}}"
-        return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
-    if not text[index:].strip(" \t\r\n'\"") and (context or begin is not None):
-        if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
-            begin = context
-        message = f"this `{text[begin.index : begin.index + 1]}` is never closed"
-        return fault_at(lines.mark(begin)._replace(length=1), "syntax", "", message, "close it")
-    problem = "tab character" if text[index : index + 1] == "\t" else problem
-    explained = [(message, hint) for pattern, message, hint in _COMPLAINTS if re.search(pattern, problem)]
-    message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
-    return fault_at(mark._replace(length=1), "syntax", "", message, hint)
-
-
-def _variable_hint(variable: re.Match[str], text: str) -> str:
-    name = variable.group().strip("${}") or "name"
-    # `{source: ${dir}/train.en}` is a text with a variable in it, and only quotes help
-    around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
-    is_alone = not around.strip(" \t\r\n,:[]{}\"'")
-    return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
 
 
 # ------------------------------------------------------------------------------------------- text
@@ -210,7 +145,7 @@ def _parse(text: str, lines: SourceLines) -> Node | None:
             builder.take(event)
     except yaml.YAMLError as error:
         begin = builder.open[-1].begin if builder.open else None
-        builder.faults.append(_syntax_fault(error, text, lines, begin))
+        builder.faults.append(syntax_fault(error, text, lines, begin, builder.long_quote))
     if builder.faults:
         raise RecipeError(builder.faults)
     return builder.root
@@ -240,6 +175,7 @@ class _Builder:
     root: Node | None = None
     num_documents: int = 0
     num_values: int = 0
+    long_quote: tuple[Any, Any] | None = None
 
     def take(self, event: Any) -> None:
         """Add one event of the parser."""
@@ -291,6 +227,8 @@ class _Builder:
 
     def _scalar(self, event: Any, mark: Mark) -> None:
         value, is_plain = event.value, event.implicit[0]
+        if event.style in ("'", '"') and event.start_mark.line < event.end_mark.line:
+            self.long_quote = event.start_mark, event.end_mark
         if is_plain:
             try:
                 value = parse_scalar(event.value)

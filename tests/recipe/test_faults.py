@@ -31,6 +31,7 @@ FAULTS = {
     "two documents": BAD_TEXT,
     "nothing, or comments alone": BAD_TEXT,
     "a list or a word at the top": BAD_TEXT,
+    "slips of the keyboard, characters that only look right": "test_a_slip_is_reported_where_it_is",
     "indented with tabs": "test_a_tab_is_reported_as_a_tab",
     "a byte order mark, carriage returns": "test_byte_order_mark_and_carriage_returns",
     "UTF-16, Latin-1, NUL, binary": "test_a_file_in_another_encoding_is_named_as_such",

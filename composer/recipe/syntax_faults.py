@@ -1,0 +1,228 @@
+"""Faults of YAML syntax. The parser stops where it is lost, so the line of the mistake itself is looked for above."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from composer.errors import Fault, character_name
+from composer.recipe.node import Mark, fault_at
+
+_VARIABLE = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
+CLOSING = {"[": "]", "{": "}"}
+COLONS, DASHES = "\uff1a\ufe55\u2236\ua789", "\u2013\u2014\u2212\uff0d\u2010\u2011\u2022\u00b7\u2219\u25e6"
+LOOKALIKES = {
+    **dict.fromkeys(COLONS, ":"),
+    **dict.fromkeys(DASHES, "-"),
+    **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\uff02", '"'),
+    **dict.fromkeys("\u2018\u2019\u201a\u2039\u203a\uff07", "'"),
+    **dict(zip("\uff0c\uff5b\uff5d\uff3b\uff3d\uff03", ",{}[]#", strict=True)),
+}
+"""Characters that are taken for those of YAML."""
+ITEM = r" *(?:- +)*"
+KEY = rf"{ITEM}(?P<key>[\"']?[A-Za-z_][\w-]*[\"']?)"
+BLANKS = "[\u00a0\u2000-\u200b\u202f\u205f\u3000]+"
+PASTED = r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)"
+
+SLIPS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (re.compile(pattern), message, fix)
+    for pattern, message, fix in (
+        (PASTED, "this is no part of a recipe", "remove it"),
+        (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
+        (rf"^{ITEM}-?(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
+        (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
+        (rf"^{KEY} *(?P<at>[{COLONS}]) *(?P<value>.*)", "{at} is not a colon", "write `{key}: {value}`"),
+        (rf"^ *(?P<at>[{DASHES}*]) ?(?P<value>.*)", "{at} begins no item of a list", "write `- {value}`"),
+        (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`"),
+        (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
+        (rf"^{KEY} *(?P<at>=) *(?P<value>.*)", "a key and its value are parted by `: `", "write `{key}: {value}`"),
+    )
+)
+"""Mistakes that one line shows: what it looks like, what is wrong at `at`, and the fix."""
+_NO_COLON = re.compile(rf"^(?P<before>{ITEM})(?P<at>[A-Za-z_][\w-]*)(?: +(?P<value>[^:]*[^: ]))?$")
+_PUNCTUATION = re.compile(f"(?P<at>[{''.join(LOOKALIKES)}])")
+
+# what libyaml and PyYAML's own parser say: pattern, message, fix
+COMPLAINTS = (
+    ("tab character", "a tab cannot indent", "indent with spaces"),
+    (
+        "mapping values are not allowed",
+        "a `:` is not allowed here",
+        "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and one line above",
+    ),
+    ("sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
+    ("could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
+    (
+        "expected '-' indicator",
+        "this line is indented like a list and is no item of it",
+        "begin it with `- `, or indent it like the key it belongs to",
+    ),
+    (
+        "expected key|expected <block end>",
+        "this does not fit the lines above it",
+        "check the indentation; inside [...] and {...} a comma parts the items",
+    ),
+    ("document start", "something follows the recipe's end", "check the indentation and the brackets"),
+    ("node content", "a value is missing here", "check the commas and the brackets"),
+    (
+        "cannot start any token|alphabetic or numeric",
+        "a plain text cannot begin with this character",
+        "put quotes around the text",
+    ),
+    ("comment or line break", "a text after `|` or `>` begins in the next line", "put quotes around the text"),
+    ("escape", "this is no valid escape in double quotes", "use single quotes, or double the backslash"),
+    ("expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
+    ("incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
+)
+
+
+class SourceLines(NamedTuple):
+    """The lines of a text; its first column is `start` characters into them."""
+
+    file: str
+    lines: list[str]
+    start: int = 0
+
+    def mark(self, begin: Any, end: Any | None = None) -> Mark:
+        """Return the location between two marks of the parser, cut at the end of its first line."""
+        line = min(begin.line, len(self.lines) - 1)
+        text = self.lines[line]
+        column = begin.column + self.start
+        one_line = end is not None and end.line == begin.line
+        length = end.column - begin.column if end is not None and one_line else len(text) - column
+        return Mark(self.file, line + 1, column + 1, max(1, length), text)
+
+    def at(self, line: int, column: int, length: int) -> Mark:
+        """Return the location of some characters of a line; line and column count from 0."""
+        return Mark(self.file, line + 1, column + 1, length, self.lines[line])
+
+    def upwards(self, line: int) -> Iterator[int]:
+        """Yield the number of a line and of those above it, without blank lines and comments."""
+        return (at for at in range(line, -1, -1) if self.lines[at].strip(" ") and not _is_comment(self.lines[at]))
+
+
+def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: Any) -> Fault:
+    """Return the fault for a parser error.
+
+    `begin` is the mark of the innermost open list or mapping, `quote` those of the last quoted text of several lines.
+    """
+    context = getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    at = getattr(error, "problem_mark", None) or context
+    if at is None:
+        return fault_at(Mark(lines.file, 1, 1, 1, lines.lines[0]), "syntax", "", f"this is not YAML: {problem}")
+    index = min(at.index, len(text))
+    variable = _VARIABLE.match(text, max(0, index - 1))
+    mark = lines.mark(at)
+    if variable:
+        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
+        message = f"`{variable.group()}` is not allowed inside [...] and {{...}}"
+        return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
+    is_flow = context is not None and text[context.index : context.index + 1] in CLOSING and "flow" in error.context
+    if text[index : index + 1] == "\t":
+        problem = "tab character"
+    elif quote is not None and quote[1].line == at.line:
+        message = f"this quote is closed only in line {at.line + 1}"
+        return fault_at(lines.mark(quote[0])._replace(length=1), "syntax", "", message, "close it in its line")
+    elif not lines.start and (slip := _find_slip(lines, mark.line - 1, is_flow)):
+        return slip
+    elif not text[index:].strip(" \t\r\n'\"") and (context or begin is not None):
+        if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
+            begin = context
+        message = f"this `{text[begin.index : begin.index + 1]}` is never closed"
+        return fault_at(lines.mark(begin)._replace(length=1), "syntax", "", message, "close it")
+    elif bracket := _bracket_fault(text[index : index + 1], lines, mark, context if is_flow else None):
+        return bracket
+    elif not is_flow and (indented := _indentation_fault(lines, mark.line - 1)):
+        return indented
+    explained = [(message, hint) for pattern, message, hint in COMPLAINTS if re.search(pattern, problem)]
+    message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
+    return fault_at(mark._replace(length=1), "syntax", "", message, hint)
+
+
+def _variable_hint(variable: re.Match[str], text: str) -> str:
+    name = variable.group().strip("${}") or "name"
+    # `{source: ${dir}/train.en}` is a text with a variable in it, and only quotes help
+    around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
+    is_alone = not around.strip(" \t\r\n,:[]{}\"'")
+    return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip(" ").startswith("#")
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _find_slip(lines: SourceLines, error: int, is_flow: bool) -> Fault | None:
+    """Return the fault of a line that shows a mistake: the line of the error, or those that it continues."""
+    for line in lines.upwards(error):
+        text = re.split(r" #|\r", lines.lines[line])[0].rstrip(" ")
+        for pattern, message, fix in SLIPS[:2] if is_flow else SLIPS:
+            if match := pattern.match(text):
+                return _slip_fault(match, lines, line, message, fix)
+        if not is_flow and (match := _NO_COLON.match(text)) and _needs_colon(match, lines, line, error):
+            return _slip_fault(match, lines, line, "this key has no `:`", "write `{at}: {value}`")
+        if line == error and (match := _PUNCTUATION.search(text)):
+            meant = LOOKALIKES[match["at"]]
+            hint = f"write `{meant}`, or quotes around the text"
+            return _slip_fault(match, lines, line, f"{{at}} is not the `{meant}` of YAML", hint)
+        if line != error and (is_flow or re.search(":( |$)", text)):
+            return None
+    return None
+
+
+def _needs_colon(match: re.Match[str], lines: SourceLines, line: int, error: int) -> bool:
+    """Return whether a line without a colon is a key: no item of a list, or one with deeper lines below it."""
+    is_item = "-" in match["before"]
+    return not is_item or _indentation(lines.lines[error]) > _indentation(lines.lines[line])
+
+
+def _slip_fault(match: re.Match[str], lines: SourceLines, line: int, message: str, fix: str) -> Fault:
+    groups = {key: value or "" for key, value in match.groupdict().items()}
+    for key, value in groups.items():
+        fix = fix.replace(f"{{{key}}}", value)
+    place = lines.at(line, match.start("at"), len(match["at"]))
+    message = message.replace("{at}", character_name(match["at"][0]))
+    return fault_at(place, "syntax", "", message, fix.replace(": `", ":`"))
+
+
+def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) -> Fault | None:
+    """Return the fault of a bracket or a comma, inside brackets that `opened` marks or outside of any."""
+    if opened is None:
+        message = f"this `{character}` {'parts nothing' if character == ',' else 'closes nothing'}"
+        is_extra = character in (",", "]", "}")
+        return fault_at(mark._replace(length=1), "syntax", "", message, "remove it") if is_extra else None
+    place = lines.mark(opened)
+    bracket = place.text[place.column - 1]
+    if character and character in ")]}":
+        message = f"this `{character}` does not close the `{bracket}` of line {place.line}, column {place.column}"
+        return fault_at(mark._replace(length=1), "syntax", "", message, f"write `{CLOSING[bracket]}`")
+    if mark.line > place.line and _indentation(mark.text) <= _indentation(place.text):
+        hint = f"close it with `{CLOSING[bracket]}`"
+        return fault_at(place._replace(length=1), "syntax", "", f"this `{bracket}` is never closed", hint)
+    key = re.search(r"[\"']?[\w-]+[\"']? *$", mark.text[: mark.column - 1])
+    if character != ":" or key is None:
+        return None
+    mark = mark._replace(column=key.start() + 1, length=len(key.group().rstrip()))
+    return fault_at(mark, "syntax", "", "a comma is missing before this", f"write `, {key.group().rstrip()}:`")
+
+
+def _indentation_fault(lines: SourceLines, error: int) -> Fault | None:
+    """Return the fault of the nearest line that is indented by an odd number of spaces, where few others are."""
+    depths = [_indentation(lines.lines[line]) for line in lines.upwards(len(lines.lines) - 1)]
+    if sum(depth % 2 for depth in depths) * 4 > len(depths):
+        return None
+    near = [*lines.upwards(error)][:8]
+    line = next((line for line in near if _indentation(lines.lines[line]) % 2), None)
+    if line is None:
+        return None
+    depth = _indentation(lines.lines[line])
+    others = [_indentation(lines.lines[other]) for other in (*near[near.index(line) :: -1], *near[near.index(line) :])]
+    fitting = next((other for other in others if abs(other - depth) == 1), depth - 1)
+    message = f"this line is indented by {depth} space{'' if depth == 1 else 's'}, and lines like it by {fitting}"
+    place = lines.at(line, depth, len(lines.lines[line].strip()))
+    return fault_at(place, "syntax", "", message, f"indent it by {fitting}")
