@@ -12,8 +12,6 @@ first case of each failure is minimised, printed, and written into `--failures`.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import resource
 import shutil
 import sys
 import tempfile
@@ -22,12 +20,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from benchmarks.mutations import mutate
+from benchmarks.worker import Worker, WorkerDied
 from composer.errors import ComposerError, Fault
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import MAX_BYTES
@@ -35,8 +33,6 @@ from composer.recipe.yaml_reader import MAX_BYTES
 RECIPES = Path(__file__).parents[1] / "recipes"
 SECONDS = 10.0  # CPU time limit for reading a recipe; hundreds of times the usual
 PLAN_SECONDS = 60.0
-HANG_SECONDS = 180.0  # wall time after which a case counts as hanging; generous, for a busy machine
-MEMORY = 6 << 30
 REPORT_SECONDS = 60.0  # interval of progress reports
 MINIMISE_TRIES = 300  # attempts to minimise a failure
 NAME = "fuzzed.yaml"
@@ -80,6 +76,14 @@ def run_case(case: Case, root: Path) -> Result:
     seconds = time.process_time() - start
     slow = f"takes more than {SECONDS:g} s" if seconds > (PLAN_SECONDS if case.plan else SECONDS) else ""
     return Result(outcomes, slow, slow, seconds)
+
+
+def run_in(worker: Worker, case: Case) -> Result:
+    """Run a case in a worker; one that killed it has failed."""
+    try:
+        return worker.run(case)
+    except WorkerDied as death:
+        return Result((), str(death), str(death))
 
 
 def read_recipe(file: Path, plan: bool) -> tuple[str, ...]:
@@ -149,53 +153,6 @@ def error_signature(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "composer" in frame.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(last.filename).name}, {last.name}"
-
-
-# ------------------------------------------------------------------------------------------- child process
-
-
-class Worker:
-    """A child process that runs cases, restarted when a case has killed it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.start()
-
-    def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve_cases, args=(theirs, self.root), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def run(self, case: Case) -> Result:
-        try:
-            self.connection.send(case)
-            if self.connection.poll(HANG_SECONDS):
-                return self.connection.recv()
-            message = f"no answer within {HANG_SECONDS:g} s"
-        except (EOFError, OSError):
-            self.process.join()
-            message = f"the process ended with {self.process.exitcode}"
-        self.end()
-        self.start()
-        return Result((), message, message)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-
-
-def serve_cases(connection: Connection, root: Path) -> None:
-    """Run cases from a connection until it is closed."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    while True:
-        try:
-            connection.send(run_case(connection.recv(), root))
-        except EOFError:
-            return
 
 
 # ------------------------------------------------------------------------------------------- cases
@@ -282,14 +239,14 @@ def fuzz(minutes: float, seed: int, plans: float, report: Callable[[str], None])
     statistics, random, start, reported = Statistics(), Random(seed), time.monotonic(), 0.0
     with tempfile.TemporaryDirectory() as folder:
         cases = copy_recipes(Path(folder))
-        worker = Worker(Path(folder))
+        worker = Worker(run_case, Path(folder))
         try:
             while (elapsed := time.monotonic() - start) < 60 * minutes:
                 case = mutate_case(cases, random, plans)
-                result = worker.run(case)
+                result = run_in(worker, case)
                 if statistics.add(result):
                     report(f"{result.failure}\n{result.details}")
-                    failure = Failure(result.failure, result.details, minimise(case, worker.run))
+                    failure = Failure(result.failure, result.details, minimise(case, partial(run_in, worker)))
                     statistics.failures[result.failure] = failure
                 if elapsed > reported + REPORT_SECONDS:
                     report(statistics.summary())

@@ -2247,7 +2247,8 @@ class Trainer(RecipeObject):
     timeout_minutes: How long a process waits for another before all end, in minutes; default 10.0.
     deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
     benchmark: Whether cuDNN looks for the fastest algorithms.
-    limit_val_batches: The share of the validation batches that is used (0.5), or their number (3); default 1.0.
+    limit_val_batches: The share of the validation batches that is used (0.5), one at least, or their number (3);
+        default 1.0.
     log_every_n_steps: Steps between two rows of the metrics; 10 at most; default 10.
     inference_mode: Whether validation runs in inference mode; default True.
     detect_anomaly: Whether autograd looks for the origin of a NaN; slow; default False.

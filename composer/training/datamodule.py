@@ -101,7 +101,11 @@ class RecipeDataModule(LightningDataModule):
         budget = self.recipe.training["tokens_per_batch"]
         rank, world = self.trainer.global_rank, self.trainer.world_size
         sampler = EvalBatchSampler(self.data.val, tokens_per_batch=budget, rank=rank, world=world)
-        return data_loader(self.data.val, sampler)
+        loader = data_loader(self.data.val, sampler)
+        share = self.trainer.limit_val_batches
+        if isinstance(share, float) and 0 < share * len(loader) < 1:
+            self.trainer.limit_val_batches = 1  # Lightning refuses a share of less than one batch
+        return loader
 
 
 def answerable_rows(model: EncoderDecoder, pairs: Encoded) -> np.ndarray:

@@ -1,27 +1,25 @@
 """Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and keeps the laws.
 
 200 of them here, and some that are all about memories, always the same; 10,000 others with
-`pytest tests/laws/test_random_stacks.py --hypothesis-profile=thorough -n 0`.
+`pytest tests/laws/test_random_stacks.py --hypothesis-profile=thorough -n 0`, or, with a journal and to their end,
+`python -m benchmarks.random_stacks --folder DIR`.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis.strategies import SearchStrategy
 
 from composer.errors import RecipeError
-from composer.model.builder import build
-from composer.recipe.recipe import Recipe, load
-from composer.testing import check_model
+from composer.recipe.recipe import load
 from tests.laws.random_stacks import recipes
 from tests.laws.random_stories import continued, stories
+from tests.laws.stack_laws import outcome
 
 SHARE_ACCEPTED = 0.4
 MEMORIES = 15
@@ -64,33 +62,6 @@ def effort() -> settings:
 def everyday() -> settings:
     """So many that nobody waits."""
     return settings.get_profile("random_stacks")
-
-
-def outcome(recipe: dict[str, Any], file: Path) -> str:
-    """Whether the recipe is accepted; checks all that follows from it."""
-    file.write_text(json.dumps(recipe, indent=1), encoding="utf-8")
-    try:
-        recipe = load(file)
-        recipe.plan()
-    except RecipeError as refusal:
-        expect_places(refusal, file)
-        return "refused"
-    torch.manual_seed(0)
-    check_model(build(recipe, vocabularies(recipe)))
-    return "accepted"
-
-
-def expect_places(refusal: RecipeError, file: Path) -> None:
-    """A refusal says where and what."""
-    assert refusal.faults
-    for fault in refusal.faults:
-        assert (fault.file, fault.line > 0, fault.column > 0, fault.message != "") == (str(file), True, True, True)
-
-
-def vocabularies(recipe: Recipe) -> dict[str, int]:
-    """Small vocabularies, one where the tokenizer is joint."""
-    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
-    return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}
 
 
 # ------------------------------------------------------------------------------------------- met on the way

@@ -225,6 +225,11 @@ def test_what_limits_validation_decides_the_weights(trained: Path, tmp_path: Pat
     assert len(says) == 2
 
 
+def test_a_share_of_the_validation_batches_is_one_at_least(trained: Path, tmp_path: Path) -> None:
+    recipe = load(trained / "home" / "words.yaml", ["trainer.limit_val_batches=0.01"])
+    assert "val/loss" in train(recipe, tmp_path / "run", data=trained / "home" / "text").scores
+
+
 def test_a_reproduction_never_writes_into_the_run_itself(there: Path) -> None:
     with pytest.raises(RunError, match="not empty"):
         train(recipe_of(there / "words"), there / "words")

@@ -1,0 +1,261 @@
+"""Whole runs of random recipes: what `check` accepts trains, resumes, translates, is evaluated, reported and shared.
+
+    python -m benchmarks.whole_runs --count 300 --folder DIR [--seed 1] [--workers 2] [--only NUMBER]
+
+A recipe that `check` accepts goes through `train` (3 steps), an interrupted training and its `--resume`, which must
+end with the same weights, `translate`, `evaluate`, `report`, `pack` and `export`, all in a folder of its own; those
+are counted, and refused ones besides. A run fails at the first command that refuses, ends with a traceback, or prints
+NaN; a training that says why a number is not finite has diverged. The folder of a failure stays, and `--only` runs it
+again; the journal makes the benchmark resumable. Exit status 1 if a run has failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.random_cases import FAILED, Outcome, options, run_cases
+from benchmarks.random_recipes import Case, draw_case, whole_recipes
+
+NAME = "random.yaml"
+LINES = 3
+"""Lines that are translated, besides a blank one."""
+NOT_FINITE = re.compile(r"\b(nan|inf|infinite)\b", re.IGNORECASE)
+REFUSED, WHOLE = "refused", "whole"
+
+
+class StepFailed(Exception):
+    """A command did what it must not."""
+
+
+class Refused(Exception):
+    """`check` refuses the recipe: the codes of its faults."""
+
+
+class Diverged(Exception):
+    """A training ended because a number was not finite, and said so."""
+
+
+def write_recipe(number: str, folder: Path) -> Path:
+    """Write the recipe of a number, and the files that it reads; return the recipe's file."""
+    case: Case = draw_case(whole_recipes(), number)
+    for name, text in case.files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / NAME).write_text(json.dumps(case.recipe, indent=1, ensure_ascii=False), encoding="utf-8")
+    return folder / NAME
+
+
+def run_commands(file: Path) -> Outcome:
+    """Run every command on a recipe. Raise nothing."""
+    for name, step in STEPS.items():
+        word, subject, details = run_step(step, file)
+        if word == REFUSED:
+            return Outcome(word, subject)
+        if word != WHOLE:
+            return Outcome(word, f"{name}: {subject}", details, () if name == "check" else traits(file))
+    return Outcome(WHOLE, traits=traits(file))
+
+
+def run_step(step: Callable[[Path], None], file: Path) -> tuple[str, str, str]:
+    """Run a step; return what came of it, about what, and the details."""
+    try:
+        step(file)
+    except Refused as refusal:
+        return REFUSED, str(refusal), ""
+    except Diverged as end:
+        return "diverged", str(end), str(end)
+    except StepFailed as failure:
+        return FAILED, first_fault(str(failure)), str(failure)
+    except BaseException as error:
+        return FAILED, f"{type(error).__name__}: {error}", traceback.format_exc(limit=-20)
+    return WHOLE, "", ""
+
+
+def traits(file: Path) -> tuple[str, ...]:
+    """Return what a recipe is made of."""
+    from composer.recipe.recipe import load
+
+    recipe = load(file)
+    data = recipe.dataset
+    task = next(iter(data["generate"])) if data.get("generate") else ""
+    source = next(key for key in ("parallel", "generate", "babi") if data.get(key))
+    words = {
+        "data": source,
+        "task": task,
+        "tokenizer": next(iter(data["tokenizer"])),
+        "output": recipe.model["output"]["kind"],
+        "embedding": recipe.model["embedding"],
+        "optimizer": next(iter(recipe.training["optimizer"])),
+        "schedule": next(iter(recipe.training["schedule"])),
+        "precision": str(recipe.training["precision"]),
+        "decoding": next(iter(recipe.decoding)),
+    }
+    return tuple(f"{name} {word}" for name, word in words.items() if word)
+
+
+# ------------------------------------------------------------------------------------------- commands
+
+
+def command(*words: str | Path) -> tuple[int, str]:
+    """Run a command of the command line here; return its exit status, and all that it printed."""
+    from composer.cli.main import main
+
+    status = 0
+    with captured() as printed:
+        try:
+            main([str(word) for word in words])
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+    return status, printed.getvalue()
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[io.StringIO]:
+    """Capture what is printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        yield printed
+
+
+def done(*words: str | Path) -> str:
+    """Run a command that must succeed; return what it printed."""
+    status, text = command(*words)
+    expect_done(str(words[0]), status, text)
+    return text
+
+
+def expect_done(name: str, status: int, text: str) -> None:
+    if not status:
+        return
+    if name == "train" and NOT_FINITE.search(first_fault(text)):
+        raise Diverged(first_fault(text))
+    raise StepFailed(f"`{name}` ended with status {status}:\n{text}")
+
+
+def first_fault(text: str) -> str:
+    """Return the first line of a text that is an error, or its first line."""
+    lines = text.splitlines() or [""]
+    return next((line[line.index("error[") :] for line in lines if "error[" in line), lines[0])
+
+
+def check(file: Path) -> None:
+    status, text = command("check", file)
+    if status == 2:
+        raise Refused(", ".join(sorted(set(re.findall(r"error\[(\w+)\]", text)))))
+    expect_done("check", status, text)
+
+
+def train(file: Path) -> None:
+    done("train", file, "--run", file.parent / "run")
+
+
+def resume(file: Path) -> None:
+    """Interrupt a training after its first step or its second, and resume it: the weights are the same."""
+    from pytorch_lightning import Callback
+
+    from composer.api import train as train_recipe
+    from composer.recipe.recipe import load
+
+    last = 1 + len(file.read_bytes()) % 2
+
+    class Interrupt(Callback):
+        sent = False
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == last and not self.sent:  # a second one would end it at once
+                self.sent = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    run = file.parent / "resumed"
+    printed = io.StringIO()
+    with (
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        train_recipe(load(file), run=run, callbacks=[Interrupt()])
+    text = done("train", file, "--run", run, "--resume")
+    names = ("model.safetensors", "tokenizer.json")
+    weights, tokens = ((file.parent / "run" / name).read_bytes() for name in names)
+    others, other_tokens = ((run / name).read_bytes() for name in names)
+    # a tokenizer `unigram` may be trained differently, and then the data are others
+    if weights != others and tokens == other_tokens:
+        raise StepFailed(f"the weights of a resumed training differ from those of an uninterrupted one\n{text}")
+
+
+def translate(file: Path) -> None:
+    """Translate lines of the data and a blank one: as many lines come out, the blank one blank."""
+    lines = [*source_lines(file), ""]
+    (file.parent / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for arguments, count in (((), 1), (("--beam", "2", "--n-best", "2", "--scores"), 2)):
+        output = file.parent / f"translated{count}"
+        done("translate", file.parent / "run", "--input", file.parent / "lines", "--output", output, *arguments)
+        answers = output.read_text(encoding="utf-8").split("\n")[:-1]
+        if len(answers) != count * len(lines) or answers[-1].removeprefix("0.0000\t"):
+            raise StepFailed(f"{len(lines)} lines, the last one blank, have the translations {answers}")
+        if count == 2 and any(answer.startswith("nan") for answer in answers):
+            raise StepFailed(f"a score is NaN: {answers}")
+
+
+def source_lines(file: Path) -> list[str]:
+    """Return the first lines of the data as `translate` reads them."""
+    from composer.data.sources import TARGET, DataSource, source_names
+    from composer.recipe.recipe import load
+
+    recipe = load(file)
+    pairs = DataSource(recipe, recipe.folders()).pairs("train")
+    names = source_names(recipe) or [TARGET]
+    rows = [pairs[at] for at in range(min(LINES, len(pairs)))]
+    return ["\t".join(row[name] for name in names) for row in rows]
+
+
+def evaluate(file: Path) -> None:
+    """Evaluate every split; the scores are JSON, and numbers."""
+    from composer.data.sources import available_splits
+    from composer.recipe.recipe import load
+
+    for split in available_splits(load(file)):
+        text = done("evaluate", file.parent / "run", "--split", split, "--json")
+        scores = json.loads(text[text.index("{") :], parse_constant=refuse_constant)
+        if f"{split}/loss" not in scores:
+            raise StepFailed(f"no loss of {split}:\n{text}")
+
+
+def refuse_constant(name: str) -> None:
+    raise StepFailed(f"a score is {name}")
+
+
+def report(file: Path) -> None:
+    done("report", file.parent / "run")
+
+
+def pack(file: Path) -> None:
+    done("pack", file.parent / "run", "--output", file.parent / "packed.tar.gz")
+
+
+def export(file: Path) -> None:
+    done("export", file.parent / "run", "--script", file.parent / "script")
+
+
+STEPS: dict[str, Callable[[Path], None]] = {
+    function.__name__: function for function in (check, train, resume, translate, evaluate, report, pack, export)
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = options(str(__doc__), count=300).parse_args(arguments)
+    return run_cases(chosen, write_recipe, run_commands, uncounted=REFUSED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
