@@ -79,7 +79,7 @@ def alone(code: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_is_typed_and_says_what_it_does(name: str) -> None:
+def test_a_function_has_types_and_a_docstring(name: str) -> None:
     function = getattr(composer, name)
     assert isinstance(function, types.FunctionType)
     assert inspect.getdoc(function)
@@ -112,7 +112,7 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
     assert alone(code, tmp_path).strip() == "False"
 
 
-def test_another_name_is_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'tranlate'"):
         composer.tranlate  # noqa: B018
 
@@ -120,7 +120,7 @@ def test_another_name_is_refused() -> None:
 # ------------------------------------------------------------------------------------------- recipes
 
 
-def test_a_recipe_is_a_file_or_objects_or_loaded(tmp_path: Path) -> None:
+def test_a_recipe_may_be_a_file_objects_or_loaded(tmp_path: Path) -> None:
     file = SMALL.save(tmp_path / "small.yaml")
     every = [file, str(file), composer.load(file), SMALL, SMALL.recipe()]
     assert [composer.check(each) for each in every] == [[]] * len(every)
@@ -135,7 +135,7 @@ def test_a_recipe_is_a_file_or_objects_or_loaded(tmp_path: Path) -> None:
         composer.plan(composer.load(file), ["model.width=16"])
 
 
-def test_check_tells_the_faults_of_text_model_and_data(tmp_path: Path) -> None:
+def test_check_returns_faults_of_text_model_and_data(tmp_path: Path) -> None:
     recipe = Recipe(data=SMALL.data, model=Model(width=8, decoder=[SelfAttention(heads=3)]))
     assert [fault.code for fault in composer.check(recipe)] == ["width"]
     assert [fault.path for fault in composer.check(SMALL, ["model.width=x"])] == ["model.width"]
@@ -156,7 +156,7 @@ def test_build_makes_the_model_with_the_vocabularies_that_are_named() -> None:
     assert count(composer.build(SMALL)) == composer.plan(SMALL).parameters
 
 
-def test_diff_says_what_differs() -> None:
+def test_diff_shows_the_changed_settings() -> None:
     other = Recipe(data=SMALL.data, model=Model(width=8, encoder=[Rnn("lstm")], decoder=SMALL.model.decoder))  # type: ignore[union-attr]
     text = composer.diff(SMALL, other).text()
     assert "gru" in text
@@ -167,7 +167,7 @@ def test_diff_says_what_differs() -> None:
 # ------------------------------------------------------------------------------------------- runs
 
 
-def test_a_run_translates_is_measured_reported_and_drawn(run: Run, tmp_path: Path) -> None:
+def test_a_run_translates_evaluates_reports_and_draws(run: Run, tmp_path: Path) -> None:
     lines = ["a b", "", "c"]
     found = run.translate(lines)
     assert composer.translate(run, lines) == found
@@ -180,7 +180,7 @@ def test_a_run_translates_is_measured_reported_and_drawn(run: Run, tmp_path: Pat
     assert composer.draw(run).svg() == composer.draw(str(run.folder.path)).svg()
 
 
-def test_an_alignment_shows_itself_in_a_notebook(run: Run) -> None:
+def test_an_alignment_is_displayed_in_a_notebook(run: Run) -> None:
     first, second = run.alignments(["a b", "c d"])
     shown = first._repr_html_()
     assert shown.startswith("<iframe ")
@@ -198,7 +198,7 @@ def test_a_run_is_packed_and_pulled_and_exported(run: Run, tmp_path: Path) -> No
     assert (exported / "weights.pt").is_file()
 
 
-def test_what_a_user_did_wrong_is_told() -> None:
+def test_user_errors_are_reported() -> None:
     with pytest.raises(RecipeError, match="cannot be read"):
         composer.load("nowhere.yaml")
     with pytest.raises(RecipeError):
@@ -216,7 +216,7 @@ OF_BOTH = ("draw", "fingerprints", "export", "diff")
 
 @pytest.mark.parametrize("name", [*OF_RECIPES, *OF_BOTH, "translate"])
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_another_thing_is_refused_in_words(name: str, wrong: object, tmp_path: Path) -> None:
+def test_an_argument_of_another_type_is_refused(name: str, wrong: object, tmp_path: Path) -> None:
     more = {"export": (tmp_path / "m.py",), "diff": (SMALL,), "translate": (["a"],)}.get(name, ())
     with pytest.raises(TypeError, match=r"this takes|a recipe is"):
         getattr(composer, name)(wrong, *more)
@@ -229,7 +229,7 @@ def test_a_run_is_no_recipe(run: Run, name: str) -> None:
         getattr(composer, name)(run)
 
 
-def test_recipes_and_runs_are_the_same_however_they_are_named(run: Run, tmp_path: Path) -> None:
+def test_every_form_of_a_recipe_or_run_gives_the_same_result(run: Run, tmp_path: Path) -> None:
     folder = run.folder.path
     every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, classes.read(folder / "recipe.yaml")]
     assert len({composer.fingerprints(each)["run"] for each in every}) == 1
@@ -243,7 +243,7 @@ def test_recipes_and_runs_are_the_same_however_they_are_named(run: Run, tmp_path
     assert composer.diff(run, run).tested != ""
 
 
-def test_what_takes_a_runs_folder_takes_an_open_run(run: Run, tmp_path: Path) -> None:
+def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path) -> None:
     assert composer.open_run(run).folder == run.folder
     assert composer.evaluate(run) == run.evaluate()
     packed = composer.pack(run, tmp_path / "p.tar.gz")

@@ -31,7 +31,7 @@ def example() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", ["test_laws", "test_equation"])
-def test_the_example_holds(example: dict[str, object], name: str) -> None:
+def test_the_tests_of_the_example_pass(example: dict[str, object], name: str) -> None:
     example[name]()  # type: ignore[operator]
 
 

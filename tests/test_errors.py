@@ -33,11 +33,11 @@ recipes/mine.yaml:17:24: error[name]: nothing here is called `enc`; did you mean
     )
 
 
-def test_one_error_is_one() -> None:
+def test_one_error_is_counted_in_the_singular() -> None:
     assert ComposerError([CAUSALITY]).render().endswith("\n1 error")
 
 
-def test_as_json() -> None:
+def test_a_fault_is_a_dictionary() -> None:
     assert list(CAUSALITY.as_dict()) == ["file", "line", "column", "code", "path", "message", "hint"]
 
 
@@ -63,7 +63,7 @@ def test_a_long_line_is_cut_around_the_fault() -> None:
     assert line[carets.index("^") : carets.rindex("^") + 1] == "HERE"
 
 
-def test_tabs_wide_characters_and_control_characters() -> None:
+def test_tabs_wide_and_control_characters_are_rendered_safely() -> None:
     fault = Fault("f", 2, 4, "type", "", "a\nb\x1b[31m", "", "\t\N{CJK UNIFIED IDEOGRAPH-4E2D}\x1bx", 1)
     head, line, carets = fault.render().splitlines()
     assert head.endswith("a b\N{REPLACEMENT CHARACTER}[31m")
@@ -71,7 +71,7 @@ def test_tabs_wide_characters_and_control_characters() -> None:
     assert carets == "     |     ^"
 
 
-def test_paths_and_suggestions() -> None:
+def test_paths_and_suggestions_are_formatted() -> None:
     assert format_path(("model", "encoder", 1, "rnn")) == "model.encoder[1].rnn"
     assert did_you_mean("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
     assert did_you_mean("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"

@@ -87,7 +87,7 @@ def test_the_same_lines_are_the_same_data(
     assert recipe.fingerprints["data"] != two["data"]
 
 
-def test_where_the_files_lie_does_not_count(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
+def test_the_location_of_files_does_not_change_the_fingerprint(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
     files = pairs_in(tmp_path / "elsewhere", "")
     assert of(make({"parallel": {"train": files}}), tmp_path / "elsewhere") == two
     (tmp_path / "elsewhere").rename(tmp_path / "moved")
@@ -126,18 +126,20 @@ def test_other_lines_are_other_data(
         ({"max_length": 256}, set()),
     ],
 )
-def test_how_lines_become_ids_counts(make: Make, two: dict[str, str], more: dict[str, Any], changed: set[str]) -> None:
+def test_tokenizer_settings_change_the_fingerprint(
+    make: Make, two: dict[str, str], more: dict[str, Any], changed: set[str]
+) -> None:
     found = of(make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, **more}))
     assert {key for key in two if two[key] != found[key]} == changed
 
 
-def test_what_is_measured_counts(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
+def test_validation_and_test_data_change_the_fingerprint(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
     files = {"source": "a.txt", "target": "b.txt"}
     val, test = (of(make({"parallel": {"train": files, split: dict(files)}})) for split in ("val", "test"))
     assert len({two["data"], val["data"], test["data"]}) == 3
 
 
-def test_a_task_is_its_pairs(tmp_path: Path, make: Make) -> None:
+def test_a_task_and_files_with_its_pairs_have_one_fingerprint(tmp_path: Path, make: Make) -> None:
     """Drawn or read from files, they are the same data; what of a task changes no pair does not count."""
     task = {"train": 20, "val": 5, "test": 5, "endless": False}
     drawn = make({"generate": {"copy": task}})
@@ -151,7 +153,7 @@ def test_a_task_is_its_pairs(tmp_path: Path, make: Make) -> None:
         assert of(make({"generate": {"copy": task | other}}))["data"] != of(drawn)["data"]
 
 
-def test_later_epochs_of_an_endless_task_count(make: Make) -> None:
+def test_later_epochs_of_an_endless_task_change_the_fingerprint(make: Make) -> None:
     """Its first epoch is that of a task which is not endless; its other ones are not."""
     task = {"train": 20, "val": 5, "test": 5}
     endless, other = (make({"generate": {"copy": {**task, "endless": each}}}) for each in (True, False))
@@ -164,7 +166,7 @@ def test_later_epochs_of_an_endless_task_count(make: Make) -> None:
 STORY = "1 Mary moved to the hall.\n2 John went to the garden.\n3 Where is Mary?\thall\t1\n"
 
 
-def test_of_a_story_it_counts_how_much_is_read_and_what_bears_the_answer(tmp_path: Path) -> None:
+def test_the_fingerprint_of_stories_covers_their_limits_and_facts(tmp_path: Path) -> None:
     def found(story: str, **settings: int) -> str:
         for split in ("train", "test"):
             text(tmp_path / "tasks" / f"qa1_x_{split}.txt", story.splitlines())
@@ -184,7 +186,7 @@ def test_of_a_story_it_counts_how_much_is_read_and_what_bears_the_answer(tmp_pat
     assert len({first, *others}) == 4
 
 
-def test_what_a_run_begins_with_counts(make: Make, two: dict[str, str]) -> None:
+def test_initial_weights_change_the_fingerprint(make: Make, two: dict[str, str]) -> None:
     recipe = make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}})
     one = fingerprint_data(recipe, recipe.folders(), {"weights": "1" * 64, "tokenizer": "2" * 64})
     other = fingerprint_data(recipe, recipe.folders(), {"weights": "1" * 64, "tokenizer": "3" * 64})
@@ -192,7 +194,7 @@ def test_what_a_run_begins_with_counts(make: Make, two: dict[str, str]) -> None:
     assert len({(each["model"], each["data"]) for each in (two, one, other)}) == 1
 
 
-def test_halves_of_characters_can_be_read(tmp_path: Path, make: Make) -> None:
+def test_unpaired_surrogates_can_be_hashed(tmp_path: Path, make: Make) -> None:
     rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
     recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})
     pairs = {"train": open_pairs(recipe, "train", recipe.folders())}
@@ -260,9 +262,7 @@ def damage(run: Path, how: str) -> None:
         ("no run.json", "not a run folder"),
     ],
 )
-def test_what_is_no_longer_the_run_is_refused(
-    run: Path, capsys: pytest.CaptureFixture[str], how: str, message: str
-) -> None:
+def test_a_changed_run_is_refused(run: Path, capsys: pytest.CaptureFixture[str], how: str, message: str) -> None:
     damage(run, how)
     status, out, err = said(capsys, "fingerprints", run)
     assert (status, out) == (2, "")
@@ -270,7 +270,9 @@ def test_what_is_no_longer_the_run_is_refused(
     assert "fix: " in err
 
 
-def test_what_has_none_is_refused(tmp_path: Path, make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_without_a_fingerprint_are_refused(
+    tmp_path: Path, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     make({"parallel": {"train": {"source": "no.en", "target": "no.de"}}})
     sweep = Path(__file__).parents[1] / "recipes" / "sweeps" / "attention_scores.yaml"
     for place in (tmp_path / "t.yaml", sweep, tmp_path / "nothing.yaml"):
@@ -312,7 +314,7 @@ def test_the_source_is_all_of_the_code(tmp_path: Path, monkeypatch: pytest.Monke
     assert reproduce.source_sha256() == found[-1]
 
 
-def test_plug_ins_that_are_used_are_locked(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_used_plug_ins_are_recorded(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     text(tmp_path / "site" / "odd_blocks.py", ["1"])
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     points = [EntryPoint(name, f"odd_blocks:{name}", "seqcomposer.blocks") for name in ("rnn", "unused")]
@@ -335,7 +337,7 @@ class OnGpu:
     world_size = 4
 
 
-def test_the_gpus_that_train_are_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
     found = reproduce.hardware(cast(Any, OnGpu()))
     assert (found["device"], found["gpus"], found["processes"]) == ("cuda", ["card 1", "card 3"], 4)
@@ -358,5 +360,5 @@ def test_the_gpus_that_train_are_locked(monkeypatch: pytest.MonkeyPatch) -> None
         ({"git": {"commit": "a", "dirty": True}}, {"git": {"commit": "a", "dirty": False}}, []),
     ],
 )
-def test_how_two_locks_differ(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
+def test_differences_of_two_environments_are_listed(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
     assert reproduce.environment_differences(then, now) == told

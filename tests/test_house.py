@@ -152,7 +152,7 @@ def test_every_exception_upwards_is_needed() -> None:
 
 
 @pytest.mark.parametrize("with_types", [False, True])
-def test_no_circles(with_types: bool) -> None:
+def test_there_are_no_circular_imports(with_types: bool) -> None:
     graph = {module_of(path): imported_at_once(path, with_types) for path in SOURCES}
     done: set[str] = set()
 
@@ -184,7 +184,7 @@ def upwards_for_types(module: str, names: set[str]) -> set[str]:
     return {name for name in names if (module, ".".join(name.split(".")[:2])) in UPWARDS}
 
 
-def test_a_library_is_imported_by_its_door_alone() -> None:
+def test_each_library_is_imported_by_one_module() -> None:
     imported: dict[str, set[str]] = {library: set() for library in DOORS}
     for path in SOURCES:
         for library in {name.split(".")[0] for name, _ in imports(path)} & set(DOORS):
@@ -235,7 +235,7 @@ def test_files_are_short_and_described() -> None:
     assert [path.name for path in SOURCES if {"utils", "helpers", "util", "common", "misc"} & set(path.parts)] == []
 
 
-def test_what_is_public_has_a_docstring() -> None:
+def test_public_names_have_docstrings() -> None:
     bare = [
         f"{module_of(path)}.{node.name}"
         for path in SOURCES
@@ -275,7 +275,7 @@ def test_every_block_has_its_test() -> None:
     assert blocks <= tested, f"no test of its own: {sorted(blocks - tested)}"
 
 
-def test_one_block_one_file() -> None:
+def test_each_file_has_one_block() -> None:
     for path in ROOT.glob("blocks/[a-z]*.py"):
         module = import_module(f"blocks.{path.stem}")
         classes = [
@@ -285,7 +285,7 @@ def test_one_block_one_file() -> None:
         assert [name.lower() for name in blocks] == [path.stem.replace("_", "")], f"{path.name} defines {blocks}"
 
 
-def test_every_room_is_in_the_architecture() -> None:
+def test_every_package_is_in_the_architecture() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rooms = {path.stem for path in (ROOT / "composer").glob("[a-z]*") if path.suffix == ".py" or path.is_dir()}
     missing = sorted(name for name in rooms - {"py"} if not re.search(rf"\b{name}\b", text))

@@ -111,7 +111,7 @@ def test_an_unfinished_run_is_listed_and_not_measured(run: Path) -> None:
     ]
 
 
-def test_source_words_of_a_length() -> None:
+def test_the_number_of_source_words_follows_the_task() -> None:
     assert accuracy.source_words("binary_addition", {"max_length": 5}, 7) == 7 + 1 + 7
     assert accuracy.source_words("reverse", {"symbols": 4, "test": 50}, 9) == 9
 

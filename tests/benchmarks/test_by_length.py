@@ -33,7 +33,7 @@ def test_runs_with_different_test_sources_are_refused():
         by_length.require_same_sources([translated("other"), translated("one", sources=SOURCES[::-1])])
 
 
-def test_table_and_chart(tmp_path):
+def test_the_table_lists_the_rows_and_the_chart_is_svg(tmp_path):
     buckets = by_length.by_length(translated(), by_length.bleu_metric(tokenised=True), [3, 5])
     rows = [("one", buckets), ("two", buckets)]
     assert by_length.table(rows).splitlines()[2] == "| one | 100.0 ± 0.0 | 100.0 ± 0.0 | 100.0 ± 0.0 |"

@@ -36,6 +36,6 @@ def test_a_folder_of_seeds_gives_its_runs(tmp_path):
     assert names == ["seed-2", "seed-10", "one"]
 
 
-def test_table():
+def test_the_table_shows_both_accuracies_per_length():
     row = [counting.CountingAccuracy(15, 0.5, 0.991), counting.CountingAccuracy(60, 0.0, 0.5)]
     assert counting.table([("one", row)]).splitlines()[2] == "| one | 50% (99.1%) | 0% (50.0%) |"

@@ -64,7 +64,7 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path) -> None:
         dialect.read_run(run)
 
 
-def test_table() -> None:
+def test_the_table_is_sorted_by_the_ratio_to_the_optimum() -> None:
     rows = [dialect.Row("one", "all", 0.3, 0.2), dialect.Row("two", "nothing", 0.5, 0.5)]
     assert dialect.table(rows).splitlines()[2:] == [
         "| two | nothing | 0.5000 | 0.5000 | 1.000 |",

@@ -57,7 +57,7 @@ def test_a_run_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
         ngrams.read_run(tmp_path)
 
 
-def test_table() -> None:
+def test_the_table_is_sorted_by_the_excess_bits() -> None:
     rows = [ngrams.Row("one", 14.5, 12.25), ngrams.Row("two", 13.0, 12.25)]
     assert ngrams.table(rows).splitlines()[2:] == ["| two | 13.00 | 12.25 | 0.75 |", "| one | 14.50 | 12.25 | 2.25 |"]
 
@@ -83,7 +83,7 @@ def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> No
     )
 
 
-def test_the_optimum_by_hand() -> None:
+def test_the_optimum_equals_a_product_of_fractions() -> None:
     # after one even bit: 0 0 is 1/2, then 0 0 again 3/4, then 0 1 is 1/6, then 1 0 is 1/2
     assert ngrams.ngrams_optimum(["0 0 0 1 0"], 1) == pytest.approx(
         -math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4) * Fraction(1, 6) * Fraction(1, 2))

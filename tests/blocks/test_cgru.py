@@ -63,7 +63,9 @@ def along(positions: tuple[float, ...], columns: bool) -> Tensor:
         ((1.0, 2.0), (0.35, 0.1, -0.3)),
     ],
 )
-def test_three_cells_by_hand(kernel: tuple[float, ...], expected: tuple[float, ...], columns: bool) -> None:
+def test_three_cells_equal_a_computation_by_hand(
+    kernel: tuple[float, ...], expected: tuple[float, ...], columns: bool
+) -> None:
     size = (1, len(kernel)) if columns else (len(kernel), 1)
     block = still(1, 3 if columns else 1, kernel=size, candidate="hard")
     block.new.weight.data.copy_(torch.tensor(kernel).view_as(block.new.weight))
@@ -128,7 +130,7 @@ def test_the_reset_gate_does_not_affect_the_second_input() -> None:
         ("hard", -1.0, 0.0),
     ],
 )
-def test_values_of_a_gate(gates: str, z: float, value: float) -> None:
+def test_each_kind_of_gate_has_its_values(gates: str, z: float, value: float) -> None:
     """With a candidate of 0 what is left of a 1 is u."""
     close(step(still(gates=gates, gate=z), torch.ones(1, 1, 1, 1)), torch.full((1, 1, 1, 1), value))
 
@@ -171,7 +173,7 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
         ("sqrt_length", (0.15, 0.075, 0.0375)),  # 0.1 times 3 / sqrt(n)
     ],
 )
-def test_the_rate_of_dropout_for_rows_of_4_16_and_64(by: str, rates: tuple[float, ...]) -> None:
+def test_the_rate_of_dropout_follows_the_row_length(by: str, rates: tuple[float, ...]) -> None:
     block = still(50, 20, gate=5.0, dropout=0.1, dropout_by=by).train()
     y = step(block, torch.ones(3, 64, 20, 50), cells_of(20, 4, 16, 64))
     for row, length, rate in zip(y, (4, 16, 64), rates, strict=True):
@@ -199,7 +201,7 @@ def test_nothing_is_dropped_in_evaluation() -> None:
         ({"gates": "hard", "candidate": "hard"}, 3.0 - 0.9 + 2.0 - 0.9),
     ],
 )
-def test_the_cost_of_saturation(settings: dict[str, Any], cost: float) -> None:
+def test_saturation_costs_what_exceeds_the_threshold(settings: dict[str, Any], cost: float) -> None:
     """z is -3 and the candidate's argument 2 in every real cell; in the padding they are more, which costs nothing."""
     block = still(2, 2, gate=-3.0, new=2.0, saturation=0.5, kernel=(1, 1), **settings)
     penalties: dict[str, list[Tensor]] = {}

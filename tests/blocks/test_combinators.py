@@ -42,7 +42,7 @@ def test_residual_adds_the_output_of_the_stack() -> None:
     close(state, last)
 
 
-def test_residual_norms_before_or_after() -> None:
+def test_residual_normalises_before_or_after_the_stack() -> None:
     pre = Residual(site_of(3), stack=[{"block": Linear}], norm="pre")
     close(run(pre, X)[0], X + run(pre.stack, pre.norm(X))[0])
     post = Residual(site_of(3), stack=[{"block": Linear}], norm="post")

@@ -97,27 +97,27 @@ def by_hand(score: Callable[[Tensor, Tensor, int], Any], states: Tensor, values:
 # ------------------------------------------------------------------------------------------- the scores
 
 
-def test_scaled_dot_of_one_head() -> None:
+def test_scaled_dot_product_attention_equals_its_equation() -> None:
     block = build_block()
     keys, values = block.project(READ["encoder"].states).chunk(2, -1)
     y = by_hand(lambda q, k, s: block.query(q) @ k / 2, keys, values)
     close(read_outputs(block), block.merge(y))
 
 
-def test_dot() -> None:
+def test_dot_attention_equals_its_equation() -> None:
     block, states = build_block(score="dot", from_="encoder.same"), READ["encoder.same"].states
     assert list(block.parameters()) == []
     close(read_outputs(block), by_hand(lambda q, k, s: q @ k, states, states))
 
 
-def test_general() -> None:
+def test_general_attention_equals_its_equation() -> None:
     block, states = build_block(score="general"), READ["encoder"].states
     (w,) = block.parameters()
     y = by_hand(lambda q, k, s: torch.nn.functional.bilinear(q, k, w[None]), states, states)
     close(read_outputs(block), y)
 
 
-def test_additive() -> None:
+def test_additive_attention_equals_its_equation() -> None:
     block, states = build_block(score="additive"), READ["encoder"].states
     (v,), w, u, b = block.score.vectors, block.query.weight, block.project.weight, block.query.bias
     b.data += torch.randn(4)
@@ -132,7 +132,7 @@ def test_additive() -> None:
     close(read_outputs(block), by_hand(score, states, states))
 
 
-def test_location() -> None:
+def test_location_attention_equals_its_equation() -> None:
     block, states = build_block(score="location", max_length=2), READ["encoder"].states
     (w,) = block.parameters()
     for row in range(2):
@@ -143,7 +143,7 @@ def test_location() -> None:
     close(read_outputs(block, encoder=short), states[:, :1].expand(-1, 5, -1))
 
 
-def test_fine_grained() -> None:
+def test_fine_grained_attention_equals_its_equation() -> None:
     block, states = build_block(score="fine_grained"), READ["encoder"].states
     y = read_outputs(block)
     for f in range(6):
@@ -203,7 +203,7 @@ def test_heads_of_the_other_scores_read_their_shares() -> None:
 # ------------------------------------------------------------------------------------------- what is read
 
 
-def test_keys_and_values_of_two_outputs() -> None:
+def test_keys_and_values_come_from_two_outputs() -> None:
     block = build_block(score="additive", keys="encoder.low", values="encoder")
     weights = recorded(copy_block(block, score="additive", from_="encoder.low"))
     close(read_outputs(block), weights[:, :, 0] @ READ["encoder"].states)
@@ -252,7 +252,7 @@ def test_several_memories_have_maps_of_their_own_and_one_softmax() -> None:
         close(read_outputs(block)[row], weights @ values)
 
 
-def test_sqrt_length() -> None:
+def test_sqrt_length_scales_the_output_by_the_square_root_of_the_length() -> None:
     block = build_block(score="general")
     factor = torch.tensor(LENGTHS).sqrt()[:, None, None]
     close(read_outputs(copy_block(block, score="general", sqrt_length=True)), read_outputs(block) * factor)

@@ -120,14 +120,14 @@ def by_hand(block: MemoryNetwork, row: int, tying: str, encoding: str) -> Tensor
 @pytest.mark.parametrize("tying", ["adjacent", "layer_wise"])
 @pytest.mark.parametrize("time", [2, 9])
 @pytest.mark.parametrize("encoding", ["position", "position_code"])
-def test_three_hops_against_loops(tying: str, time: int, encoding: str) -> None:
+def test_three_hops_equal_a_loop_over_sentences(tying: str, time: int, encoding: str) -> None:
     block = build_block(tying=tying, time=time, hops=3, encoding=encoding)
     y = answers(block)
     for row in range(2):
         close(y[row], by_hand(block, row, tying, encoding).expand(3, -1))
 
 
-def test_the_code_s_position_encoding_is_twice_that_of_the_paper_half_a_step_back() -> None:
+def test_the_position_encoding_of_the_code_differs_from_that_of_the_paper() -> None:
     for k in range(1, WIDTH + 1):
         for j in range(1, LONGEST + 1):
             half_a_step_back = weight(k - 0.5, j - 0.5, "position", LONGEST)

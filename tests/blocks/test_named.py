@@ -86,7 +86,7 @@ def test_another_width_is_refused(reader: type[Block]) -> None:
     assert error.value.code == "width"
 
 
-def test_reads_at_the_pace_of_the_stream() -> None:
+def test_named_outputs_have_the_length_ratio_of_the_stream() -> None:
     site = site_with_names()
     assert Concat(replace(site, stream=Stream(5, length_ratio=Fraction(1, 2))), of="slow").out == Stream(
         7, False, Fraction(1, 2)

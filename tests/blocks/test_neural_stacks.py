@@ -49,7 +49,7 @@ def control_inputs(values: Tensor, push: Tensor, pop: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------- by hand
 
 
-def test_three_positions_by_hand() -> None:
+def test_three_positions_equal_figure_1_of_the_paper() -> None:
     """The program of the paper's Figure 1: push 0.8; pop 0.1 and push 0.5; pop 0.9 and push 0.9."""
     values = torch.tensor([[[0.5, 0.0], [0.0, 0.5], [-0.5, 0.5]]], dtype=torch.float64)
     push = torch.tensor([[[0.8], [0.5], [0.9]]], dtype=torch.float64)

@@ -26,7 +26,7 @@ model:
 """
 
 
-def test_laws() -> None:
+def test_no_input_satisfies_the_block_laws() -> None:
     check_block(NoInput, {}, {"width": 3})
 
 
@@ -39,7 +39,7 @@ def test_the_output_ignores_the_target_tokens(tmp_path: Path) -> None:
     assert model.embedding is None
 
 
-def test_without_no_input_the_tokens_matter(tmp_path: Path) -> None:
+def test_without_no_input_the_output_depends_on_the_target_tokens(tmp_path: Path) -> None:
     model = build(loaded(tmp_path, TEXT.replace("{@}, ", "")), {"source": 9, "target": 9})
     sources = {"source": torch.tensor([[5, 6, 2]])}
     one, other = (model(sources, torch.tensor([ids])) for ids in ([1, 4, 5], [1, 8, 7]))

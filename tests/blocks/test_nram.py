@@ -172,7 +172,7 @@ FORWARD = {"read": ["r0"], "inc": ["read"], "add": ["r0", "one"], "write": ["r0"
 """r0 goes through the tape, and cell r0 becomes one more."""
 
 
-def test_a_program_set_by_hand() -> None:
+def test_a_program_with_weights_set_by_hand_runs() -> None:
     block = wired(Nram(site_of(6), steps=4, registers=2, hidden=2), FORWARD)
     y, _ = run(block, one_hot([1, 4, 5, 0, 3, 2], 6)[None])
     close(y, (one_hot([2, 5, 0, 1, 3, 2], 6)[None] + LOG_EPSILON).log())

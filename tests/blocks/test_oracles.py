@@ -176,13 +176,15 @@ CONVS: list[tuple[list[tuple[int, int]], int, int]] = [
 
 
 @pytest.mark.parametrize(("layers", "back", "ahead"), CONVS)
-def test_receptive_field_of_stacked_convolutions(layers: list[tuple[int, int]], back: int, ahead: int) -> None:
+def test_stacked_convolutions_have_the_expected_receptive_field(
+    layers: list[tuple[int, int]], back: int, ahead: int
+) -> None:
     blocks = [{"block": Conv, "kernel": kernel, "dilation": by, "activation": "glu"} for kernel, by in layers]
     assert torch.equal(reads(stacked("", *blocks)), band(back, ahead))
     assert torch.equal(reads(stacked("a decoder", *blocks)), band(back + ahead, 0))
 
 
-def test_receptive_field_of_dilated_convolutions() -> None:
+def test_dilated_convolutions_have_the_expected_receptive_field() -> None:
     """Kernels of 3 at distances 1, 2, 4 see 1 + 2 (1 + 2 + 4) positions; alone, the last one sees every fourth."""
     blocks = [{"block": Conv, "dilation": by, "depthwise": by == 2} for by in (1, 2, 4)]
     mixed = [{"block": Linear}, *blocks]
@@ -194,13 +196,13 @@ def test_receptive_field_of_dilated_convolutions() -> None:
 
 
 @pytest.mark.parametrize("positions", ["none", "relative", "rotary"])
-def test_receptive_field_of_self_attention_windows(positions: str) -> None:
+def test_self_attention_windows_have_the_expected_receptive_field(positions: str) -> None:
     blocks = [{"block": SelfAttention, "heads": 2, "window": window, "positions": positions} for window in (3, 4)]
     assert torch.equal(reads(stacked("", *blocks)), band(5, 5))
     assert torch.equal(reads(stacked("a decoder", *blocks)), band(5, 0))
 
 
-def test_blocks_that_see_every_position() -> None:
+def test_attention_and_recurrent_blocks_read_every_position() -> None:
     everything = [
         {"block": SelfAttention, "heads": 2},
         {"block": Rnn, "cell": "gru"},

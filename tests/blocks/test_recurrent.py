@@ -141,7 +141,7 @@ def test_prev_starts_with_the_initial_state_of_its_block() -> None:
         close(result.y[inputs.mask[:, t], t], h[inputs.mask[:, t]])
 
 
-def test_bahdanaus_decoder_against_its_equations() -> None:
+def test_bahdanaus_decoder_equals_its_equations() -> None:
     block, inputs = built(BAHDANAU)
     _, attention, _, rnn, _, maxout = block.stack.inner()
     result = run(block, inputs)

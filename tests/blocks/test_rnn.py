@@ -156,7 +156,7 @@ def test_bf16_stays_finite_and_the_state_in_full_precision() -> None:
 
 
 @pytest.mark.parametrize("settings", KINDS)
-def test_gradients(settings: dict[str, Any]) -> None:
+def test_gradients_equal_finite_differences(settings: dict[str, Any]) -> None:
     block = Rnn(site_of(2, causal="a decoder"), **{**settings, "projection": settings.get("projection") and 1})
     x, mask = torch.randn(2, 3, 2, requires_grad=True), mask_of(3, 1)
 

@@ -57,6 +57,6 @@ def test_the_state_before_the_first_position_is_what_prev_reads() -> None:
         ({"state": "stat"}, "`stat`"),
     ],
 )
-def test_what_does_not_fit_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BlockError, match=message):
         RnnCell(site_with_state(5), **{"state": "state", **settings})

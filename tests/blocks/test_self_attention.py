@@ -104,7 +104,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 
 
 @pytest.mark.parametrize("causal", PLACES)
-def test_relative_positions_of_an_empty_row(causal: str) -> None:
+def test_zero_relative_positions_change_nothing(causal: str) -> None:
     block, plain = built(causal, positions="relative"), built(causal)
     with torch.no_grad():
         block.relative.keys.zero_()

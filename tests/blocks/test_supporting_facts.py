@@ -79,7 +79,7 @@ class Row:
         self.x, self.answer, self.at = self.x + self.facts[fact], self.answer + self.answers[fact], fact
 
 
-def test_a_tournament_of_two_hops() -> None:
+def test_two_hops_equal_a_tournament_by_hand() -> None:
     block = build_block(hops=2)
     y = run_block(block)
     for index in range(2):
@@ -124,7 +124,7 @@ def test_the_answers_loss_does_not_train_the_selection() -> None:
     assert teaching.any()
 
 
-def test_the_winner_of_a_tournament() -> None:
+def test_a_tournament_has_the_expected_winner() -> None:
     better = torch.tensor([[[0.0, -1, 1], [1, 0, -1], [9, 1, 0]]])
     assert tournament_winner(better, mask_of(3)).tolist() == [2]  # 0 loses to 1, and 1 to 2
     assert tournament_winner(better, torch.tensor([[True, True, False]])).tolist() == [1]

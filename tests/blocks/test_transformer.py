@@ -47,7 +47,7 @@ def mixed(query: Tensor, keys: Tensor, values: Tensor, heads: int) -> Tensor:
 
 @pytest.mark.parametrize("causal", ["", "a decoder"])
 @pytest.mark.parametrize("window", [None, 1, 2])
-def test_self_attention(causal: str, window: int | None) -> None:
+def test_self_attention_equals_its_equation(causal: str, window: int | None) -> None:
     block = SelfAttention(site_of(4, causal=causal), heads=2, window=window)
     query, keys, values = block.project(X).chunk(3, -1)
     y, _ = run(block, X, MASK)
@@ -61,7 +61,7 @@ def test_self_attention(causal: str, window: int | None) -> None:
             close(y[row, at], block.merge(mixed(query[row, at], keys[row, seen], values[row, seen], 2)))
 
 
-def test_cross_attention() -> None:
+def test_cross_attention_equals_its_equation() -> None:
     block = CrossAttention(site_of(4, memories=MEMORY), heads=2)
     real = mask_of(3, 2)
     y, _ = run(block, X, MASK, encoder=Output(STATES, real))
@@ -86,13 +86,13 @@ def test_attention_refuses_heads_that_do_not_divide() -> None:
         CrossAttention(site_of(4))
 
 
-def test_linear() -> None:
+def test_linear_equals_its_equation() -> None:
     block = Linear(site_of(4, model=3), activation="tanh")
     close(run(block, X)[0], torch.tanh(X @ block.map.weight.T + block.map.bias))
     assert Linear(site_of(4), width=2, bias=False).map.bias is None
 
 
-def test_feed_forward() -> None:
+def test_feed_forward_equals_its_equation() -> None:
     block = FeedForward(site_of(4), hidden=6)
     inner = (X @ block.expand.weight.T + block.expand.bias).clamp(min=0)
     close(run(block, X)[0], inner @ block.contract.weight.T + block.contract.bias)
@@ -101,13 +101,13 @@ def test_feed_forward() -> None:
     close(run(gated, X)[0], gated.contract(a * torch.sigmoid(b)))
 
 
-def test_norm() -> None:
+def test_norm_equals_its_equation() -> None:
     centred = X - X.mean(-1, keepdim=True)
     close(run(Norm(site_of(4)), X)[0], centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt())
     close(run(Norm(site_of(4), kind="rms"), X)[0], X / (X.square().mean(-1, keepdim=True) + 1e-5).sqrt())
 
 
-def test_positions() -> None:
+def test_positions_equal_their_equation() -> None:
     y, count = run(Positions(site_of(4)), X, MASK)
     for at in range(5):
         angles = [at / 10_000 ** (2 * i / 4) for i in range(2)]
@@ -119,7 +119,7 @@ def test_positions() -> None:
     close(run(learned, X)[0], X + table[[0, 1, 2, 2, 2]])
 
 
-def test_dropout() -> None:
+def test_dropout_zeroes_the_given_rate() -> None:
     block = Dropout(site_of(4), rate=0.25)
     y, _ = run(block, torch.ones(4, 500, 4))
     assert set(y.unique().tolist()) == {0.0, 1 / 0.75}

@@ -136,7 +136,7 @@ def test_each_gate_is_normalised_on_its_own(cell: str, reset: str) -> None:
 
 
 @pytest.mark.parametrize(("cell", "reset"), GATES)
-def test_normalised_gates_in_ragged_chunks(cell: str, reset: str) -> None:
+def test_normalised_gates_do_not_depend_on_the_chunks(cell: str, reset: str) -> None:
     block = Rnn(site_of(3, causal="a decoder", model=4), cell=cell, reset=reset, norm="gates", layers=2)
     keeps_chunks(block, torch.randn(3, 8, 3), [8, 3, 0])
 

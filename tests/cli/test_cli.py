@@ -91,7 +91,7 @@ def test_a_misspelt_command_or_option_is_refused(arguments: tuple[str, ...], run
 # ------------------------------------------------------------------------------------------- check
 
 
-def test_check_accepts(run: Runner) -> None:
+def test_check_accepts_a_valid_recipe(run: Runner) -> None:
     answer = run("check", write("good.yaml", RECIPE))
     assert answer == (0, answer.out, "")
     assert answer.out.startswith("good.yaml: no faults")
@@ -126,7 +126,7 @@ def test_check_reports_faults_of_model_and_files_together(run: Runner) -> None:
     assert [int(line.split(":")[1]) for line in answer.err.splitlines() if "error[" in line] == [3, 3, 10]
 
 
-def test_check_as_json(run: Runner) -> None:
+def test_check_prints_faults_as_json(run: Runner) -> None:
     assert run("check", "--json", write("good.yaml", RECIPE)) == (0, "[]\n", "")
     answer = run("check", "--json", write("bad.yaml", RECIPE.replace("heads", "heds")), "good.yaml")
     (fault,) = json.loads(answer.out)
@@ -170,7 +170,7 @@ def test_a_fault_in_an_override_names_the_override(run: Runner) -> None:
 # ------------------------------------------------------------------------------------------- looking things up
 
 
-def test_plan_as_json(run: Runner) -> None:
+def test_plan_prints_blocks_and_totals_as_json(run: Runner) -> None:
     answer = run("plan", "--json", write("good.yaml", RECIPE))
     plan = json.loads(answer.out)
     assert answer.status == 0
@@ -179,14 +179,14 @@ def test_plan_as_json(run: Runner) -> None:
     assert plan["flops"] > 0
 
 
-def test_plan_as_a_table(run: Runner) -> None:
+def test_plan_prints_a_table(run: Runner) -> None:
     answer = run("plan", write("good.yaml", RECIPE))
     assert answer.status == 0
     assert "cross_attention" in answer.out
     assert "…" not in answer.out
 
 
-def test_blocks(run: Runner) -> None:
+def test_blocks_lists_every_block(run: Runner) -> None:
     known = [key.removeprefix("block.") for key in schema_generator.load()["$defs"] if key.startswith("block.")]
     listed = run("blocks")
     assert listed.status == 0
@@ -270,7 +270,7 @@ logging: {wandb: false}
 """
 
 
-def test_from_a_recipe_to_translations(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_is_trained_translated_and_evaluated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = write("small.yaml", RECIPE.replace("{copy: {}}", "{copy: {train: 50, val: 4, test: 4}}") + TRAINING)
     assert run("train", recipe, "model.width=4").status == 0
     assert {"recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "model.safetensors"} <= {
@@ -341,7 +341,7 @@ main.main(["wait"])
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_signals(name: str, status: int) -> None:
+def test_a_signal_sets_the_exit_status(name: str, status: int) -> None:
     answer = process(SIGNALLED, name)
     assert (answer.returncode, answer.stderr) == (status, "")
 
@@ -359,7 +359,7 @@ def test_a_closed_pipe_exits_with_status_1(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- the first five minutes
 
 
-def test_help_begins_with_ones_own_text(run: Runner) -> None:
+def test_help_begins_with_the_docstring_of_a_command(run: Runner) -> None:
     help_text = run("--help").out
     first = [line.split()[0] for line in help_text.partition("Commands:")[2].splitlines() if line.strip()]
     assert first[:5] == ["new", "check", "plan", "train", "translate"]

@@ -129,7 +129,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_changes_of_a_model_as_text(name: str, tmp_path: Path) -> None:
+def test_changes_of_a_model_are_printed_as_text(name: str, tmp_path: Path) -> None:
     one, other, expected = PAIRS[name]
     assert change_texts(tmp_path, one, other) == expected
 

@@ -27,7 +27,7 @@ def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
     return "".join(cell.get("text", "") or cell.get("data", {}).get(kind, "") for cell in cell.outputs)
 
 
-def test_it_is_stored_without_outputs() -> None:
+def test_the_notebook_is_stored_without_outputs() -> None:
     notebook = nbformat.read(FILE, 4)
     nbformat.validate(notebook)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)

@@ -19,7 +19,7 @@ from composer.sweeps.spec import rank_metrics
 from composer.training.progress import format_scores
 from composer.training.train import train
 from composer.viz.report import report
-from tests.sweeps.boards import begun, read_board, trial
+from tests.sweeps.leaderboard_dirs import begun, read_board, trial
 from tests.training.tiny_recipes import TINY
 
 SUMS = {"loss": 12.0, "right": 3.0, "tokens": 8.0}

@@ -68,9 +68,7 @@ def test_a_refusal_exits_with_2_and_a_fix(
     assert names_in(tmp_path) == []
 
 
-def test_an_output_path_that_the_system_refuses(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_impossible_output_path_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("x" * 300, "there/x"):
         (tmp_path / "there").touch()
         assert status("pull", str(folder), "--output", str(tmp_path / name)) == 2

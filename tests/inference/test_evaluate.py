@@ -72,7 +72,7 @@ def test_a_model_in_training_is_measured_without_dropout(tmp_path: Path) -> None
     assert run.model.training
 
 
-def test_another_split(gru: Path) -> None:
+def test_another_split_can_be_evaluated(gru: Path) -> None:
     assert "train/bleu" in evaluate(gru, "train", overrides=["decoding=greedy"])
     with pytest.raises(RunError, match="no data called `val`"):
         evaluate(gru, "val")
@@ -88,7 +88,7 @@ def test_data_files_are_looked_up_in_the_data_folder_first(gru: Path, tmp_path: 
         evaluate(gru, data=tmp_path)
 
 
-def test_several_encoders_and_none(tmp_path: Path) -> None:
+def test_models_with_two_encoders_or_none_are_evaluated(tmp_path: Path) -> None:
     assert set(evaluate(made(tmp_path / "two" / "run", TWO))) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
     assert set(evaluate(made(tmp_path / "language" / "run", LANGUAGE))) == {f"test/{key}" for key in KEYS}
 
@@ -100,7 +100,7 @@ def test_correct_answers_have_full_scores() -> None:
     assert text_scores([], []) == {"exact_match": 0.0, "bleu": 0.0, "chrf": 0.0}
 
 
-def test_accuracy_by_length() -> None:
+def test_accuracy_is_grouped_by_source_length() -> None:
     rows = [("a b", "x y", "x y"), ("a b", "x", "x y"), ("a b c", "y x z w", "x y z"), ("", "", "")]
     assert accuracy_by_length(*zip(*rows, strict=True)) == [
         {"tokens": 0, "lines": 1, "exact_match": 1.0, "positional_accuracy": 0.0},

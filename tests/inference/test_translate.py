@@ -68,7 +68,7 @@ def through(monkeypatch: pytest.MonkeyPatch, runs: Path | list[Path], text: str 
     return content.getvalue().decode().split("\n")[:-1]
 
 
-def test_n_best_and_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_best_lists_hypotheses_with_their_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = through(monkeypatch, gru, TEXT, n_best=3, scores=True)
     assert len(lines) == 12
     assert lines[3:6] == ["0.0000\t"] * 3
@@ -82,14 +82,14 @@ def test_n_best_above_the_beam_size_is_refused(gru: Path, monkeypatch: pytest.Mo
     assert len(through(monkeypatch, gru, TEXT, n_best=4, beam=4)) == 16
 
 
-def test_several_runs_are_an_ensemble(gru: Path, attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_runs_form_an_ensemble(gru: Path, attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = through(monkeypatch, [gru, attention], TEXT, scores=True)
     assert both != through(monkeypatch, [gru], TEXT, scores=True)
     again = through(monkeypatch, [gru, gru], TEXT, scores=True)
     assert [line.split("\t")[1] for line in again] == through(monkeypatch, [gru], TEXT)
 
 
-def test_files_in_and_out(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_and_written(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_bytes(b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode())
     translate([gru], source=source, output=output)

@@ -92,7 +92,7 @@ def probabilities(model: EncoderDecoder, source: list[int], tokens: list[int]) -
 # ------------------------------------------------------------------------------------------- what it is refused for
 
 
-def test_which_decoders_have_state() -> None:
+def test_only_first_order_decoders_have_no_state() -> None:
     assert [kind for kind in DECODERS if not has_state(model_of(kind))] == []
     assert [kind for kind in SIZED if not has_state(sized(kind))] == ["plain", "markov"]
     assert not has_state(first_order(0))

@@ -27,7 +27,7 @@ MEMORIES = 15
 
 
 @pytest.mark.parametrize("examples", [80, pytest.param(200, marks=pytest.mark.slow)])
-def test_random_stacks(examples: int, tmp_path: Path) -> None:
+def test_random_stacks_satisfy_the_laws(examples: int, tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
 
     @settings(effort(), max_examples=examples if effort() is everyday() else effort().max_examples)
@@ -41,7 +41,7 @@ def test_random_stacks(examples: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [continued(), stories()], ids=["continued", "stories"])
-def test_random_memories(strategy: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
+def test_random_memories_satisfy_the_laws(strategy: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
 
     @settings(effort(), max_examples=MEMORIES if effort() is everyday() else effort().max_examples)

@@ -49,7 +49,7 @@ def vocabularies(recipe: Recipe) -> dict[str, int]:
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}
 
 
-def test_there_are_recipes() -> None:
+def test_recipes_are_collected() -> None:
     assert {"quickstart", "multi30k/transformer"} <= {name(path) for path in RECIPES}
 
 

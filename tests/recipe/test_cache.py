@@ -122,7 +122,7 @@ def test_a_recipe_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_the_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_directory_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert cache.cache_dir() == tmp_path / "store"
@@ -132,14 +132,15 @@ def test_the_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cache.cache_dir() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
 
 
-KEEPER = "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in range(300)})"
+PUT_REPEATEDLY = "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in range(300)})"
 
 
 def test_several_processes_put_the_same_recipe_at_once(tmp_path: Path) -> None:
-    keepers = [
-        subprocess.Popen([sys.executable, "-c", KEEPER, SMALL], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", PUT_REPEATEDLY, SMALL], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
     ]
-    assert {keeper.communicate()[0] for keeper in keepers} == {f"{ {cache.put(SMALL)} }\n"}
+    assert {process.communicate()[0] for process in processes} == {f"{ {cache.put(SMALL)} }\n"}
     assert len(list((tmp_path / "store" / "recipes").iterdir())) == 1
 
 
@@ -257,7 +258,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("extends", "expected"), WRONG, ids=[each[0][:40] for each in WRONG])
-def test_a_pin_that_is_none(tmp_path: Path, extends: str, expected: list[str]) -> None:
+def test_an_invalid_pin_is_refused(tmp_path: Path, extends: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, f"extends: {extends}\n{SMALL}")) == expected
 
 

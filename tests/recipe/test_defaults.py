@@ -62,7 +62,7 @@ def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[st
         ("residual: {stack: [norm], scale: 1}", "stacks: {}", "scale", 1.0),
     ],
 )
-def test_the_order_of_precedence_of_defaults(
+def test_the_closest_default_takes_precedence(
     tmp_path: Path, written: str, defaults: str, setting: str, value: object
 ) -> None:
     actual = block(tmp_path, written, defaults)[setting]

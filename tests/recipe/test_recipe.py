@@ -112,7 +112,7 @@ def test_a_fault_of_a_default_section_points_at_the_nearest_source(recipe: Recip
     assert (fault.line, fault.column, fault.length, fault.path) == (1, 1, 1, "")
 
 
-def test_a_fault_of_a_setting_from_the_command_line(tmp_path: Path) -> None:
+def test_a_fault_of_an_override_points_into_the_command_line(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, TEXT, ["model.decoder.3.rnn.layers=2"])
     fault = recipe.fault("some", ("model", "decoder", 3, "rnn", "layers"), "no")
     assert (fault.file, fault.line, fault.column, fault.excerpt) == (
@@ -123,7 +123,7 @@ def test_a_fault_of_a_setting_from_the_command_line(tmp_path: Path) -> None:
     )
 
 
-def test_its_parts(tmp_path: Path) -> None:
+def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, SMALL, name="my recipe.yaml")
     assert recipe.name == "my-recipe"
     assert recipe.dataset["generate"] == recipe.frozen["data"]["generate"]
@@ -146,7 +146,7 @@ def test_every_recipe_dumps_to_one_that_means_the_same(file: Path, tmp_path: Pat
     assert "${" not in recipe.dump()
 
 
-def test_a_missing_recipe(tmp_path: Path) -> None:
+def test_a_missing_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(composer.RecipeError) as raised:
         load(tmp_path / "none.yaml")
     assert [fault.code for fault in raised.value.faults] == ["file"]
@@ -177,7 +177,7 @@ def nobody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_recipe_that_may_not_be_read(whole: bool, request: pytest.FixtureRequest) -> None:
+def test_a_recipe_without_read_permission_is_refused(whole: bool, request: pytest.FixtureRequest) -> None:
     """The file alone, or the folder that it lies in."""
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -206,7 +206,7 @@ def test_composer_exports_load(tmp_path: Path) -> None:
         composer.nothing  # noqa: B018
 
 
-def test_the_full_form_of_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_rendered_with_place_excerpt_and_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.yaml").write_text(SMALL.replace("[norm]", "\n    - norm: {kind: rsm}"))
     with pytest.raises(composer.RecipeError) as raised:

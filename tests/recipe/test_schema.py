@@ -28,7 +28,7 @@ def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) ->
     assert schema_generator.to_json(schema_generator.generate()) == schema_generator.to_json(generated)
 
 
-def test_it_is_a_schema(generated: dict[str, Any]) -> None:
+def test_the_schema_is_a_valid_json_schema(generated: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(generated)
 
 
@@ -80,7 +80,9 @@ def test_an_editor_accepts_a_variable_with_and_without_braces(
         (("name",), "a/b"),
     ],
 )
-def test_a_plain_validator_refuses_it_too(generated: dict[str, Any], change: tuple[str, ...], value: object) -> None:
+def test_a_json_schema_validator_refuses_what_check_refuses(
+    generated: dict[str, Any], change: tuple[str, ...], value: object
+) -> None:
     recipe: dict[str, Any] = {"recipe": 1, "data": {"generate": "copy"}, "model": {"width": 8, "decoder": ["norm"]}}
     assert Draft202012Validator(generated).is_valid(recipe)
     inner = recipe

@@ -103,7 +103,7 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("block", "place", "message", "hint"), BLOCKS, ids=[each[0] for each in BLOCKS])
-def test_a_bad_block(tmp_path: Path, block: str, place: str, message: str, hint: str) -> None:
+def test_an_invalid_block_is_refused(tmp_path: Path, block: str, place: str, message: str, hint: str) -> None:
     faults = refused(tmp_path, BLOCK.replace("@", block))
     fault = faults[0]
     assert place in places(faults)
@@ -185,7 +185,7 @@ SECTIONS = [
 
 
 @pytest.mark.parametrize(("line", "place", "message", "hint"), SECTIONS, ids=[each[0] for each in SECTIONS])
-def test_a_bad_section(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
+def test_an_invalid_section_is_refused(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
     (fault,) = refused(tmp_path, f"{SMALL}{line}\n")
     assert places([fault]) == [place]
     assert message in fault.message
@@ -231,7 +231,7 @@ WHOLES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), WHOLES)
-def test_a_bad_recipe(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_an_invalid_recipe_is_refused(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, text)) == expected
 
 
@@ -250,7 +250,7 @@ def test_a_bad_recipe(tmp_path: Path, text: str, expected: list[str]) -> None:
         ),
     ],
 )
-def test_another_version(tmp_path: Path, first: str, place: str, message: str, fix: str) -> None:
+def test_another_language_version_is_refused(tmp_path: Path, first: str, place: str, message: str, fix: str) -> None:
     (fault,) = refused(tmp_path, SMALL.replace("recipe: 1", first))
     assert places([fault]) == [place]
     assert message in fault.message

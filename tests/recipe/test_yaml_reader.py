@@ -76,7 +76,7 @@ def test_scalars_follow_the_core_schema(text: str, value: object) -> None:
     assert to_data(parse(f"a: {text}\n" if text != "-" else "a:\n  -\n", "f"))["a"] == value
 
 
-def test_nan() -> None:
+def test_nan_is_read_as_a_float() -> None:
     assert str(to_data(parse("a: .nan", "f"))["a"]) == "nan"
 
 
@@ -177,7 +177,7 @@ def test_messages_are_short(text: str) -> None:
     assert len(raised.value.render()) < 60_000
 
 
-def test_of_a_long_line_only_the_part_around_a_fault_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_part_of_a_long_line_around_a_fault_is_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
     # a hundred faults in one line of a megabyte would else take many seconds to tell
     lengths: list[int] = []
     shown = errors._printable
@@ -210,7 +210,7 @@ def test_every_key_and_value_knows_its_place() -> None:
     assert root.value["b"].value[1].mark == ("f.yaml", 4, 5, 1, "  - d")
 
 
-def test_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:
+def test_columns_ignore_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: \xc3\xa9\r\nc: *x\r\n")
     with pytest.raises(RecipeError) as raised:
         read(tmp_path / "a.yaml", "a.yaml")
@@ -234,7 +234,7 @@ def test_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:
         (b"", "1:1:empty"),
     ],
 )
-def test_bytes_that_are_no_recipe(tmp_path: Path, data: bytes, expected: str) -> None:
+def test_bytes_that_are_no_recipe_are_refused(tmp_path: Path, data: bytes, expected: str) -> None:
     (tmp_path / "a.yaml").write_bytes(data)
     with pytest.raises(RecipeError) as raised:
         read(tmp_path / "a.yaml", "a.yaml")

@@ -93,7 +93,7 @@ def test_the_output_is_tied_to_the_last_embedding(name: str, encoding: str) -> N
     assert made[1].softmax(-1)[EOS] == 1
 
 
-def test_layer_wise() -> None:
+def test_layer_wise_tying_equals_its_equations() -> None:
     model = model_of("layer_wise")
     u, _ = hops(model.decoder.blocks[0], "position_code", wise=True)
     expect_same_function(model, logits(model)[0, NUM_SPECIAL:], model.output(u)[NUM_SPECIAL:])
@@ -110,7 +110,7 @@ def test_layer_wise() -> None:
         ("layer_wise", 30 / 90, 0.1),
     ],
 )
-def test_what_the_ablation_leaves_out(name: str, start: float, noise: float) -> None:
+def test_each_ablation_has_its_linear_start_and_noise(name: str, start: float, noise: float) -> None:
     block = model_of(name).decoder.blocks[0]
     assert block.linear_start == pytest.approx(start)
     assert block.noise == noise

@@ -157,7 +157,7 @@ def test_there_are_26_rows_of_22_models_and_each_has_a_file() -> None:
     assert [file for file, _, _ in MODELS] == sorted(path.stem for path in HOME.glob("*.yaml"))
 
 
-def test_the_notation() -> None:
+def test_the_notation_of_the_paper_is_parsed() -> None:
     assert parsed("dropout->2x(ATT1->ff)->res(glu->res(att))") == (
         *("dropout", ("norm", "att1", "dropout"), "ff", ("norm", "att1", "dropout"), "ff"),
         ("glu", "dropout", ("att", "dropout")),
@@ -165,7 +165,7 @@ def test_the_notation() -> None:
 
 
 @pytest.mark.parametrize(("file", "encoder", "decoder"), MODELS, ids=[file for file, _, _ in MODELS])
-def test_a_recipe_is_its_row(file: str, encoder: str, decoder: str) -> None:
+def test_a_recipe_equals_its_row_of_the_table(file: str, encoder: str, decoder: str) -> None:
     recipe = load(HOME / f"{file}.yaml")
     assert written(recipe.model["encoder"]) == parsed(encoder)
     assert written(recipe.model["decoder"]) == parsed(decoder)

@@ -72,7 +72,7 @@ def at_each(block: Any) -> Callable[[Tensor], Tensor]:
     return lambda x: cast(Tensor, block(x, (), context_over(x))[0])
 
 
-def test_two_sources_are_read_and_chosen_from() -> None:
+def test_two_sources_are_combined_by_attention() -> None:
     model = model_of("two_sources", "model.decoder.1.recurrent.stack.3.rnn.width=5", width=6, both_ways=8)
     sources = {"english": SOURCE["source"], "french": SOURCE["source"].flip(1).clamp(min=3)}
     memories = model.encode(sources)

@@ -64,7 +64,7 @@ def expect_rows(model: EncoderDecoder, rows: list[Tensor]) -> None:
     expect_same_function(model, mine, torch.cat(rows))
 
 
-def test_the_neural_gpu_reads_its_answer_off_the_last_image() -> None:
+def test_the_neural_gpu_reads_its_answer_from_the_last_image() -> None:
     model = model_of("kaiser_sutskever2016", sets=2, **SIZES)
     assert model.embedding is None
     blocks = all_of(model, "cgru", "encoder")
@@ -73,7 +73,7 @@ def test_the_neural_gpu_reads_its_answer_off_the_last_image() -> None:
     )
 
 
-def test_a_longer_answer_makes_a_longer_image() -> None:
+def test_a_longer_target_needs_a_longer_image() -> None:
     model = model_of("kaiser_sutskever2016", ONE_SET, "model.encoder.1.repeat.share=true", **SIZES)
     longer = torch.cat((TARGET, torch.full((2, 3), 6)), 1)
     longer[1, 3] = 5
@@ -81,7 +81,7 @@ def test_a_longer_answer_makes_a_longer_image() -> None:
     assert not torch.allclose(logits[0, :4], first[0])
 
 
-def test_the_markovian_one_sees_the_word_before_as_well() -> None:
+def test_the_markovian_neural_gpu_reads_the_previous_token() -> None:
     model = model_of("kaiser_bengio2016_markovian", **SIZES)
     assert model.embedding is not None
     blocks, rows = all_of(model, "cgru", "encoder"), []
@@ -98,7 +98,7 @@ def test_the_markovian_one_sees_the_word_before_as_well() -> None:
         ("kaiser_bengio2016_code", slice(None)),
     ],
 )
-def test_the_extended_one_writes_on_a_tape_and_reads_rows_of_images(name: str, columns: slice) -> None:
+def test_the_extended_neural_gpu_writes_to_a_tape_and_reads_image_rows(name: str, columns: slice) -> None:
     model = model_of(name, **SIZES)
     assert model.embedding is not None
     blocks, written, rows = all_of(model, "cgru", "encoder"), all_of(model, "cgru"), []
@@ -132,7 +132,7 @@ def first_of_code(model: EncoderDecoder, row: int, blocks: list[Any]) -> Tensor:
     return s
 
 
-def test_sizes_are_the_papers() -> None:
+def test_parameter_counts_equal_those_of_the_papers() -> None:
     words, maps = 11, 24
     cgru = 3 * (9 * maps * maps + maps)
     assert planned("kaiser_sutskever2016", words=words) == 6 * 2 * cgru + words * maps + words * (maps + 1)

@@ -45,7 +45,7 @@ def maxout(block: Any, x: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------- one vector for a sentence
 
 
-def test_cho_by_his_equations() -> None:
+def test_cho_equals_its_equations() -> None:
     model = model_of("cho2014", width=4, hidden=6)
     (reads,), (v,) = all_of(model, "rnn", "encoder"), all_of(model, "linear", "encoder")
     (writes,), (readout,) = all_of(model, "rnn"), all_of(model, "maxout")
@@ -79,7 +79,7 @@ def test_sutskever_is_torch_s_lstm_on_the_reversed_source() -> None:
     by_rows(model, row)
 
 
-def test_a_model_that_votes_with_itself_says_the_same() -> None:
+def test_an_ensemble_of_a_model_with_itself_gives_the_same_translations() -> None:
     model = model_of("sutskever2014", width=6, layers=2)
     beam = {"beam": {"size": 3, "length_penalty": 1.0, "max_length": 6, "max_ratio": 2.0}}
     alone, twice = (decode(models, SOURCE, beam, n_best=3) for models in ([model], [model, model]))
@@ -88,7 +88,7 @@ def test_a_model_that_votes_with_itself_says_the_same() -> None:
         assert one.score == pytest.approx(two.score)
 
 
-def test_kalchbrenner_and_blunsom_by_columns() -> None:
+def test_kalchbrenner_and_blunsom_equals_its_equations() -> None:
     model = model_of("kalchbrenner_blunsom2013", width=4)
     (sentence,), (writes,) = all_of(model, "pool_hierarchical", "encoder"), all_of(model, "rnn")
     (layer,) = writes.layers
@@ -116,7 +116,7 @@ def test_kalchbrenner_and_blunsom_by_columns() -> None:
 
 
 @pytest.mark.parametrize(("name", "width", "hidden"), [("base", 512, 2048), ("big", 1024, 4096)])
-def test_vaswani_has_as_many_parameters_as_the_formula_says(name: str, width: int, hidden: int) -> None:
+def test_vaswani_has_the_parameter_count_of_the_formula(name: str, width: int, hidden: int) -> None:
     norm, attention = 2 * width, 4 * (width * width + width)
     feed_forward = 2 * width * hidden + hidden + width
     encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
@@ -131,18 +131,18 @@ def test_vaswani_has_as_many_parameters_as_the_formula_says(name: str, width: in
         ("rnmt_plus", 32_000, 378.9e6),  # Chen et al. 2018, table 1
     ],
 )
-def test_a_model_has_as_many_parameters_as_its_paper_says(name: str, words: int, published: float) -> None:
+def test_a_model_has_the_parameter_count_of_its_paper(name: str, words: int, published: float) -> None:
     assert planned(name, words=words) == pytest.approx(published, rel=0.01)
 
 
-def test_layers_of_the_base_transformer_have_as_many_parameters_as_table_3_says() -> None:
+def test_layers_of_the_base_transformer_have_the_parameter_counts_of_table_3() -> None:
     # its 65 million in all need a vocabulary of 41,000, and the paper's has 37,000: only differences can be compared
     two, eight = (planned("vaswani2017_base", layers=layers) for layers in (2, 8))
     assert eight - two == pytest.approx(80e6 - 36e6, rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "heads", "dropout"), [("base", 8, 0.1), ("big", 16, 0.3)])
-def test_vaswani_as_the_paper_says(name: str, heads: int, dropout: float) -> None:
+def test_vaswani_has_the_settings_of_the_paper(name: str, heads: int, dropout: float) -> None:
     recipe = load(PAPERS / f"vaswani2017_{name}.yaml")
     stack = recipe.model["encoder"][-1]["repeat"]["stack"]
     assert [next(iter(each["residual"]["stack"][0])) for each in stack] == ["self_attention", "feed_forward"]
@@ -160,7 +160,7 @@ def test_a_universal_transformer_has_the_parameters_of_one_layer() -> None:
     assert planned("universal_transformer", layers=1, **sizes) == planned("universal_transformer", layers=5, **sizes)
 
 
-def test_a_universal_encoder_by_its_iterations() -> None:
+def test_a_universal_encoder_equals_its_iterations() -> None:
     model = model_of("universal_transformer", width=8, hidden=12, heads=2, layers=3)
     (attention,), (feed_forward,) = (all_of(model, word, "encoder") for word in ("self_attention", "feed_forward"))
     around = all_of(model, "residual", "encoder")
@@ -189,7 +189,7 @@ def lstm(arriving: int, width: int) -> int:
     return 4 * (width * arriving + width * width + 2 * width)
 
 
-def test_a_transformer_read_by_lstms_has_as_many_parameters_as_the_formula_says() -> None:
+def test_a_transformer_encoder_with_lstm_decoder_has_the_parameter_count_of_the_formula() -> None:
     width, hidden, norm = 8, 12, 16
     layer = 4 * (width * width + width) + 2 * width * hidden + hidden + width + 2 * norm
     asks = 2 * width * width + width + width  # the query's and the keys' map, one bias, the vectors
@@ -203,7 +203,7 @@ def test_a_cascade_adds_recurrent_layers_to_the_transformer_s_encoder() -> None:
     assert above - below == 3 * (2 * lstm(8, 4) + 2 * 8) + 2 * 8
 
 
-def test_a_cascade_of_layers_that_say_nothing_is_the_transformer_s_encoder() -> None:
+def test_a_cascade_with_zero_layers_equals_the_transformer_encoder() -> None:
     model = model_of("cascaded", ONE_LAYER, **HYBRID)
     for block in all_of(model, "rnn", "encoder"):
         for parameter in block.parameters():
@@ -213,7 +213,7 @@ def test_a_cascade_of_layers_that_say_nothing_is_the_transformer_s_encoder() -> 
     expect(memories["encoder"].states, last.normalise(memories["encoder.attentive"].states))
 
 
-def test_columns_are_side_by_side() -> None:
+def test_columns_are_concatenated() -> None:
     model = model_of("multi_column", ONE_LAYER, **HYBRID)
     (merge,) = all_of(model, "linear", "encoder")
     before = model.encode(SOURCE)
@@ -260,7 +260,7 @@ def hidden(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
 BAHDANAU = ("model.width=8", "model.rnn.width=6", "model.encoder.0.rnn.width=10", "model.decoder.1.maxout.width=4")
 
 
-def test_bahdanau_by_his_equations() -> None:
+def test_bahdanau_equals_its_equations() -> None:
     model = model_of("bahdanau2015", *BAHDANAU)
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
@@ -295,7 +295,7 @@ def test_each_feature_has_weights_of_its_own() -> None:
 # ------------------------------------------------------------------------------------------- embeddings
 
 
-def test_a_word_is_its_factors_side_by_side() -> None:
+def test_a_word_concatenates_its_factors() -> None:
     model = model_of("factored_embeddings", width=8, hidden=12, layers=1, heads=2, factor=3)
     sources = {
         "word": torch.tensor([[5, 6, 7, 2], [9, 4, 2, 0]]),
@@ -331,7 +331,7 @@ def test_a_bottleneck_is_as_narrow_as_the_model() -> None:
     assert torch.linalg.matrix_rank(logits.flatten(0, 1)) == 3
 
 
-def test_a_word_more_costs_a_narrow_row() -> None:
+def test_another_word_adds_one_narrow_embedding_row() -> None:
     sizes = {"width": 20, "hidden": 30}
     few, many = (planned("factored_decomposition", words=words, **sizes) for words in (1000, 2000))
     assert many - few == 1000 * (20 + 1)  # one narrow row, and the output's bias, for each word

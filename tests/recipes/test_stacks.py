@@ -57,7 +57,7 @@ def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool
     expect_same_function(model, model(SOURCE, TARGET)[REAL], outputs[REAL])
 
 
-def test_joulin_and_mikolov_hear_the_tops_of_one_step_before() -> None:
+def test_joulin_and_mikolov_read_the_tops_of_the_previous_step() -> None:
     model = model_of("joulin_mikolov2015", width=6, stacks=2, cells=3)
     (linear,), (stacks,) = all_of(model, "linear"), all_of(model, "discrete_stacks")
     x, outputs = model._embedded(TARGET), torch.zeros(2, 4, 11)
@@ -80,7 +80,7 @@ def moved(cells: Tensor, said: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["queue", "deque", "lstm"])
-def test_all_are_asked_the_same(name: str) -> None:
+def test_all_memories_are_trained_on_the_same_task(name: str) -> None:
     """Symbols, lengths and training are the same in all, so that what they learn can be compared."""
     one, other = (to_data(load(PAPERS / f"grefenstette2015_{each}.yaml").root) for each in (name, "stack"))
     assert list(one["data"]["generate"].values()) == list(other["data"]["generate"].values())

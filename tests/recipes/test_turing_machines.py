@@ -46,7 +46,7 @@ def controlled(model: EncoderDecoder, part: str, x: Tensor, state: Any) -> tuple
 
 
 @pytest.mark.parametrize("name", RECIPES[:2])
-def test_the_answer_goes_on_with_the_memory_and_hears_nothing(name: str) -> None:
+def test_the_decoder_continues_with_the_encoder_memory_and_reads_no_input(name: str) -> None:
     model = model_of(name)
     (ntm,) = all_of(model, "ntm", "encoder")
     logits = model(SOURCE, TARGET)
@@ -65,7 +65,7 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
     assert not torch.equal(model({"source": SOURCE["source"].flip(0)}, TARGET)[0], model(SOURCE, TARGET)[0])
 
 
-def test_a_tape_and_an_lstm_write_one_answer() -> None:
+def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
     """In an ensemble each keeps its own state: what both would give to each token, on their mean."""
     models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
     found = decode(models, SOURCE, {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
@@ -78,7 +78,7 @@ def test_a_tape_and_an_lstm_write_one_answer() -> None:
         assert best.score == pytest.approx(score, abs=1e-3)
 
 
-def test_sizes_are_the_papers() -> None:
+def test_sizes_equal_those_of_the_paper() -> None:
     for name in RECIPES[:2]:
         for ntm in all_of(model_of(name), "ntm", "encoder") + all_of(model_of(name), "ntm"):
             assert (ntm.slots, ntm.slot_width, ntm.reading, ntm.writing, ntm.shift) == (128, 20, 1, 1, 1)

@@ -78,7 +78,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
     ],
 )
-def test_faults_stand_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
+def test_faults_are_reported_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
     found = faults(tmp_path, axes, rest)
     assert any(said in message and at == line for at, message in found), found
 
@@ -95,18 +95,18 @@ def test_faults_stand_at_their_line(tmp_path: Path, axes: str, rest: str, line: 
         ("recipe: 1\nbase: base.yaml\n", 1, "this is a recipe, and no sweep"),
     ],
 )
-def test_faults_of_the_base(tmp_path: Path, head: str, line: int, said: str) -> None:
+def test_faults_of_the_base_are_reported_at_its_line(tmp_path: Path, head: str, line: int, said: str) -> None:
     (tmp_path / "other.yaml").write_text(f"{HEAD}axes:\n{WIDTH}\n", encoding="utf-8")
     found = faults(tmp_path, WIDTH, head=head)
     assert any(said in message and at == line for at, message in found), found
 
 
-def test_a_sweep_runs_all_of_an_axis(tmp_path: Path) -> None:
+def test_an_axis_cannot_be_overridden_on_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="`width` is an axis of this sweep"):
         read_sweep(write(tmp_path, WIDTH), ["width=8"])
 
 
-def test_there_are_bounds(tmp_path: Path) -> None:
+def test_the_number_of_values_and_points_is_limited(tmp_path: Path) -> None:
     many = ", ".join(map(str, range(1, 302)))
     assert "at most" in faults(tmp_path, f"  w: {{set: vars.width, values: [{many}]}}")[0][1]
     few = ", ".join(map(str, range(1, 31)))
@@ -115,7 +115,7 @@ def test_there_are_bounds(tmp_path: Path) -> None:
         grid_points(sweep(tmp_path, axes))
 
 
-def test_a_circle_of_conditions(tmp_path: Path) -> None:
+def test_circular_conditions_are_refused(tmp_path: Path) -> None:
     axes = """
   one: {set: vars.width, values: [8], when: two == 1}
   two: {set: vars.heads, values: [1], when: three == 2}
@@ -123,12 +123,12 @@ def test_a_circle_of_conditions(tmp_path: Path) -> None:
     assert faults(tmp_path, axes) == [(5, "these axes wait for each other: one, two, three")]
 
 
-def test_a_condition_that_never_holds(tmp_path: Path) -> None:
+def test_a_condition_that_never_holds_is_refused(tmp_path: Path) -> None:
     axes = f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "rnn" and encoder == "same"}}'
     assert faults(tmp_path, axes) == [(5, "this condition never holds")]
 
 
-def test_a_value_is_judged_where_its_axis_is_active(tmp_path: Path) -> None:
+def test_a_value_is_checked_where_its_axis_is_active(tmp_path: Path) -> None:
     axes = f"""{ENCODER}
   cell: {{set: "model.encoder.0.residual.stack.0.rnn.cell", values: [lstm, gru], when: encoder == "rnn"}}"""
     read = sweep(tmp_path, axes)
@@ -139,7 +139,7 @@ def test_a_value_is_judged_where_its_axis_is_active(tmp_path: Path) -> None:
     assert "grue" in message
 
 
-def test_what_is_wrong_at_every_point_is_told_at_once(tmp_path: Path) -> None:
+def test_faults_of_every_point_are_reported_before_any_is_listed(tmp_path: Path) -> None:
     file = write(tmp_path, ENCODER)
     with pytest.raises(RecipeError, match="did you mean `max_steps`"):
         read_sweep(file, ["training.max_step=3"])
@@ -149,7 +149,7 @@ def test_what_is_wrong_at_every_point_is_told_at_once(tmp_path: Path) -> None:
     assert [(Path(fault.file).name, fault.line) for fault in caught.value.faults] == [("base.yaml", 5)]
 
 
-def test_a_where_that_excludes_everything(tmp_path: Path) -> None:
+def test_a_where_that_excludes_every_point_is_refused(tmp_path: Path) -> None:
     read = sweep(tmp_path, WIDTH, "where: parameters < 1")
     with pytest.raises(RecipeError) as caught:
         list_points(read)
@@ -158,7 +158,7 @@ def test_a_where_that_excludes_everything(tmp_path: Path) -> None:
     assert "excludes all 2 points" in fault.message
 
 
-def test_two_axes_that_replace_the_same(tmp_path: Path) -> None:
+def test_two_axes_that_replace_the_same_block_are_refused(tmp_path: Path) -> None:
     whole = f"{ENCODER}\n  whole: {{replace: model.encoder, with: {{a: [norm]}}"
     ((line, message),) = faults(tmp_path, f"{whole}}}")
     assert (line, message) == (5, "`whole` and `encoder` both replace `model.encoder[0].residual[0]`")
@@ -179,7 +179,7 @@ def test_two_axes_that_replace_the_same(tmp_path: Path) -> None:
         ({"encoder": "same", "heads": True}, "`heads` is never `True`"),
     ],
 )
-def test_points_that_are_none(tmp_path: Path, point: dict[str, Any], said: str) -> None:
+def test_invalid_points_are_refused(tmp_path: Path, point: dict[str, Any], said: str) -> None:
     read = sweep(tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}')
     with pytest.raises(RecipeError) as caught:
         point_recipe(read, point)
@@ -188,14 +188,14 @@ def test_points_that_are_none(tmp_path: Path, point: dict[str, Any], said: str) 
     assert point_recipe(read, {"encoder": "rnn", "heads": 1}).training["seed"] == 7
 
 
-def test_a_point_outside_a_range(tmp_path: Path) -> None:
+def test_a_point_outside_a_range_is_refused(tmp_path: Path) -> None:
     read = sweep(tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, uniform: [0.1, 1]}", "search: random")
     for value in (-0.1, 1.1, math.nan, "0.5", True):
         with pytest.raises(RecipeError, match=r"it is a number from 0\.1 to 1"):
             point_recipe(read, {"rate": value})
 
 
-def test_a_fault_of_a_block_is_told_where_the_sweep_writes_it(tmp_path: Path) -> None:
+def test_a_fault_of_a_replacement_is_reported_in_the_sweep_file(tmp_path: Path) -> None:
     axes = "  e: {replace: model.encoder..self_attention, with: {bad: {self_attention: {heads: 3}}, good: rnn}}"
     bad, good = list_points(sweep(tmp_path, axes))
     assert good.status == "trained"

@@ -44,7 +44,7 @@ def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
 # ------------------------------------------------------------------------------------------- a point by its words
 
 
-def test_words_are_a_point(tmp_path: Path) -> None:
+def test_arguments_select_a_point(tmp_path: Path) -> None:
     words = ["attention=none", "encoder=recurrent", "rate=5e-3", "width=16", "training.max_steps=3"]
     found = point_from_args(write_sweep(tmp_path), words, None)
     assert found.point == {"encoder": "recurrent", "attention": "none", "rate": 0.005, "width": 16, "hidden": 48}
@@ -55,7 +55,7 @@ def test_words_are_a_point(tmp_path: Path) -> None:
     assert found.folder == Path("runs") / found.recipe.name
 
 
-def test_what_is_not_active_is_passed_over(tmp_path: Path) -> None:
+def test_values_of_inactive_axes_are_ignored(tmp_path: Path) -> None:
     file = write_sweep(tmp_path)
     one = point_from_args(file, ["attention=dot", "encoder=convolution", "rate=5e-3", "width=8"], None)
     other = point_from_args(file, ["attention=dot", "encoder=convolution", "width=8"], None)
@@ -85,7 +85,7 @@ def test_each_seed_has_its_folder(tmp_path: Path) -> None:
         (["encodr=recurrent"], "the sweep has no axis `encodr`; did you mean `encoder`?"),
     ],
 )
-def test_words_that_are_not_of_the_sweep(words: list[str], message: str, tmp_path: Path) -> None:
+def test_arguments_outside_of_the_sweep_are_refused(words: list[str], message: str, tmp_path: Path) -> None:
     given = {"encoder": "recurrent", "attention": "dot", "rate": "1e-3", "width": "8"}
     kept = [
         f"{axis}={value}" for axis, value in given.items() if not any(word.startswith(f"{axis}=") for word in words)
@@ -93,7 +93,7 @@ def test_words_that_are_not_of_the_sweep(words: list[str], message: str, tmp_pat
     assert told(tmp_path, *kept, *words) == [message]
 
 
-def test_what_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_all_missing_axes_are_reported(tmp_path: Path) -> None:
     missing = told(tmp_path, "encoder=recurrent")
     assert missing == [f"`{axis}` of the sweep `tiny` has no value" for axis in ("attention", "rate", "width")]
 
@@ -109,7 +109,7 @@ def test_an_impossible_point_is_refused_with_the_recipes_own_error(tmp_path: Pat
     assert message == "2 does not divide the width 9"
 
 
-def test_labels_are_told_apart_by_type(tmp_path: Path) -> None:
+def test_labels_are_distinguished_by_type(tmp_path: Path) -> None:
     axes = "axes:\n  norm: {set: model.decoder.1.residual.norm, values: [none, pre]}\n"
     axes += "  joint: {set: data.tokenizer.word.joint, values: [true, false]}\n"
     text = f"sweep: 1\nbase: base.yaml\n{axes}"
@@ -121,7 +121,7 @@ def test_labels_are_told_apart_by_type(tmp_path: Path) -> None:
     assert point_from_args(file, ["norm=pre", "joint=True"], None).point == {"norm": "pre", "joint": True}
 
 
-def test_the_first_point_is_one(tmp_path: Path) -> None:
+def test_the_first_probe_point_is_a_valid_point(tmp_path: Path) -> None:
     sweep = read_sweep(write_sweep(tmp_path))
     assert next(probe_points(sweep)) == {
         "encoder": "recurrent",
@@ -142,7 +142,7 @@ def test_the_first_point_is_one(tmp_path: Path) -> None:
         ({"project": "p", "group": "mine"}, {}, []),
     ],
 )
-def test_runs_of_a_sweep_are_a_group(wandb: object, environment: dict[str, str], words: list[str]) -> None:
+def test_runs_of_a_sweep_share_a_wandb_group(wandb: object, environment: dict[str, str], words: list[str]) -> None:
     """What a recipe says of W&B stays, and one that says nothing is not sent anywhere for it."""
     assert wandb_group_overrides(wandb, "g", environment) == words
 
@@ -187,14 +187,14 @@ def test_a_dry_run_lists_and_writes_nothing(run: Runner, tmp_path: Path) -> None
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_no_sweep_has_run_here(run: Runner) -> None:
+def test_a_leaderboard_without_a_sweep_is_refused(run: Runner) -> None:
     for told in ("tiny.yaml", "runs/tiny", "."):
         status, _, err = run("leaderboard", told)
         assert status == 2
         assert "error[" in err
 
 
-def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
+def test_a_sweep_trains_every_point_once_and_has_a_leaderboard(run: Runner, tmp_path: Path) -> None:
     """From the file to the page, with real trainings, each a process; run again, nothing is trained twice."""
     axes = "axes:\n  decoder: {replace: model.decoder..cross_attention, with: {dot: {cross_attention: {score: dot}}, "
     (tmp_path / "tiny.yaml").write_text(
@@ -217,7 +217,7 @@ def test_a_sweep_and_its_leaderboard(run: Runner, tmp_path: Path) -> None:
     assert "<html" in Path("two.html").read_text(encoding="utf-8")
 
 
-def test_without_optuna_a_sweep_says_so(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_without_optuna_is_refused(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("scheduler", "workers", "study"):
         monkeypatch.delitem(sys.modules, f"composer.sweeps.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "optuna", None)

@@ -54,12 +54,12 @@ def truth(text: str, **values: Any) -> bool:
         'heads == 1 and heads != "all"',
     ],
 )
-def test_holds(text: str) -> None:
+def test_a_true_condition_holds(text: str) -> None:
     assert truth(text)
 
 
 @pytest.mark.parametrize("text", ["parameters < 20M", "parameters / 0 > 1", "parameters / 0 < 1", "not tied", "0T > 0"])
-def test_does_not_hold(text: str) -> None:
+def test_a_false_condition_does_not_hold(text: str) -> None:
     assert not truth(text)
 
 
@@ -103,7 +103,7 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
         ("heads < 2", 7, "`<` compares numbers"),
     ],
 )
-def test_faults_stand_at_their_column(text: str, column: int, said: str) -> None:
+def test_faults_are_reported_at_their_column(text: str, column: int, said: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_condition(node(text), "where", NAMES)
     (fault,) = caught.value.faults
@@ -120,7 +120,7 @@ def test_a_text_in_quotes_begins_after_its_quote() -> None:
 
 
 @pytest.mark.parametrize("text", ["(" * 400 + "tied", "not " * 200 + "tied", "-" * 900 + "1 < 2", "tied or " * 200])
-def test_what_is_long_or_deep_is_refused(text: str) -> None:
+def test_long_or_deep_conditions_are_refused(text: str) -> None:
     assert len(text) > MAX_LENGTH or text.count("(") + text.count("not") + text.count("-") > MAX_DEPTH
     with pytest.raises(RecipeError):
         parse_condition(node(text), "where", NAMES)
@@ -154,7 +154,7 @@ def test_what_is_long_or_deep_is_refused(text: str) -> None:
         "[" * 300 + "1",
     ],
 )
-def test_other_python_is_refused(text: str) -> None:
+def test_other_python_expressions_are_refused(text: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_condition(node(text), "where", NAMES)
     assert len(caught.value.faults) == 1
@@ -168,7 +168,7 @@ def test_texts_and_numbers_are_those_of_the_file() -> None:
     assert parse_condition(node("if < 1e999"), "where", names).names == {"if"}
 
 
-def test_a_long_sum_is_no_deep_one() -> None:
+def test_a_long_sum_is_not_deep() -> None:
     text = "1" + "+1" * 400 + " == 401"
     assert truth(text)
 
@@ -195,7 +195,7 @@ def put(parts: tuple[tuple[str, float], str, tuple[str, float]]) -> tuple[str, f
 
 @settings(max_examples=100, deadline=None)
 @given(texts(), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), texts())
-def test_random_comparisons(left: tuple[str, float], sign: str, right: tuple[str, float]) -> None:
+def test_comparisons_agree_with_python(left: tuple[str, float], sign: str, right: tuple[str, float]) -> None:
     less, same = left[1] < right[1], left[1] == right[1]
     expected = {"<": less, "<=": less or same, ">": not less and not same, ">=": not less, "==": same, "!=": not same}
     assert truth(f"{left[0]} {sign} {right[0]}", parameters=7) is expected[sign]

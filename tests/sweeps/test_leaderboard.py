@@ -25,10 +25,10 @@ from composer.sweeps.leaderboard_text import (
     ranking_note,
 )
 from composer.sweeps.sweep import Goal
-from tests.sweeps.boards import begun, numbers, ran, read_board, trial
+from tests.sweeps.leaderboard_dirs import begun, numbers, ran, read_board, trial
 
 
-def test_the_best_is_first_and_those_that_have_not_finished_are_last(tmp_path: Path) -> None:
+def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [20.0])
     trial(folder, 1, [30.0])
@@ -78,13 +78,15 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
         ([10.0, 10.0], [10.0, 10.0], True),
     ],
 )
-def test_alike_is_no_further_apart_than_the_larger_spread(one: list[float], other: list[float], alike: bool) -> None:
+def test_trials_are_alike_within_the_larger_standard_deviation(
+    one: list[float], other: list[float], alike: bool
+) -> None:
     a, b = (Measurement(dict(enumerate(each))) for each in (one, other))
     assert are_alike(a, b) is alike
     assert are_alike(b, a) is alike
 
 
-def test_the_mark_stands_beside_what_seeds_may_have_made(tmp_path: Path) -> None:
+def test_trials_alike_with_the_best_are_marked(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0, 34.0])
     trial(folder, 1, [29.0, 33.0])
@@ -96,7 +98,7 @@ def test_the_mark_stands_beside_what_seeds_may_have_made(tmp_path: Path) -> None
     assert "larger of their two standard deviations" in ranking_note(found)
 
 
-def test_one_seed_is_said_to_tell_nothing_of_the_spread(tmp_path: Path) -> None:
+def test_with_one_seed_the_spread_is_reported_as_unknown(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0])
     trial(folder, 1, [29.0])
@@ -105,7 +107,7 @@ def test_one_seed_is_said_to_tell_nothing_of_the_spread(tmp_path: Path) -> None:
     assert "≈" not in text
 
 
-def test_what_is_no_number_has_no_rank(tmp_path: Path) -> None:
+def test_a_trial_without_a_finite_score_has_no_rank(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, {1: None})
     trial(folder, 1, {1: float("nan")})
@@ -153,7 +155,7 @@ def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
     ]
 
 
-def test_a_share_of_nothing_is_not_told(tmp_path: Path) -> None:
+def test_a_meaningless_share_of_variance_is_left_out(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [1.0], point={"encoder": "a", "rate": 1})
     trial(folder, 1, [2.0], point={"encoder": "b", "rate": 1})
@@ -188,7 +190,7 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     assert list(found.groups)[-1] == "0.0001 to 1"
 
 
-def test_chance_gives_a_share_too(tmp_path: Path) -> None:
+def test_the_share_expected_by_chance_is_that_of_all_permutations(tmp_path: Path) -> None:
     """Over all orders of the trials' values, an axis of three choices in seven trials has a third of the variance."""
     folder = begun(tmp_path / "s", axes=["encoder"])
     groups = ["a", "a", "b", "b", "b", "c", "c"]
@@ -204,7 +206,7 @@ def test_chance_gives_a_share_too(tmp_path: Path) -> None:
     assert fmean(each for each in shares if each is not None) == pytest.approx(found.chance)
 
 
-def test_axes_that_go_together_are_told_once(tmp_path: Path) -> None:
+def test_zipped_axes_are_listed_once(tmp_path: Path) -> None:
     """One zipped axis has the other's values, the next has its own: only the first is left out of the table."""
     folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "again"}})
     for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
@@ -222,7 +224,7 @@ def test_axes_that_go_together_are_told_once(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- the front
 
 
-def test_the_front_is_what_nothing_dominates(tmp_path: Path) -> None:
+def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> None:
     """Beside the definition: nobody is as good in both and better in one."""
     folder = begun(tmp_path / "s")
     dice = random.Random(3)
@@ -243,14 +245,14 @@ def test_the_front_is_what_nothing_dominates(tmp_path: Path) -> None:
     assert [entry.trial.parameters for entry in front] == sorted(entry.trial.parameters for entry in front)
 
 
-def test_the_pictures_are_of_the_further_goals_and_of_what_a_model_costs(tmp_path: Path) -> None:
+def test_charts_show_the_further_goals_and_the_costs(tmp_path: Path) -> None:
     one = read_board(begun(tmp_path / "a", rank=[{"val/bleu": "max"}, {"minutes": "min"}]))
     assert cost_goals(one) == [Goal("minutes", "min"), Goal("parameters", "min"), Goal("flops", "min")]
     two = read_board(begun(tmp_path / "b", rank=[{"parameters": "min"}]))
     assert cost_goals(two) == [Goal("flops", "min")]
 
 
-def test_trials_in_one_place_are_one_dot(tmp_path: Path) -> None:
+def test_trials_with_equal_values_share_a_dot(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     for number, (value, parameters) in enumerate([(1.0, 5), (1.0, 5), (1.0, 9), (0.0, 9)]):
         trial(folder, number, [value], parameters=parameters)
@@ -267,7 +269,7 @@ def test_trials_in_one_place_are_one_dot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, width: int) -> None:
+def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_path: Path, width: int) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
     trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
@@ -286,7 +288,7 @@ def test_a_narrow_terminal_has_fewer_columns_and_is_told_which(tmp_path: Path, w
     ("value", "most", "text"),
     [(0.19, 4, "0.1900"), (0.2, 2, "0.20"), (0.0, 2, "0.0"), (130.4, 2, "130"), (12.3, 2, "12"), (2431.2, 4, "2431")],
 )
-def test_a_number_has_as_many_digits_as_are_known(value: float, most: int, text: str) -> None:
+def test_numbers_have_their_significant_digits(value: float, most: int, text: str) -> None:
     assert significant(value, most) == text
 
 
@@ -311,7 +313,7 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     assert [each["parameters"] for each in leaderboard_json(found)["trials"]] == [1000, 990]
 
 
-def test_columns_stand_below_each_other() -> None:
+def test_columns_are_aligned() -> None:
     lines = align_columns([["名", "n"], ["a", "1,000"], ["e\u0301", "5"]], [True, False])
     assert lines == ["名      n", "a   1,000", "e\u0301       5"]
     assert {cell_len(line) for line in lines} == {9}

@@ -10,7 +10,7 @@ import pytest
 
 from composer.errors import RunError
 from composer.sweeps.leaderboard_html import MAX_NAMED_CURVES, write_leaderboard
-from tests.sweeps.boards import begun, ran, read_board, trial
+from tests.sweeps.leaderboard_dirs import begun, ran, read_board, trial
 from tests.viz.pages import figures, headings, read
 
 
@@ -44,7 +44,7 @@ def test_the_page_holds_all_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["s/leaderboard.html", "other place/page.html"])
-def test_links_lead_to_what_is_there(tmp_path: Path, place: str) -> None:
+def test_links_point_to_existing_files(tmp_path: Path, place: str) -> None:
     folder = small(tmp_path / "s")
     (tmp_path / "other place").mkdir()
     file = tmp_path / place
@@ -58,7 +58,7 @@ def test_links_lead_to_what_is_there(tmp_path: Path, place: str) -> None:
     assert all(way.startswith("./") for way in ways)
 
 
-def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
+def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     found = page(small(tmp_path / "s"))
     assert not [each.tag for each in found.iter() if each.tag in ("link", "iframe", "object", "embed", "img", "base")]
     assert not [name for each in found.iter() for name in each.attrib if name.startswith("on") or name == "style"]
@@ -70,7 +70,7 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
     assert len(figures(found)) == 4  # minutes are no goal: parameters, FLOPs, shares and curves
 
 
-def test_what_others_wrote_is_text(tmp_path: Path) -> None:
+def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", axes=["<b>x</b>"])
     evil = '<script>alert("1")</script>\u202e\x1b[31m'
     trial(folder, 0, [1.0], point={"<b>x</b>": evil})
@@ -86,7 +86,7 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     assert not any("<script" in text or "\x1b" in text for text in hovers)
 
 
-def test_dots_lead_to_rows_and_the_front_is_a_line(tmp_path: Path) -> None:
+def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> None:
     """By parameters 0 (10, 21) and 1 (20, 30.5) are the front; 2 (30, 25.5) is worse than 1 in both."""
     by_parameters = figures(page(small(tmp_path / "s")))[0]
     traces = {trace["name"]: trace for trace in by_parameters["data"]}
@@ -118,14 +118,14 @@ def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
     assert (curves[0]["x"], curves[0]["y"]) == ([10.0, 20.0], [1.0, float(len(curves) - 1)])
 
 
-def test_shares_of_the_variance_stand_beside_chance(tmp_path: Path) -> None:
+def test_shares_of_variance_are_shown_beside_chance(tmp_path: Path) -> None:
     chance, share = figures(page(small(tmp_path / "s")))[2]["data"]
     assert (chance["name"], share["name"]) == ("by chance", "share")
     assert chance["y"] == share["y"] == ["encoder"]
     assert chance["x"] == [0.5]  # two values in three trials
 
 
-def test_few_trials_make_a_page_too(tmp_path: Path) -> None:
+def test_a_page_needs_no_finished_trial(tmp_path: Path) -> None:
     """Without any, with one that has only begun, and with one point of one value."""
     folder = begun(tmp_path / "s")
     assert headings(page(folder)) == []
@@ -140,7 +140,7 @@ def test_few_trials_make_a_page_too(tmp_path: Path) -> None:
     assert len(headings(page(folder))) == 4
 
 
-def test_a_file_that_is_no_page_stays(tmp_path: Path) -> None:
+def test_only_a_leaderboard_page_is_overwritten(tmp_path: Path) -> None:
     folder = small(tmp_path / "s")
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     for output in (tmp_path / "mine.txt", tmp_path, tmp_path / "nowhere" / "page.html"):

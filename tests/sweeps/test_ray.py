@@ -14,16 +14,16 @@ from composer.sweeps import workers
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.workers import RayWorkerPool, resources_per_worker
-from tests.sweeps.sweeping import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
 
-def test_processors_and_cards_are_parted() -> None:
+def test_cpus_and_gpus_are_divided_among_workers() -> None:
     assert resources_per_worker(16.0, 4.0, 2) == (8, 2)
     assert resources_per_worker(2.0, 0.0, 4) == (1, 0.0)
     assert resources_per_worker(8.0, 1.0, 4) == (2, 0.25)
 
 
-def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(RunError, match=r"seqcomposer\[ray\]"):
         RayWorkerPool("local", 1)
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ray.shutdown()
 
 
-def test_a_sweep_on_a_cluster(home: Path) -> None:
+def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
     rest = "seeds: [1]\nprune: {median: {min_steps: 200, trials: 2}}"
     file = written(home, rates(0.1, 0.2, 0.3, 0.9), rest)
@@ -54,7 +54,7 @@ def test_a_sweep_on_a_cluster(home: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # Ray's own is not left behind
 
 
-def test_a_killed_parent_leaves_nothing_behind_and_goes_on_without_a_cluster(home: Path) -> None:
+def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 120.0}, "0.2": {"pause": 120.0}})
     file = written(home, rates(0.1, 0.2), "seeds: [1]")
     child = parent(file, home / "run", "ray=local")
@@ -67,6 +67,6 @@ def test_a_killed_parent_leaves_nothing_behind_and_goes_on_without_a_cluster(hom
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.1, 0.2, 0.2]
 
 
-def test_no_cluster_at_an_address(home: Path) -> None:
+def test_an_address_without_a_cluster_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="no Ray cluster answers"):
         RayWorkerPool("127.0.0.1:1", 1)

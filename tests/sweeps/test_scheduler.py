@@ -1,4 +1,4 @@
-"""The engine: every trial once, whatever is killed; what is decided stays so; what is finished stays finished."""
+"""The scheduler: every trial runs once, whatever is killed; decisions and finished trials survive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, read_trials, write_trial
 from composer.sweeps.workers import worker_environment
-from tests.sweeps.sweeping import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+from tests.sweeps.stub_sweeps import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def opened(home: Path) -> optuna.Study:
     return optuna.load_study(study_name=None, storage=f"sqlite:///{home / 'run' / 'study.db'}")
 
 
-def test_every_point_and_every_seed_once_in_order(home: Path) -> None:
+def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
     file = written(home, rates(0.3, 0.1, 0.2), "seeds: [1, 4]")
     assert run(file, home) == 0
     assert starts(home) == [(rate, seed) for rate in (0.3, 0.1, 0.2) for seed in (1, 4)]
@@ -62,7 +62,7 @@ def test_points_with_the_same_fingerprint_run_once(home: Path) -> None:
     assert len(read_trials(home / "run")) == 2
 
 
-def test_data_are_looked_up_where_the_base_looks_and_are_missed_at_once(home: Path) -> None:
+def test_data_are_found_relative_to_the_base_and_checked_before_training(home: Path) -> None:
     file = written(home / "sweeps", rates(0.1))
     (home / "bases").mkdir()
     (home / ".git").mkdir()
@@ -83,7 +83,9 @@ def test_data_are_looked_up_where_the_base_looks_and_are_missed_at_once(home: Pa
 
 
 @pytest.mark.parametrize("status", [1, 2])
-def test_a_failure_is_told_and_the_rest_goes_on(home: Path, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_trial_is_reported_and_the_others_continue(
+    home: Path, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan(home, **{"0.1": {"fails": 1, "status": status}})
     file = written(home, rates(0.1, 0.2), "seeds: [1, 2]")
     assert run_sweep(read_sweep(file), home / "run") == 0
@@ -100,7 +102,7 @@ def test_the_status_is_1_where_nothing_finished(home: Path) -> None:
     assert run(written(home, rates(0.1), "seeds: [1]"), home) == 1
 
 
-def test_a_killed_worker_is_tried_again_and_goes_on_where_it_was(home: Path) -> None:
+def test_a_killed_worker_is_restarted_and_resumes(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 2}, "0.2": {"kills": 3}})
     assert run(written(home, rates(0.1, 0.2, 0.3), "seeds: [1]"), home) == 0
     assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.2] * 3 + [0.3]
@@ -109,7 +111,7 @@ def test_a_killed_worker_is_tried_again_and_goes_on_where_it_was(home: Path) -> 
     assert "SIGKILL" in (found[0.2].error or "")
 
 
-def test_the_worse_is_pruned_once_on_its_first_seed(home: Path) -> None:
+def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     plan(home, **{"0.9": {"pause": 2.0}})
     file = written(home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}")
     assert run(file, home) == 0
@@ -121,7 +123,7 @@ def test_the_worse_is_pruned_once_on_its_first_seed(home: Path) -> None:
     assert len(starts(home)) == 5
 
 
-def test_what_was_decided_before_a_kill_stays_decided(home: Path) -> None:
+def test_a_pruning_decision_survives_a_kill(home: Path) -> None:
     file = written(home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}")
     plan(home, **{"0.2": {"pause": 60.0}})
     child = parent(file, home / "run")
@@ -135,7 +137,7 @@ def test_what_was_decided_before_a_kill_stays_decided(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_anywhere_goes_on(home: Path) -> None:
+def test_a_killed_sweep_resumes(home: Path) -> None:
     plan(home, **{"0.3": {"pause": 0.3}, "0.4": {"pause": 0.3}})
     file = written(home, rates(0.1, 0.2, 0.3, 0.4), "seeds: [1]")
     child = parent(file, home / "run")
@@ -186,7 +188,7 @@ def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
     child.communicate(timeout=60)
 
 
-def test_a_removed_trial_runs_again_and_a_lost_study_is_made_anew(home: Path) -> None:
+def test_a_removed_trial_runs_again_and_a_lost_study_is_rebuilt(home: Path) -> None:
     file = written(home, rates(0.1, 0.2), "seeds: [1]")
     run(file, home)
     gone = trials_by_rate(home / "run")[0.2].folder
@@ -200,7 +202,7 @@ def test_a_removed_trial_runs_again_and_a_lost_study_is_made_anew(home: Path) ->
     assert {trial.status for trial in read_trials(home / "run")} == {"finished"}
 
 
-def test_a_metric_that_no_run_logged(home: Path) -> None:
+def test_a_metric_that_no_run_logged_fails_the_trial(home: Path) -> None:
     file = written(home, rates(0.1), "seeds: [1]\nrank: [{val/bleu: max}]")
     assert run(file, home) == 1
     (trial,) = read_trials(home / "run")
@@ -220,7 +222,7 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, mon
 
 
 @pytest.mark.slow
-def test_a_search_that_was_killed_asks_for_as_many_as_were_wanted(home: Path) -> None:
+def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -> None:
     rest = "search: {tpe: {trials: 5, seed: 2}}\nseeds: [1]"
     plan(home, all={"pause": 0.3})
     file = written(home, f"rate: {{{RATE}, log_uniform: [0.01, 0.1]}}", rest)
@@ -244,7 +246,7 @@ def test_impossible_points_never_start(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ordinary_runs_by_the_ordinary_command(tmp_path: Path) -> None:
+def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
     steps = "steps: {set: training.max_steps, values: [4, 100000], zip: rate}"
     prune = "seeds: [3]\nprune: {median: {min_steps: 2, trials: 1}}"
     file = written(tmp_path, f"{rates(0.01, 1e-9)}\n  {steps}", prune)
@@ -260,7 +262,7 @@ def test_ordinary_runs_by_the_ordinary_command(tmp_path: Path) -> None:
     assert list(RunDir(bad.run(3)).checkpoints.glob("step-*"))
 
 
-def test_threads_and_cards_are_parted() -> None:
+def test_threads_and_gpus_are_divided_among_workers() -> None:
     assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
     told = [worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
     assert told == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
@@ -270,7 +272,7 @@ def test_threads_and_cards_are_parted() -> None:
     assert int(worker_environment({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
 
 
-def test_one_sweep_is_one_group(tmp_path: Path) -> None:
+def test_runs_of_a_sweep_share_a_wandb_group(tmp_path: Path) -> None:
     base = written(tmp_path, rates(0.1)).with_name("base.yaml")
 
     def grouped() -> list[str]:
@@ -323,14 +325,14 @@ def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
             run(asked(others), home)
 
 
-def test_why_nothing_was_trained_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_for_training_nothing_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(home, DRAWN, "search: {tpe: {trials: 2}}\nwhere: rate > 0.6")
     assert run_sweep(read_sweep(file), home / "run") == 1
     assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])
-def test_a_damaged_trial_is_told(home: Path, key: str, value: object) -> None:
+def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) -> None:
     assert run(written(home, rates(0.1), "seeds: [1]"), home) == 0
     (file,) = (home / "run").glob("trials/*/trial.json")
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")

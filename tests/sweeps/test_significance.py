@@ -15,7 +15,7 @@ from composer.errors import RunError
 from composer.inference.run import open_run
 from composer.sweeps.leaderboard import RESAMPLES, compare_outputs, compare_trials, comparison_text, find_run, sign_test
 from tests.inference.untrained import GRU, LANGUAGE, made
-from tests.sweeps.boards import begun, read_board, trial
+from tests.sweeps.leaderboard_dirs import begun, read_board, trial
 
 WORDS = ["der", "die", "das", "ein", "eine", "haus", "hund", "katze", "läuft", "schläft"]
 
@@ -55,7 +55,7 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
     assert f"bs:{RESAMPLES}" in found.signature
 
 
-def test_a_clear_difference_is_clear_and_none_is_none() -> None:
+def test_a_clear_difference_is_significant_and_none_is_not() -> None:
     references, good = corpus(80, 2, 0.1)
     _, bad = corpus(80, 2, 0.8)
     assert compare_outputs(["a", "b"], [good, bad], references).p_value < 0.01
@@ -85,7 +85,7 @@ def test_lines_too_short_for_bleu_are_compared_too() -> None:
     assert "BLEU needs lines of four words" in comparison_text(found)
 
 
-def test_the_order_of_the_two_makes_no_difference() -> None:
+def test_the_p_value_does_not_depend_on_the_order_of_the_runs() -> None:
     references, one = corpus(40, 3, 0.3)
     _, other = corpus(40, 3, 0.4)
     assert (
@@ -102,7 +102,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return one, made(home / "other", GRU, decoding="greedy", seed=1, like=one)
 
 
-def test_two_runs_are_compared_by_what_they_write(two: tuple[Path, Path]) -> None:
+def test_two_runs_are_compared_by_their_translations(two: tuple[Path, Path]) -> None:
     found = compare_trials(*two)
     references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
     sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
@@ -123,7 +123,7 @@ def test_runs_with_other_test_lines_are_refused(two: tuple[Path, Path], tmp_path
         compare_trials(two[0], other)
 
 
-def test_what_translates_nothing_is_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_language_model_is_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no encoder"):
         compare_trials(two[0], made(tmp_path / "run", LANGUAGE))
 
@@ -150,7 +150,7 @@ def test_a_run_is_named_by_folder_rank_or_fingerprint(tmp_path: Path) -> None:
     ("word", "told"),
     [("00000", "2 trials"), ("7", "no run folder and no trial"), ("", "no run folder"), ("x", "no run")],
 )
-def test_what_names_no_run_is_told(tmp_path: Path, word: str, told: str) -> None:
+def test_a_name_of_no_run_is_refused(tmp_path: Path, word: str, told: str) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 1, [1.0])
     trial(folder, 2, [2.0])
@@ -158,7 +158,7 @@ def test_what_names_no_run_is_told(tmp_path: Path, word: str, told: str) -> None
         find_run(read_board(folder), word)
 
 
-def test_a_trial_without_a_finished_seed_is_told(tmp_path: Path) -> None:
+def test_a_trial_without_a_finished_seed_is_refused(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0xF, [1.0], status="pruned")
     with pytest.raises(RunError, match="no finished seed"):

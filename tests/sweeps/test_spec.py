@@ -32,7 +32,7 @@ from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 # ------------------------------------------------------------------------------------------- what it means
 
 
-def test_the_whole_language(tmp_path: Path) -> None:
+def test_every_key_of_a_sweep_is_read(tmp_path: Path) -> None:
     axes = """
   encoder: {replace: model.encoder..self_attention, with: {attention: {self_attention: {heads: 4}}, rnn: {rnn: lstm}}}
   rate: {set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder == "rnn"}
@@ -63,7 +63,7 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     assert decoder[0]["residual"]["stack"][0]["self_attention"]["heads"] == 2
 
 
-def test_defaults(tmp_path: Path) -> None:
+def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     assert (read.name, read.seeds, read.search.kind, read.pruner) == ("tried", (7,), "grid", None)
     assert read.rank == (Goal("val/loss", "min"),)
@@ -73,7 +73,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
 
 
-def test_only_sweeps_are_sweeps(tmp_path: Path) -> None:
+def test_only_sweep_files_are_recognised_as_sweeps(tmp_path: Path) -> None:
     file = write(tmp_path, ENCODER)
     assert is_sweep(file)
     assert not is_sweep(tmp_path / "base.yaml")
@@ -107,7 +107,7 @@ def test_conditions_may_name_axes_that_are_written_later(tmp_path: Path) -> None
     ]
 
 
-def test_what_an_axis_needs_is_inactive_with_it(tmp_path: Path) -> None:
+def test_axes_that_depend_on_an_inactive_axis_are_inactive(tmp_path: Path) -> None:
     axes = f"""{ENCODER}
   heads: {{set: vars.heads, values: [1, 2], when: encoder == "same"}}
   train: {{set: data.generate.reverse.train, values: [50, 60], zip: heads}}
@@ -122,7 +122,7 @@ def test_what_an_axis_needs_is_inactive_with_it(tmp_path: Path) -> None:
     }
 
 
-def test_recipes_that_extend_the_base(tmp_path: Path) -> None:
+def test_an_axis_can_extend_the_base(tmp_path: Path) -> None:
     (tmp_path / "deep.yaml").write_text("recipe: 1\nmodel: {encoder: [rnn, rnn]}\ntraining: {seed: null}\n")
     (tmp_path / "flat.yaml").write_text("recipe: 1\nextends: deep.yaml\nmodel: {encoder: [{conv: 3}]}\n")
     axes = """
@@ -136,7 +136,7 @@ def test_recipes_that_extend_the_base(tmp_path: Path) -> None:
         assert (recipe.dataset, recipe.training["seed"], alone.training["seed"]) == (alone.dataset, 1, 7)
 
 
-def test_a_point_is_the_recipe_that_one_would_write(tmp_path: Path) -> None:
+def test_a_point_equals_a_recipe_written_by_hand(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     mine = load(tmp_path / "base.yaml", ["model.encoder=[norm]"])
     recipe = point_recipe(read, {"encoder": "none"})
@@ -155,14 +155,14 @@ def test_seeds_change_the_run_and_not_the_point(tmp_path: Path) -> None:
     assert one.fingerprints["run"] != two.fingerprints["run"]
 
 
-def test_settings_of_the_command_line_are_laid_over_every_point(tmp_path: Path) -> None:
+def test_overrides_apply_to_every_point(tmp_path: Path) -> None:
     file = write(tmp_path, "  width: {set: vars.width, values: [8, 16]}")
     read = read_sweep(file, ["training.max_steps=2", "vars.heads=1"])
     assert {point_recipe(read, point).training["max_steps"] for point in grid_points(read)} == {2}
     assert read.fingerprint != read_sweep(file).fingerprint
 
 
-def test_the_fingerprint_is_of_what_decides(tmp_path: Path) -> None:
+def test_the_fingerprint_covers_what_changes_the_points(tmp_path: Path) -> None:
     first = sweep(tmp_path, ENCODER).fingerprint
     assert sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
     assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first  # seeds may be added
@@ -195,14 +195,14 @@ def test_random_points_are_the_same_each_time_and_within_bounds(tmp_path: Path) 
     assert points != random_points(sweep(tmp_path, axes, "search: {random: {trials: 30, seed: 3}}"))
 
 
-def test_no_more_points_are_drawn_than_there_are(tmp_path: Path) -> None:
+def test_a_random_search_samples_each_point_once_at_most(tmp_path: Path) -> None:
     assert len(random_points(sweep(tmp_path, ENCODER, "search: {random: 20}"))) == 3
 
 
 # ------------------------------------------------------------------------------------------- costs and the listing
 
 
-def test_costs_are_the_plans(tmp_path: Path) -> None:
+def test_costs_equal_those_of_the_plan(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     for each in list_points(read):
         plan = point_recipe(read, each.point).plan()
@@ -210,7 +210,7 @@ def test_costs_are_the_plans(tmp_path: Path) -> None:
         assert each.status == "trained"
 
 
-def test_where_excludes(tmp_path: Path) -> None:
+def test_where_excludes_points(tmp_path: Path) -> None:
     sizes = {str(each.point["encoder"]): each.parameters for each in list_points(sweep(tmp_path, ENCODER))}
     most = max(sizes.values())
     found = list_points(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
@@ -219,7 +219,7 @@ def test_where_excludes(tmp_path: Path) -> None:
     assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
 
 
-def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
+def test_impossible_and_duplicate_points_are_listed(tmp_path: Path) -> None:
     axes = """
   heads: {set: vars.heads, values: [2, 3]}
   encoder: {replace: model.encoder..self_attention, with: {one: {rnn: gru}, two: {rnn: {cell: gru}}}}"""
@@ -244,7 +244,7 @@ def test_impossible_and_double_points_are_listed(tmp_path: Path) -> None:
     assert data["points"][2]["errors"][0]["line"] > 0
 
 
-def test_a_search_lists_the_structures_among_which_it_chooses(tmp_path: Path) -> None:
+def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
     axes = f"""{ENCODER}
   rate: {{set: training.optimizer.adam.learning_rate, log_uniform: [1e-4, 1e-2], when: encoder == "rnn"}}
   width: {{set: vars.width, int: [8, 12]}}"""
@@ -271,7 +271,7 @@ def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
     assert not judge.is_valid(to_data(read(write(tmp_path, ENCODER, "axis: 3"), "s.yaml")))
 
 
-def test_every_key_of_the_schema_says_what_it_means() -> None:
+def test_every_key_of_the_schema_has_a_description() -> None:
     found = load_schema()
     for keys in (
         found["properties"],

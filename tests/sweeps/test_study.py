@@ -12,7 +12,7 @@ from composer.sweeps.search_space import grid_points, list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Point, Status, Sweep, Trial
-from tests.sweeps.sweeping import RATE, rates, written
+from tests.sweeps.stub_sweeps import RATE, rates, written
 
 KINDS = (
     'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: identity}}'
@@ -61,7 +61,7 @@ def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
     assert all("hidden" not in each.params for each in study.study.trials)  # what is tied is not drawn
 
 
-def test_a_search_that_was_stopped_draws_as_it_would_have(tmp_path: Path) -> None:
+def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     whole = asked_points(Study(sweep, tmp_path / "whole.db"), 16)
     parts = [point for _ in range(4) for point in asked_points(Study(sweep, tmp_path / "parts.db"), 4)]
@@ -70,13 +70,13 @@ def test_a_search_that_was_stopped_draws_as_it_would_have(tmp_path: Path) -> Non
     assert asked_points(Study(other, tmp_path / "other.db"), 16) != whole
 
 
-def test_tpe_learns(tmp_path: Path) -> None:
+def test_tpe_learns_from_reported_values(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     blind, learned = (asked_points(Study(sweep, tmp_path / f"{each}.db"), 30, each) for each in (True, False))
     assert sum(map(loss, learned[12:])) < 0.7 * sum(map(loss, blind[12:]))
 
 
-def test_grids_and_random_points_come_in_order_and_as_they_were_told(tmp_path: Path) -> None:
+def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: Path) -> None:
     for rest in ("", "search: {random: {trials: 7, seed: 3}}"):
         axes = f"{KINDS}\n  rate: {{{RATE}, values: [0.1, 0.2]}}" if not rest else CONDITIONAL
         sweep = sweep_of(tmp_path, axes, rest)
@@ -94,7 +94,7 @@ def test_grids_and_random_points_come_in_order_and_as_they_were_told(tmp_path: P
         assert [each.params for each in study.study.trials] == [study.free_values(point) for point in wanted]
 
 
-def test_what_was_running_is_left_with_its_point(tmp_path: Path) -> None:
+def test_running_trials_keep_their_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     before = Study(sweep, tmp_path / "study.db")
     asked = [before.ask() for _ in range(3)]
@@ -106,7 +106,7 @@ def test_what_was_running_is_left_with_its_point(tmp_path: Path) -> None:
     ]
 
 
-def test_states_are_told_and_told_once(tmp_path: Path) -> None:
+def test_trial_states_are_reported_once(tmp_path: Path) -> None:
     study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.db")
     statuses: list[Status] = ["finished", "pruned", "failed"]
     for status in statuses:
@@ -131,7 +131,7 @@ def reports(study: Study, values: list[float]) -> int | None:
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1.0), ("max", -1.0)])
-def test_the_median_prunes_what_is_worse(tmp_path: Path, direction: str, sign: float) -> None:
+def test_the_median_pruner_stops_worse_trials(tmp_path: Path, direction: str, sign: float) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{val/loss: {direction}}}]"
     study = Study(sweep_of(tmp_path, rates(*(0.1 * each for each in range(1, 9))), rest), tmp_path / "study.db")
     good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
@@ -139,7 +139,7 @@ def test_the_median_prunes_what_is_worse(tmp_path: Path, direction: str, sign: f
     assert reports(study, [sign * 2.0, sign * 2.0, sign * 0.5, sign * 0.5]) is None  # what counts is its best so far
 
 
-def test_hyperband_prunes_the_worse_of_a_bracket(tmp_path: Path) -> None:
+def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{hyperband: {{min_steps: 100, reduction: 2}}}}"
     study = Study(sweep_of(tmp_path, rates(*(0.01 * each for each in range(1, 60))), rest), tmp_path / "study.db", 800)
     pruned = [reports(study, [value] * 8) for value in (0.1, 0.5, 0.9, 0.2, 0.6, 0.8) * 6]
@@ -148,7 +148,7 @@ def test_hyperband_prunes_the_worse_of_a_bracket(tmp_path: Path) -> None:
     assert sum(worth[0::6]) > sum(worth[2::6])  # of the best more come through than of the worst
 
 
-def test_nothing_is_told_twice_and_no_number_is_the_worst(tmp_path: Path) -> None:
+def test_steps_are_reported_once_and_nan_is_the_worst_value(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 100, trials: 1}}}}"
     study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), tmp_path / "study.db")
     assert reports(study, [1.0, 1.0]) is None
@@ -159,7 +159,7 @@ def test_nothing_is_told_twice_and_no_number_is_the_worst(tmp_path: Path) -> Non
     assert reports(study, [float("nan")]) == 100
 
 
-def test_a_lost_study_is_told_what_the_folders_say(tmp_path: Path) -> None:
+def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     first = Study(sweep, tmp_path / "study.db")
     asked = [first.ask() for _ in range(4)]
@@ -177,7 +177,7 @@ def test_a_lost_study_is_told_what_the_folders_say(tmp_path: Path) -> None:
     assert set(study.latest_trials()) == {each.fingerprint for each in trials[:3]}
 
 
-def test_a_file_that_is_no_study(tmp_path: Path) -> None:
+def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_bytes(b"no database " * 100)
     with pytest.raises(RunError, match="remove the file"):
         Study(sweep_of(tmp_path, rates(0.1)), tmp_path / "study.db")

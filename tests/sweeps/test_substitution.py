@@ -55,7 +55,7 @@ def put(root: Node, *pairs: tuple[str, Any]) -> Any:
     return to_data(replace_blocks(root, changes, schema_generator.load()))["model"]
 
 
-def test_every_block_of_a_kind_below() -> None:
+def test_a_selector_finds_every_block_of_a_kind() -> None:
     assert found("model.encoder..rnn") == [
         "model.encoder[1].repeat.stack[0].residual[0]",
         "model.encoder[2].parallel.branches.left[0]",
@@ -67,7 +67,7 @@ def test_every_block_of_a_kind_below() -> None:
     assert found("model.encoder[2]..rnn") == ["model.encoder[2].parallel.branches.left[0]"]
 
 
-def test_by_name_where_no_block_is_of_that_kind() -> None:
+def test_a_selector_finds_blocks_by_name_if_none_is_of_that_kind() -> None:
     assert found("model.decoder..attended") == ["model.decoder[1]"]
     assert found("model.encoder..wide") == ["model.encoder[2].parallel.branches.right[0]"]
     named = model("model: {encoder: [{linear: {width: 8, as: norm}}, norm], decoder: [{linear: {width: 8, as: norm}}]}")
@@ -95,21 +95,21 @@ def test_by_name_where_no_block_is_of_that_kind() -> None:
         ("model.stacks.shared", "model.stacks.shared"),
     ],
 )
-def test_one_block_or_stack_by_its_path(text: str, place: str) -> None:
+def test_a_path_selects_one_block_or_stack(text: str, place: str) -> None:
     assert found(text) == [place]
 
 
 @pytest.mark.parametrize("text", ["model.encoder[9]", "model.encoder[0].norm", "model.encodr", "model..lstm", "model"])
-def test_nothing_is_found(text: str) -> None:
+def test_a_selector_without_match_finds_nothing(text: str) -> None:
     assert found(text) == []
 
 
 @pytest.mark.parametrize("text", ["", "..rnn", "training.seed", "model.encoder..", "model..rnn[0]", "model. encoder"])
-def test_what_is_no_selector(text: str) -> None:
+def test_invalid_selectors_are_not_parsed(text: str) -> None:
     assert parse_selector(text) is None
 
 
-def test_a_block_a_list_of_blocks_and_a_stack() -> None:
+def test_a_block_a_list_and_a_stack_can_be_substituted() -> None:
     root = model()
     before = to_data(root)["model"]
     after = put(root, ("model.encoder..rnn", "{conv: 3}"))
@@ -131,7 +131,7 @@ def test_a_block_a_list_of_blocks_and_a_stack() -> None:
     assert to_data(root)["model"] == before
 
 
-def test_a_name_stays_for_those_that_read_it() -> None:
+def test_a_substituted_block_takes_over_the_name() -> None:
     root = model()
     assert put(root, ("model.decoder[0]", "conv"))["decoder"][0] == {"conv": {"as": "read"}}
     assert put(root, ("model.decoder[0]", "{conv: 5}"))["decoder"][0] == {"conv": {"kernel": 5, "as": "read"}}
@@ -139,7 +139,7 @@ def test_a_name_stays_for_those_that_read_it() -> None:
     assert put(root, ("model.decoder[0]", "[norm, rnn]"))["decoder"][:2] == ["norm", {"rnn": {"as": "read"}}]
 
 
-def test_identity_takes_the_block_out_and_the_residual_around_it() -> None:
+def test_identity_removes_the_block_and_the_residual_around_it() -> None:
     root = model()
     after = put(root, ("model.encoder..rnn", "identity"))
     assert after["encoder"][1]["repeat"]["stack"] == [{"residual": {"stack": [{"feed_forward": 8}], "norm": "pre"}}]
@@ -158,7 +158,7 @@ def test_all_changes_are_made_at_once() -> None:
     assert put(root, *swapped) == {"decoder": ["conv", "rnn", "norm"]}
 
 
-def test_overlaps() -> None:
+def test_overlapping_matches_are_found() -> None:
     def at(*path: str | int) -> list[Match]:
         return [Match(("model", *path), model(), is_stack=False)]
 
@@ -171,7 +171,7 @@ def test_overlaps() -> None:
     )
 
 
-def test_what_was_put_in_keeps_the_places_of_its_file() -> None:
+def test_a_substituted_block_has_the_places_of_its_file() -> None:
     block = parse("with: {a: {conv: 3}}", "s.yaml").value["with"].value["a"]
     wanted = parse_selector("model.decoder[0]")
     assert wanted is not None

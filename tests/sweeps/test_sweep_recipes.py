@@ -37,7 +37,7 @@ def points(name: str) -> list[PointCost]:
 
 
 @pytest.mark.parametrize("file", QUICK_AND_SLOW, ids=lambda file: file.stem)
-def test_every_point_is_a_recipe(file: Path) -> None:
+def test_every_point_is_a_valid_recipe(file: Path) -> None:
     found = points(file.stem)
     assert [each.faults for each in found if each.faults] == []
     trained = [each for each in found if each.status == "trained"]
@@ -53,7 +53,7 @@ def test_an_editor_sees_no_fault(file: Path) -> None:
     assert [error.message for error in Draft202012Validator(rules).iter_errors(to_data(read(file, str(file))))] == []
 
 
-def test_the_matrix_is_short_and_every_cell_is_its_two_fragments(tmp_path: Path) -> None:
+def test_every_cell_of_the_matrix_combines_its_two_fragments(tmp_path: Path) -> None:
     """A cell is what `extends` of the base and of one fragment for each side makes."""
     file = HOME / "mix_and_match.yaml"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
@@ -69,7 +69,7 @@ def test_the_matrix_is_short_and_every_cell_is_its_two_fragments(tmp_path: Path)
         assert point_recipe(sweep, cell).fingerprints == load(mine).fingerprints
 
 
-def test_the_tape_and_what_carries_it_are_one() -> None:
+def test_both_sides_have_the_same_memory() -> None:
     """Both sides of the model have the same memory, and only a tape has slots, heads and shifts."""
     sweep = read_sweep(HOME / "memory_heads.yaml")
     kinds = {"queue": "queue_memory", "stack": "stack_memory", "deque": "deque_memory", "tape": "ntm"}

@@ -32,7 +32,7 @@ def exported(folder: Path, text: str = SWEEP, given: tuple[str, ...] = ()) -> tu
     return to_data(read(folder / "wandb.yaml", "wandb.yaml")), lost
 
 
-def test_every_part_is_said_in_wandbs_words(tmp_path: Path) -> None:
+def test_every_part_is_exported_to_the_wandb_format(tmp_path: Path) -> None:
     told, lost = exported(tmp_path)
     assert told == {
         "name": "tiny",
@@ -65,7 +65,7 @@ def test_every_part_is_said_in_wandbs_words(tmp_path: Path) -> None:
         ("log_int: [2, 90]", {"distribution": "q_log_uniform_values", "min": 2, "max": 90, "q": 1}),
     ],
 )
-def test_ranges(kind: str, told: dict[str, Any], tmp_path: Path) -> None:
+def test_ranges_become_wandb_distributions(kind: str, told: dict[str, Any], tmp_path: Path) -> None:
     path = "training.max_steps" if "int" in kind else "training.optimizer.adam.learning_rate"
     text = f"sweep: 1\nbase: base.yaml\naxes:\n  a: {{set: {path}, {kind}}}\nsearch: {{tpe: {{trials: 4}}}}\n"
     found, lost = exported(tmp_path, text)
@@ -76,12 +76,12 @@ def test_ranges(kind: str, told: dict[str, Any], tmp_path: Path) -> None:
     assert lost == []
 
 
-def test_what_cannot_be_said_is_told(tmp_path: Path) -> None:
+def test_what_wandb_cannot_express_is_reported(tmp_path: Path) -> None:
     _, lost = exported(tmp_path, SWEEP.replace("{hyperband: {min_steps: 3, reduction: 2}}", "median"))
     assert "the median" in lost[-1]
 
 
-def test_what_no_run_logs_is_no_metric(tmp_path: Path) -> None:
+def test_a_goal_that_no_run_logs_is_not_exported(tmp_path: Path) -> None:
     axes = "axes:\n  width: {set: vars.width, values: [8, 16]}\n"
     text = f"sweep: 1\nbase: base.yaml\n{axes}rank: [{{parameters: min}}, {{val/loss: min}}]\n"
     told, _ = exported(tmp_path, text)
@@ -93,7 +93,7 @@ def test_what_no_run_logs_is_no_metric(tmp_path: Path) -> None:
     assert not (tmp_path / "other.yaml").exists()
 
 
-def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "wandb.yaml").write_text("mine", encoding="utf-8")
     with pytest.raises(RunError, match="there already"):
         exported(tmp_path)

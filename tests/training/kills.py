@@ -33,7 +33,7 @@ from composer.training.callback import TrainingLoopCallback
 from composer.training.loggers import JsonLinesWriter, json_line
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
-from tests.training.launched import group
+from tests.training.launcher_stubs import group
 
 PATIENCE = 120.0
 """Seconds after which an attempt has hung."""

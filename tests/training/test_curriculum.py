@@ -62,7 +62,7 @@ def levels_after(errors: list[float], longest: int = 99) -> list[int]:
     return found.levels
 
 
-def test_the_level_rises_after_an_epoch_that_was_mastered_at_it() -> None:
+def test_the_level_rises_after_a_mastered_epoch() -> None:
     assert levels_after([]) == [3, 3]
     assert levels_after([0.9, 0.9]) == [3, 3, 3, 3]
     assert levels_after([0.4]) == [3, 3, 5]
@@ -72,7 +72,7 @@ def test_the_level_rises_after_an_epoch_that_was_mastered_at_it() -> None:
     assert levels_after([0.5]) == [3, 3, 3]  # not below
 
 
-def test_the_level_of_an_epoch_does_not_ask_for_the_error_of_the_one_before() -> None:
+def test_the_level_does_not_depend_on_the_error_of_the_previous_epoch() -> None:
     for error in (0.0, 1.0):
         assert levels_after([0.4, 1.0, error])[:4] == levels_after([0.4, 1.0])
 
@@ -87,7 +87,7 @@ def test_an_epoch_without_grades_is_not_mastered() -> None:
     assert found.levels == [3, 3, 3]
 
 
-def test_a_curriculum_goes_on_from_its_state() -> None:
+def test_a_curriculum_resumes_from_its_state() -> None:
     found, again = curriculum(), curriculum()
     found.count({"wrong": 1.0, "graded": 9.0})
     found.finish(pairs(1, 9))
@@ -108,7 +108,7 @@ def test_an_epoch_has_the_pairs_within_its_level_and_grades_the_longest() -> Non
     assert graded.tolist() == [False, False, True, True]
 
 
-def test_where_nothing_is_short_enough_the_shortest_pairs_are_taken() -> None:
+def test_the_shortest_pairs_are_selected_if_none_is_short_enough() -> None:
     rows, graded = curriculum().choose(pairs(8, 5, 6, 5), 0)
     assert rows.tolist() == [1, 3]
     assert graded.tolist() == [False, True, False, True]
@@ -125,7 +125,7 @@ def test_longer_pairs_are_sampled_in_every_epoch_and_not_graded() -> None:
     assert len(curriculum(beyond=1.0).choose(encoded, 0).rows) == len(encoded)
 
 
-def test_whose_tokens_count() -> None:
+def test_curriculum_by_selects_the_side() -> None:
     one, other, target = (pairs(*lengths).sources["source"] for lengths in ((1, 5), (2, 4), (9, 0)))
     several = Encoded({"one": one, "other": other}, target, ["", ""], np.arange(2))
     assert sequence_lengths(several).tolist() == [2, 5]
@@ -134,7 +134,7 @@ def test_whose_tokens_count() -> None:
     assert sequence_lengths(Encoded({}, target, ["", ""], np.arange(2))).tolist() == [9, 0]
 
 
-def test_a_side_that_is_not_there_is_refused_at_its_place(tiny: Tiny) -> None:
+def test_an_unknown_side_is_refused_at_its_place(tiny: Tiny) -> None:
     with pytest.raises(RecipeError, match="no side called `sorce`; did you mean `source`"):
         tiny("training.curriculum={by: sorce}")
 
@@ -190,7 +190,7 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
         assert endless.advance() == (ahead[0] != now[0])
 
 
-def test_pairs_of_an_epoch_are_made_once() -> None:
+def test_pairs_of_an_epoch_are_generated_once() -> None:
     made: list[int] = []
 
     def counted(epoch: int) -> Encoded:
@@ -262,9 +262,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 @pytest.mark.parametrize("endless", ["true", "false"])
-def test_trained_on_are_the_pairs_of_the_level_and_the_error_is_theirs(
-    tiny: Tiny, tmp_path: Path, seen: Seen, endless: str
-) -> None:
+def test_the_pairs_of_the_level_are_trained_on_and_graded(tiny: Tiny, tmp_path: Path, seen: Seen, endless: str) -> None:
     train(tiny(*RISING, "training.curriculum.beyond=0", f"data.generate.reverse.endless={endless}"), tmp_path / "run")
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     ends = [row for row in rows if "train/sequence_error" in row]
@@ -281,7 +279,7 @@ def test_trained_on_are_the_pairs_of_the_level_and_the_error_is_theirs(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [(), ("training.accumulate=2",), ("data.generate.reverse.endless=false",)])
-def test_a_killed_curriculum_ends_as_if_it_had_not_been(
+def test_a_killed_curriculum_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
 ) -> None:
     recipe = tiny(*RISING, "training.validate_every=3", *changes)
@@ -369,5 +367,5 @@ def test_no_pair_with_room_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_everything_is_every_pair() -> None:
+def test_all_pairs_selects_every_pair() -> None:
     assert all_pairs(pairs(3, 4), 7).rows.tolist() == [0, 1]

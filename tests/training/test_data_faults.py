@@ -46,7 +46,7 @@ def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     return _at
 
 
-def test_a_file_that_went_between_check_and_train(tiny: Tiny, texts: Path, tmp_path: Path) -> None:
+def test_a_file_removed_between_check_and_train_is_refused(tiny: Tiny, texts: Path, tmp_path: Path) -> None:
     recipe: Recipe = tiny(*SHORT)
     check_recipe(recipe)
     (texts / "d.txt").unlink()
@@ -55,7 +55,7 @@ def test_a_file_that_went_between_check_and_train(tiny: Tiny, texts: Path, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_that_is_emptied_in_the_middle(
+def test_a_file_emptied_during_training_is_an_error(
     tiny: Tiny, texts: Path, tmp_path: Path, at_step_3: Callable[[Callable[[], object]], None]
 ) -> None:
     recipe = tiny(*SHORT)
@@ -73,7 +73,7 @@ def test_a_file_that_is_emptied_in_the_middle(
 
 
 @pytest.mark.parametrize(("name", "part"), [("b.txt", "training"), ("d.txt", "validation")])
-def test_data_that_have_changed_since_the_checkpoint(
+def test_data_changed_since_the_checkpoint_are_refused(
     name: str,
     part: str,
     tiny: Tiny,

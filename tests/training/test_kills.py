@@ -128,7 +128,7 @@ def must_be_alike(one: Path, other: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
+def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
     """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
     fetching = [["step", 3], ["bytes", 30], ["validation", 2], ["step", 4]]
     whole, everywhere, with_workers = attempts(
@@ -147,7 +147,7 @@ def test_a_training_that_is_killed_everywhere(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_of_which_one_is_killed_or_terminated(folder: Path) -> None:
+def test_two_processes_resume_after_one_is_killed_or_terminated(folder: Path) -> None:
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
     two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1], ["bytes", 30]]
     plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]
@@ -161,7 +161,7 @@ def test_two_processes_of_which_one_is_killed_or_terminated(folder: Path) -> Non
 
 
 @pytest.mark.slow
-def test_two_sharded_processes_of_which_one_is_killed_or_has_a_bad_gradient(folder: Path) -> None:
+def test_two_sharded_processes_resume_after_a_kill_or_a_bad_gradient(folder: Path) -> None:
     """Nothing is validated, so that no loss tells of the gradient before a checkpoint is due."""
     (folder / "a.txt").write_text("".join(f"{number}\n" for number in range(90)), encoding="utf-8")
     two = ("training.validate_every=2", "training.clip_norm=null", UNVALIDATED, FSDP)
@@ -182,7 +182,9 @@ def test_two_sharded_processes_of_which_one_is_killed_or_has_a_bad_gradient(fold
     assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
 
 
-def test_a_data_worker_that_is_killed(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_data_worker_is_an_error_and_training_resumes(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Seq2SeqModule.training_step
 
     def alone(self: Seq2SeqModule, *given: Any) -> Any:
@@ -207,7 +209,7 @@ def one_error(said: str) -> bool:
     return said.count("process 1 was ended by SIGKILL") == said.count("error[") == 1 and "Traceback" not in said
 
 
-def test_a_disk_that_is_full(folder: Path) -> None:
+def test_training_resumes_after_a_full_disk(folder: Path) -> None:
     """A real one, without room for all checkpoints; when there is room again, nothing has been lost."""
     disk = folder / "disk"
     disk.mkdir()

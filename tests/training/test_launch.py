@@ -21,7 +21,7 @@ from composer.training import train as finalize
 from composer.training.module import Seq2SeqModule
 from composer.training.setup import resolve_devices
 from composer.training.train import train
-from tests.training.launched import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
+from tests.training.launcher_stubs import CPU, LAUNCH, SHORT, SRUN, TWO, group, start, stubs
 from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
 LIMIT = 300
@@ -67,7 +67,7 @@ def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path)
 
 
 @pytest.mark.slow
-def test_torchrun_starts_all_anew_where_one_is_killed(folder: Path, undisturbed: Path) -> None:
+def test_torchrun_restarts_all_processes_after_a_kill(folder: Path, undisturbed: Path) -> None:
     told = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
     run = folder / "restarted_run"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
@@ -100,7 +100,7 @@ def test_a_job_that_gets_sigterm_resumes_in_the_next_job(folder: Path, undisturb
 
 
 @pytest.mark.parametrize("name", ["torchrun.sh", "slurm.sh"])
-def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
+def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
     done = subprocess.run([str(LAUNCH / name), "recipe.yaml"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.split(":")[0]) == (2, "usage")
     words = [str(LAUNCH / "torchrun.sh"), "recipe.yaml", str(tmp_path / "run")]
@@ -122,7 +122,7 @@ def test_a_script_says_what_it_needs(name: str, tmp_path: Path) -> None:
         ("data:1:0", 2, "process 1 ended with status 2", "read what it printed"),
     ],
 )
-def test_all_end_with_the_one_that_is_lost(
+def test_all_processes_end_if_one_is_lost(
     folder: Path, tmp_path: Path, fault: str, minutes: float, message: str, hint: str
 ) -> None:
     two = f"trainer={{accelerator: cpu, devices: 2, strategy: ddp, timeout_minutes: {minutes}}}"
@@ -140,7 +140,7 @@ def test_all_end_with_the_one_that_is_lost(
 
 
 @pytest.mark.slow
-def test_nobody_outlives_the_first(folder: Path, tmp_path: Path) -> None:
+def test_no_process_outlives_the_first(folder: Path, tmp_path: Path) -> None:
     words = ["train", str(folder / "tiny.yaml"), *SHORT, TWO, "--run", str(tmp_path / "run")]
     command = start(tmp_path, words, "SIGKILL:0:6")
     _, said = command.communicate(timeout=LIMIT)
@@ -225,7 +225,7 @@ def test_an_action_is_cancelled_within_its_delay(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_a_signal_during_the_last_measuring_ends_at_once_and_the_rest_is_done_later(
+def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny(), tmp_path / "whole")
@@ -287,7 +287,7 @@ def test_a_second_signal_ends_at_once(
     assert same_weights(tmp_path / "whole", tmp_path / "run")
 
 
-def test_a_signal_in_a_validation_waits_for_its_checkpoint(
+def test_a_signal_during_a_validation_waits_for_its_checkpoint(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Seq2SeqModule.validation_step
@@ -315,7 +315,7 @@ def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 
 
 @pytest.mark.usefixtures("plain")
-def test_torchrun_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, TORCHELASTIC_RUN_ID="a", LOCAL_WORLD_SIZE="2", WORLD_SIZE="6", RANK="3", LOCAL_RANK="1")
     assert (distributed.external_launcher(), distributed.launched_world(), distributed.is_main_process()) == (
         "torchrun",
@@ -335,7 +335,7 @@ def test_torchrun_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("plain")
-def test_slurm_says_how_many_there_are(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, SLURM_NTASKS="8", SLURM_NNODES="2", SLURM_PROCID="0", SLURM_JOB_NAME="train", SLURM_LOCALID="0")
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
     assert distributed.external_launcher() == ""  # inside an allocation, without srun
@@ -409,9 +409,7 @@ def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(os.environ) == before
 
 
-def test_a_folder_that_a_process_does_not_see_is_an_error(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_not_shared_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "TOKENIZER_SECONDS", 0.0)
     with pytest.raises(RunError, match="share"):
         setup.wait_for_record(RunDir(tmp_path / "elsewhere"))

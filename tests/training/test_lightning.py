@@ -44,7 +44,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_recipe_trains_in_a_trainer_that_its_user_wrote(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_recipe_trains_in_a_user_s_trainer(tiny: Tiny, tmp_path: Path) -> None:
     recipe = tiny()
     seed_everything(recipe.training["seed"], verbose=False)
     data = RecipeDataModule(recipe)
@@ -164,7 +164,7 @@ def test_a_user_s_early_stopping_ends_our_training_with_a_checkpoint(tiny: Tiny,
     assert (tmp_path / "run" / "checkpoints" / "step-00000004.ckpt").exists()
 
 
-def test_the_trainer_of_a_training_waits_for_the_device_only_when_a_row_is_due(
+def test_the_device_is_synchronised_only_when_a_row_is_logged(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[int] = []
@@ -180,7 +180,7 @@ def test_the_trainer_of_a_training_waits_for_the_device_only_when_a_row_is_due(
 
 
 @pytest.mark.parametrize("steps", [0, 1, 6])
-def test_validations_follow_epochs_over_a_resumption(
+def test_a_resumed_run_validates_at_the_same_epochs(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Here a run is killed so many steps after the end of its first epoch, which is its only checkpoint."""

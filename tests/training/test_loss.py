@@ -11,7 +11,7 @@ from composer.training.module import sum_loss
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
-def test_it_is_cross_entropy(smoothing: float, kind: torch.dtype) -> None:
+def test_the_loss_equals_cross_entropy(smoothing: float, kind: torch.dtype) -> None:
     torch.manual_seed(1)
     logits = (3 * torch.randn(2, 5, 7)).to(kind).requires_grad_()
     target = torch.randint(1, 7, (2, 5))

@@ -20,7 +20,7 @@ def test_a_full_disk_raises_once() -> None:
     log.close()  # nothing is left that would have to be written now
 
 
-def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
+def test_damaged_rows_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     whole = [{"step": 1, "epoch": 0.5}, {"step": 2, "epoch": 1, "note": "a\u2028b"}, {"step": 9, "epoch": 2}]
     log = JsonLinesWriter(path)
@@ -34,7 +34,7 @@ def test_what_a_crash_cut_off_or_damaged_is_left_out(tmp_path: Path) -> None:
     assert path.read_bytes().count(b"\n") == 2
 
 
-def test_what_was_measured_of_an_end_is_measured_again(tmp_path: Path) -> None:
+def test_final_scores_are_recomputed_on_resume(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log = JsonLinesWriter(path)
     for row in ({"step": 2, "epoch": 1, "val/loss": 0.5}, {"step": 2, "test/loss": 0.25}):

@@ -108,14 +108,14 @@ def silent(text: str) -> None:
 # ------------------------------------------------------------------------------------------- which seeds
 
 
-def test_a_number_and_a_list() -> None:
+def test_seeds_are_a_number_or_a_list() -> None:
     assert parse_seeds("3", 1) == [1, 2, 3]
     assert parse_seeds("2", 7) == [7, 8]
     assert parse_seeds("1,2,5", 9) == [1, 2, 5]
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "a", "1,1", "1.5", "123456789"])
-def test_no_seeds(text: str) -> None:
+def test_invalid_seeds_are_refused(text: str) -> None:
     with pytest.raises(RunError, match="is not a list of seeds"):
         parse_seeds(text, 1)
 
@@ -123,7 +123,9 @@ def test_no_seeds(text: str) -> None:
 # ------------------------------------------------------------------------------------------- what comes of them
 
 
-def test_the_summary_has_every_seed_also_failed_ones(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_the_summary_has_every_seed_including_failed_ones(
+    recipe: Path, tmp_path: Path, commands: list[list[str]]
+) -> None:
     found, status = train_seeds(asked(recipe, tmp_path / "runs"), "4", silent)
     assert status == 0
     assert [(each.seed, each.status, each.steps) for each in found.seeds] == [
@@ -139,24 +141,26 @@ def test_the_summary_has_every_seed_also_failed_ones(recipe: Path, tmp_path: Pat
     assert [each["folder"] for each in told["seeds"]] == ["seed-1", "seed-2", "seed-3", "seed-4"]
 
 
-def test_the_best_is_the_best_by_the_runs_metric(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_the_best_seed_is_chosen_by_the_metric_of_the_runs(
+    recipe: Path, tmp_path: Path, commands: list[list[str]]
+) -> None:
     early = "training.early_stopping={metric: val/bleu, patience: 9}"
     found, _ = train_seeds(asked(recipe, tmp_path / "runs", early), "3,5,6", silent)
     assert (found.metric, found.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
 
 
-def test_a_refusal_ends_all(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_a_refused_recipe_ends_all_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
     found, status = train_seeds(asked(recipe, tmp_path / "runs"), "7,8", silent)
     assert (status, len(commands), list(found.seeds)) == (2, 1, [])
     assert not (tmp_path / "runs").exists()
 
 
-def test_none_that_finished_is_a_failure(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_the_status_is_1_if_no_seed_finished(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
     found, status = train_seeds(asked(recipe, tmp_path / "runs"), "1,9", silent)
     assert (status, found.best, len(found.seeds)) == (1, None, 2)
 
 
-def test_what_has_finished_is_not_done_again(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
     train_seeds(asked(recipe, tmp_path / "runs"), "2,3", silent)
     found, _ = train_seeds(asked(recipe, tmp_path / "runs", resume=True), "3,8", silent)
     assert [command[command.index("--run") + 1][-1] for command in commands] == ["2", "3", "8"]
@@ -165,7 +169,7 @@ def test_what_has_finished_is_not_done_again(recipe: Path, tmp_path: Path, comma
     assert found.best == 8
 
 
-def test_a_folder_that_is_not_for_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_a_folder_with_other_contents_is_refused(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
     train_seeds(asked(recipe, tmp_path / "runs"), "2,3", silent)
     with pytest.raises(RunError, match="not empty"):
         train_seeds(asked(recipe, tmp_path / "runs"), "8,9", silent)
@@ -181,7 +185,9 @@ def test_a_process_among_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         check_single_process()
 
 
-def test_the_table(recipe: Path, tmp_path: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_for_each_seed(
+    recipe: Path, tmp_path: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     found, _ = train_seeds(asked(recipe, tmp_path / "runs"), "3", silent)
     print_seeds(found, Path("there"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
@@ -220,7 +226,7 @@ def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_stops_the_seed_that_trains_and_those_to_come(
+def test_a_signal_stops_the_current_and_all_further_seeds(
     recipe: Path, tmp_path: Path, number: int, status: int
 ) -> None:
     run = tmp_path / "runs" / "seed-1"

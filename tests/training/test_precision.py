@@ -58,7 +58,7 @@ def killed_after_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "kind"), KINDS.items())
-def test_a_precision_trains_decodes_and_goes_on_bit_for_bit(
+def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, kind: torch.dtype
 ) -> None:
     recipe = tiny(f"training.precision={precision}")
@@ -88,7 +88,7 @@ def test_an_impossible_precision_is_an_error_at_its_line(tiny: Tiny, machine: st
     assert fault.code == "conflict"
 
 
-def test_a_machine_without_half_precision_says_so(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float16_without_a_gpu_is_refused(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lightning trains in bf16-mixed then, and says so in a warning at most."""
     for better in (torch.cuda, torch.backends.mps):
         monkeypatch.setattr(better, "is_available", lambda: False)
@@ -151,7 +151,7 @@ def test_a_compiled_training_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-def test_a_model_that_is_compiled_for_ever_goes_on_without(
+def test_a_model_that_recompiles_too_often_trains_without_compilation(
     tiny: Tiny, tmp_path: Path, graphs: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dynamo would go on in silence: a loop over positions is another program for each length."""
@@ -276,7 +276,9 @@ def quick(*more: str) -> Recipe:
 
 
 @pytest.mark.parametrize("more", [(), MORE])
-def test_no_step_waits_for_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
+def test_no_step_synchronises_with_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
     with watched(monkeypatch) as found:
         train(quick(*more), tmp_path / "run")
     assert found == {step: [] for step in range(5)}
@@ -306,7 +308,7 @@ class Hooked(torch.autograd.Function):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wait", WAITING)
-def test_a_step_that_waits_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
+def test_a_step_that_synchronises_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
     real = module.sum_loss
 
     def waiting(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:

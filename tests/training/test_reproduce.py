@@ -88,7 +88,7 @@ def change(run: Path, **changes: Any) -> None:
     RunDir(run).update(**changes)
 
 
-def test_a_repeat_ends_with_the_same_weights(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = train(recipe_of(there / "words"))
     assert outcome.folder == Path("runs/words-repeat")
     assert same_weights(there / "words", outcome.folder)
@@ -121,7 +121,7 @@ class Hare:
 IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.7", "training.schedule=cosine")
 
 
-def test_a_budget_in_minutes_is_spent_as_it_was(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learning rate of every step and the last step are those of the run, on a machine that is not as fast."""
     monkeypatch.setattr(callback, "Clock", Hare)
     monkeypatch.setattr(Hare, "runs", 0)
@@ -138,7 +138,7 @@ def test_a_budget_in_minutes_is_spent_as_it_was(trained: Path, tmp_path: Path, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", [7, 10])
-def test_a_run_in_minutes_that_was_stopped_is_repeated_too(
+def test_a_stopped_run_with_a_budget_in_minutes_is_reproduced(
     cut: int, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callback, "Clock", Hare)
@@ -161,7 +161,7 @@ def test_a_run_in_minutes_that_was_stopped_is_repeated_too(
     assert again.record["repeat_of"]["same"] is True
 
 
-def test_the_tokenizer_of_this_run_is_not_the_same_twice(trained: Path, tmp_path: Path) -> None:
+def test_a_foreign_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
     """So a repeat must not train its own: with another one the weights would be others."""
     recipe = load(trained / "home" / "words.yaml", ["data.tokenizer.unigram.size=310"])
     train(recipe, tmp_path / "other", data=trained / "home" / "text")
@@ -172,7 +172,7 @@ def test_the_tokenizer_of_this_run_is_not_the_same_twice(trained: Path, tmp_path
     assert not (tmp_path / "again").exists()
 
 
-def test_what_a_repeat_is(there: Path) -> None:
+def test_only_an_unchanged_recipe_has_an_original_run(there: Path) -> None:
     run = there / "words"
     assert find_original_run(recipe_of(run), None, None) is not None
     assert find_original_run(recipe_of(run, "trainer.enable_progress_bar=false", "name=other"), None, None) is not None
@@ -206,14 +206,14 @@ HARMLESS = (
 )
 
 
-def test_what_the_fingerprint_leaves_out_changes_no_weight_here(there: Path) -> None:
+def test_settings_outside_the_fingerprint_change_no_weight(there: Path) -> None:
     recipe = recipe_of(there / "words", *HARMLESS)
     outcome = train(recipe, there / "again")
     assert outcome.record["fingerprints"] == RunDir(there / "words").read()["fingerprints"]
     assert outcome.record["repeat_of"]["same"] is True
 
 
-def test_what_limits_validation_decides_the_weights(trained: Path, tmp_path: Path) -> None:
+def test_limit_val_batches_changes_the_fingerprint(trained: Path, tmp_path: Path) -> None:
     """So it counts, though it is said under `trainer`: without validations nothing is stopped early."""
     early = ["training.validate_every=1", "training.early_stopping={patience: 1, min_delta: 100.0}"]
     steps, says = {}, set()
@@ -263,7 +263,7 @@ def test_moved_data_need_a_data_folder(there: Path, trained: Path, tmp_path: Pat
     assert outcome.record["repeat_of"]["same"] is True
 
 
-def test_it_begins_with_the_weights_that_the_run_began_with(there: Path, tmp_path: Path) -> None:
+def test_a_reproduction_starts_from_the_same_initial_run(there: Path, tmp_path: Path) -> None:
     change(there / "later", start_from=str(tmp_path / "gone"))
     assert train(recipe_of(there / "later"), tmp_path / "one").record["repeat_of"]["same"] is True  # beside it
     (there / "words").rename(tmp_path / "moved")
@@ -275,7 +275,7 @@ def test_it_begins_with_the_weights_that_the_run_began_with(there: Path, tmp_pat
     assert outcome.record["fingerprints"]["run"] == RunDir(there / "later").read()["fingerprints"]["run"]
 
 
-def test_what_a_run_began_with_counts(trained: Path) -> None:
+def test_the_initial_run_changes_the_run_fingerprint_only(trained: Path) -> None:
     first, later = (RunDir(trained / "runs" / name).read()["fingerprints"] for name in ("words", "later"))
     assert {key for key in first if first[key] != later[key]} == {"run"}
 
@@ -314,7 +314,9 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
     assert outcome.record["repeat_of"]["same"] is False
 
 
-def test_a_budget_in_minutes_may_be_why(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_budget_in_minutes_is_reported_as_a_possible_reason(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recipe = load(trained / "home" / "words.yaml", ["training.max_minutes=0.5"])
     train(recipe, tmp_path / "run", data=trained / "home" / "text")
     change(tmp_path / "run", weights="0" * 64)
@@ -339,7 +341,7 @@ class Killed(BaseException):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["the same command", "its own recipe"])
-def test_a_killed_repeat_goes_on(there: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+def test_a_killed_reproduction_resumes(there: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     real, left = TrainingLoopCallback.on_train_batch_end, [3]
 
     def dies(self: TrainingLoopCallback, *given: Any) -> None:
@@ -360,7 +362,7 @@ def test_a_killed_repeat_goes_on(there: Path, monkeypatch: pytest.MonkeyPatch, b
     assert same_weights(there / "words", folder)
 
 
-def test_a_resumed_run_says_what_has_changed(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_records_environment_differences(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(there / "words")
     record = run.read()
     change(run.path, status="failed", versions={**record["versions"], "torch": "1.0"})
@@ -379,7 +381,7 @@ def test_a_run_whose_recipe_has_no_fingerprint_is_not_resumed(there: Path) -> No
         train(recipe_of(run.path, "training.seed=2"), run.path, resume=True)
 
 
-def test_the_own_tokenizer_is_read_once(there: Path) -> None:
+def test_a_saved_tokenizer_is_read_back_unchanged(there: Path) -> None:
     """The law behind it: what is read again from the file is the very tokenizer."""
     path = there / "words" / "tokenizer.json"
     assert Tokenizers.load(path).sha256 == RunDir(there / "words").read()["tokenizer"] == sha256_of_file(path)

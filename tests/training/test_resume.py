@@ -55,7 +55,7 @@ def values(run: Path) -> list[tuple[int, str, float]]:
         (("training.schedule=plateau", "training.validate_every=2", "model.dropout=0.5"), (6,)),
     ],
 )
-def test_a_killed_training_ends_as_if_it_had_not_been(
+def test_a_killed_training_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, killed_after: Any, overrides: tuple[str, ...], cuts: tuple[int, ...]
 ) -> None:
     recipe = tiny(*overrides)
@@ -111,7 +111,7 @@ def damage(path: Path, how: str) -> None:
         checksum_path(path).write_bytes(b"\xff")
 
 
-def test_a_damaged_checkpoint_is_passed_over(
+def test_a_damaged_checkpoint_is_skipped(
     tiny: Tiny, tmp_path: Path, killed_after: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(tiny(), tmp_path / "whole")
@@ -155,7 +155,7 @@ class Harmful:
 
 
 @pytest.mark.parametrize("content", ["harmful", "text", "a list", "other keys"])
-def test_what_is_no_checkpoint_is_refused_and_not_executed(
+def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(
     tiny: Tiny, tmp_path: Path, killed_after: Any, content: str
 ) -> None:
     """Though its digest is right."""
@@ -216,7 +216,7 @@ def test_a_truncated_tokenizer_is_refused_and_a_truncated_recipe_rewritten(
     assert same_weights(tmp_path / "whole", folder)
 
 
-def test_a_run_from_other_weights_that_was_killed_at_once_begins_with_them_again(
+def test_a_run_from_other_weights_killed_at_once_resumes_from_them(
     tiny: Tiny, tmp_path: Path, killed_after: Any
 ) -> None:
     train(tiny("training.max_steps=4"), tmp_path / "other")
@@ -250,7 +250,9 @@ def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path, killed_afte
         train(tiny(data), tmp_path / "run", resume=True)
 
 
-def test_a_run_that_had_hardly_begun_begins_again(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_killed_before_its_first_checkpoint_starts_over(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(tiny(), tmp_path / "whole")
 
     def dies(*_: Any) -> None:
@@ -264,7 +266,7 @@ def test_a_run_that_had_hardly_begun_begins_again(tiny: Tiny, tmp_path: Path, mo
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_run_that_was_killed_at_its_very_end_is_concluded(
+def test_a_run_killed_during_its_final_evaluation_is_finished(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: Any) -> None:

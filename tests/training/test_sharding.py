@@ -141,18 +141,18 @@ def encoder(text: str) -> tuple[str, ...]:
     return f"model.encoder={text}", "model.decoder=[identity]"
 
 
-def test_blocks_with_parameters_are_units_and_those_of_a_repetition_are_one(tiny: Tiny) -> None:
+def test_blocks_with_parameters_are_sharding_units_and_a_repetition_is_one(tiny: Tiny) -> None:
     assert paths(tiny(*encoder("[linear, dropout, {rnn: {cell: gru}}]"))) == ["blocks.0", "blocks.2"]
     repeated = "[{repeat: {times: 2, stack: [linear, norm]}}]"
     assert paths(tiny(*encoder(repeated))) == ["blocks.0.stacks.0", "blocks.0.stacks.1"]
 
 
-def test_a_loop_is_one_unit(tiny: Tiny) -> None:
+def test_a_loop_is_one_sharding_unit(tiny: Tiny) -> None:
     assert paths(tiny(*encoder("[{repeat: {times: 3, share: true, stack: [linear]}}]"))) == ["blocks.0"]
     assert paths(tiny(*encoder("[{recurrent: {stack: [linear, norm]}}]"))) == ["blocks.0"]
 
 
-def test_what_is_shared_or_named_inside_is_no_unit(tiny: Tiny) -> None:
+def test_shared_or_named_blocks_are_not_sharding_units(tiny: Tiny) -> None:
     named = "[{residual: [{linear: {as: inside}}]}, linear, {add: {of: [inside]}}]"
     assert paths(tiny(*encoder(named))) == ["blocks.1"]
     assert paths(tiny("model.stacks={s: [linear]}", *encoder("[{use: s}, linear, {residual: [{use: s}]}]"))) == [

@@ -109,7 +109,7 @@ def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
         assert row.get("train/loss", 0) == pytest.approx(other.get("train/loss", 0), rel=1e-4)
 
 
-def test_the_logged_losses_are_what_they_are_called(tiny: Tiny, tmp_path: Path) -> None:
+def test_logged_losses_have_the_expected_size(tiny: Tiny, tmp_path: Path) -> None:
     """val/loss at random weights is near log V, and so is the smoothed train/loss of the first step."""
     train(tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-9"), tmp_path / "run")
     row, scored, *_ = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -118,21 +118,21 @@ def test_the_logged_losses_are_what_they_are_called(tiny: Tiny, tmp_path: Path) 
     assert scored["val/perplexity"] == pytest.approx(math.exp(scored["val/loss"]))
 
 
-def test_early_stopping(tiny: Tiny, tmp_path: Path) -> None:
+def test_early_stopping_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
         tiny("training.validate_every=1", "training.early_stopping={patience: 2, min_delta: 100.0}"), tmp_path / "run"
     )
     assert outcome.record["steps"] == 3
 
 
-def test_epochs_end_where_the_data_do(tiny: Tiny, tmp_path: Path) -> None:
+def test_max_epochs_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     overrides = ("training.max_steps=null", "training.validate_every=null", "training.max_epochs=2")
     outcome = train(tiny(*overrides), tmp_path / "run")
     assert outcome.record["epochs"] == 2.0
     assert [row["epoch"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row] == [1.0, 2.0]
 
 
-def test_minutes_end_a_training(tiny: Tiny, tmp_path: Path) -> None:
+def test_max_minutes_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(tiny("training.max_steps=null", "training.max_minutes=0.003"), tmp_path / "run")
     assert outcome.record["minutes"] >= 0.003
     assert outcome.record["steps"] > 0
@@ -174,7 +174,9 @@ def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("trainer", ["{accelerator: tpu}", "{accelerator: mps}"])
-def test_what_lightning_refuses_is_an_error_at_its_line(tiny: Tiny, tmp_path: Path, trainer: str) -> None:
+def test_a_trainer_setting_that_lightning_refuses_is_an_error_at_its_line(
+    tiny: Tiny, tmp_path: Path, trainer: str
+) -> None:
     with pytest.raises(RecipeError, match="Lightning refuses this configuration") as raised:
         train(tiny(f"trainer={trainer}"), tmp_path / "run")
     assert raised.value.faults[0].path == f"trainer.{trainer[1:].partition(':')[0]}"

@@ -52,7 +52,7 @@ def test_an_offline_run_is_recorded(
     assert '"project": "p"' in text
 
 
-def test_trouble_with_wandb_does_not_stop_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_wandb_does_not_stop_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
     def is_down(**_: Any) -> None:
@@ -120,7 +120,7 @@ def test_a_training_ends_well_without_wandb(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["unreachable", "lost", "dead"])
-def test_trouble_with_the_real_wandb(trouble: str, tmp_path: Path) -> None:
+def test_a_lost_wandb_service_does_not_stop_training(trouble: str, tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).with_name("wandb_trouble.py")), str(tmp_path), trouble]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=clean)
@@ -154,7 +154,7 @@ print(train(load(sys.argv[1]), sys.argv[2]).record["status"])
 """
 
 
-def test_everything_but_what_they_do_works_without_packages(tmp_path: Path) -> None:
+def test_training_works_without_optional_packages(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY.replace("{wandb: false}", "{wandb: {project: p}}"))
     command = [sys.executable, "-c", BARE, str(tmp_path / "tiny.yaml"), str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)

@@ -102,7 +102,7 @@ def test_every_recipe_is_drawn(family: str) -> None:
             check(load(path))
 
 
-def test_all_kinds_of_block_and_read_at_once(tmp_path: Path) -> None:
+def test_a_model_with_every_kind_of_block_is_drawn(tmp_path: Path) -> None:
     check(everything(tmp_path))
 
 

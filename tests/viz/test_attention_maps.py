@@ -131,7 +131,7 @@ def test_many_maps_are_small() -> None:
 # ------------------------------------------------------------------------------------------- other models
 
 
-def test_several_encoders(tmp_path: Path) -> None:
+def test_each_encoder_has_its_own_map(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", TWO))
     (found,) = alignments(opened, ["eins zwei\tdrei"])
     assert found.texts == {"left": "eins zwei", "right": "drei"}
@@ -140,7 +140,7 @@ def test_several_encoders(tmp_path: Path) -> None:
         alignments(opened, ["eins\tzwei", "eins"], "--sentence")
 
 
-def test_several_memories_at_once(tmp_path: Path) -> None:
+def test_several_memories_share_one_map(tmp_path: Path) -> None:
     model = TWO.replace("{cross_attention: {from: left}}", "{cross_attention: {from: [left, right]}}")
     (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
     assert found.attentions[0].columns == ["eins", "zwei", "⟨eos⟩", "drei", "⟨eos⟩"]

@@ -107,7 +107,7 @@ def test_translations_are_the_outputs_of_the_run(page: Any, trained: Path) -> No
     assert {each.get("dir") for each in listed.iter("dd")} == {"auto"}
 
 
-def test_scores_of_the_training_are_not_measured_again(copy: Path) -> None:
+def test_scores_of_the_training_are_not_recomputed(copy: Path) -> None:
     known = json.loads((copy / "run.json").read_text())["by_length"]
     assert known["test"] == evaluate(copy)["test/accuracy_by_length"]
     changed(copy, by_length={"test": [{"tokens": 400, "lines": 7, "exact_match": 0.99}]})
@@ -168,7 +168,7 @@ def test_a_curriculum_is_among_the_curves(copy: Path) -> None:
     assert curves["train/sequence_error"] == ([13.0], [0.25])
 
 
-def test_another_split_is_measured(trained: Path, tmp_path: Path) -> None:
+def test_another_split_is_evaluated(trained: Path, tmp_path: Path) -> None:
     found = read(report(trained, split="val", output=tmp_path / "page.html"))
     assert "Accuracy on val" in titles(found)
     assert accuracies(found) == as_points(evaluate(trained, "val")["val/accuracy_by_length"])
@@ -261,7 +261,7 @@ def test_a_run_without_any_weights_has_its_curves(copy: Path) -> None:
         report(copy, sentences=["a"])
 
 
-def test_a_run_that_has_just_begun(copy: Path) -> None:
+def test_a_run_that_has_just_begun_has_a_report(copy: Path) -> None:
     for name in ("model.safetensors", "metrics.jsonl"):
         (copy / name).unlink()
     for name in ("checkpoints", "wandb"):
@@ -270,7 +270,7 @@ def test_a_run_that_has_just_begun(copy: Path) -> None:
     assert headings(read(report(copy))) == ["Architecture", "Recipe"]
 
 
-def test_a_damaged_checkpoint_is_passed_over(copy: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     (copy / "checkpoints" / "step-00000012.ckpt").write_bytes(b"no")
     assert facts(read(report(copy)))["weights on this page"] == "the checkpoint after 10 steps"
@@ -349,7 +349,7 @@ def test_only_a_report_is_overwritten(copy: Path, tmp_path: Path) -> None:
     assert report(copy) == first
 
 
-def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_report(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.html"
     with pytest.raises(SystemExit) as left:
         main.main(["report", str(trained), "--split", "val", "--sentence", "a b", "--output", str(file)])

@@ -153,7 +153,7 @@ def test_files_that_extend_each_other_twice_each_are_read_once(tmp_path: Path) -
     assert load(tmp_path / "f0.yaml").model["width"] == 32
 
 
-def test_too_long_a_chain(tmp_path: Path) -> None:
+def test_too_long_a_chain_of_bases_is_refused(tmp_path: Path) -> None:
     for number in range(80):
         write(tmp_path, **{f"f{number}": f"extends: f{number + 1}.yaml\n"})
     assert [fault.code for fault in refused(tmp_path, "extends: f0.yaml\n")] == ["size"]
@@ -256,7 +256,7 @@ def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
     assert len(refused(tmp_path, WRITTEN, ["a", "b", "vars.x=1"])) == 3
 
 
-def test_a_second_choice_on_the_command_line(tmp_path: Path) -> None:
+def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     text = WRITTEN + "training: {optimizer: {adam: {}}}\n"
     (fault,) = refused(tmp_path, text, ["training.optimizer.sgd.momentum=0.5"])
     assert (fault.code, fault.column) == ("second", 24)
@@ -304,7 +304,7 @@ model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder:
         ("3", "x", ["2:7:type"]),
     ],
 )
-def test_bad_variables(tmp_path: Path, variables: str, name: str, expected: list[str]) -> None:
+def test_invalid_variables_are_refused(tmp_path: Path, variables: str, name: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, f"name: {name}\nvars: {variables}\n{SMALL}")) == expected
 
 
@@ -364,7 +364,9 @@ def test_a_text_with_a_dollar_sign_stays_a_text(tmp_path: Path, text: str, value
         ("x", "{a: [$b], b: [2]}", "2:12:variable"),
     ],
 )
-def test_a_bad_variable_without_braces(tmp_path: Path, name: str, variables: str, expected: str) -> None:
+def test_an_invalid_variable_without_braces_is_refused(
+    tmp_path: Path, name: str, variables: str, expected: str
+) -> None:
     assert places(refused(tmp_path, f"name: {name}\nvars: {variables}\n{SMALL}")) == [expected]
 
 

@@ -1,4 +1,4 @@
-"""Sweeps over a tiny recipe, with a stub in place of the training; run as a script, one that can be killed."""
+"""Sweeps over a tiny recipe with a stub in place of training; as a script, a sweep that can be killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plan(folder: Path, **told: dict[str, float]) -> None:
 
 
 def stub(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
-    """The command of the engine, with the stub in place of `composer.cli.main`."""
+    """Return the command of a worker, with the stub in place of `composer.cli.main`."""
     command = train_command(recipe, run, arguments)
     at = command.index("-m")
     return [*command[:at], str(STUB), *command[at + 2 :]]

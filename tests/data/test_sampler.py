@@ -1,4 +1,4 @@
-"""Batches: every row exactly once, the same for every number of devices, and little padding."""
+"""Batch sampler: every row exactly once, the same batches for any number of devices, and little padding."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_workers_give_the_same_batches():
     assert all(torch.equal(one["target_in"], two["target_in"]) for one, two in zip(alone, helped, strict=True))
 
 
-def test_a_row_of_padding_and_a_row_alone():
+def test_rows_are_padded_on_the_right_with_marks():
     ids = Ids.of([[[], [7, 8], [9]]], 10)
     assert pad_rows(ids, np.array([0, 1, 2]), last=EOS).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
     assert pad_rows(ids, np.array([0]), first=BOS).tolist() == [[1]]

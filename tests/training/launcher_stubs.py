@@ -1,4 +1,4 @@
-"""What the tests of launching share: the command with a fault in it, and stubs of what a cluster has."""
+"""Helpers of the launch tests: the command with a fault injected, and stubs of cluster commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "recipes" / "launch"
-FAULTY = Path(__file__).with_name("faulty.py")
+FAULT_INJECTION = Path(__file__).with_name("fault_injection.py")
 SHORT = ("training.max_steps=12", "training.validate_every=4", "training.optimizer=sgd")
 CPU = "trainer={accelerator: cpu, timeout_minutes: 2}"
 TWO = "trainer={accelerator: cpu, devices: 2, strategy: ddp, timeout_minutes: 2}"
@@ -28,7 +28,7 @@ sys.exit(max(task.wait() % 256 for task in tasks))
 def stubs(folder: Path, **programs: str) -> dict[str, str]:
     """An environment in which these programs are found first, and `seqcomposer` obeys FAULT."""
     folder.mkdir()
-    command = f'#!/bin/sh\nexec {sys.executable} {FAULTY} "$@"\n'
+    command = f'#!/bin/sh\nexec {sys.executable} {FAULT_INJECTION} "$@"\n'
     for name, text in {"seqcomposer": command, **programs}.items():
         (folder / name).write_text(text, encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -46,7 +46,7 @@ def start(folder: Path, words: list[str], fault: str = "") -> subprocess.Popen[s
     """The command, with a fault in one of its processes; it is the head of a group of processes."""
     told = environment(folder) | ({"FAULT": fault} if fault else {})
     return subprocess.Popen(
-        [sys.executable, str(FAULTY), *words],
+        [sys.executable, str(FAULT_INJECTION), *words],
         env=told,
         text=True,
         stdout=subprocess.PIPE,

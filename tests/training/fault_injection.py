@@ -1,4 +1,4 @@
-"""The command `seqcomposer`, in one process of which something happens: FAULT is `what:rank:step`, once per folder.
+"""The command `seqcomposer` with a fault in one of its processes: FAULT is `what:rank:step`, once per folder.
 
 With `where:rank:0` it happens before the processes have met. `FAULT_ONCE` names a file whose absence says that it has
 not happened yet.

@@ -1,4 +1,4 @@
-"""What helps a training along: a goal, noise in the gradient, tokens of its own, other matrices at first."""
+"""Training options: a goal, gradient noise, scheduled sampling, initialization."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{
 
 
 @pytest.mark.parametrize(("metric", "better"), [("val/loss", -1.0), ("val/exact_match", 1.0)])
-def test_a_goal_is_reached_from_its_own_side(metric: str, better: float) -> None:
+def test_a_goal_respects_the_direction_of_its_metric(metric: str, better: float) -> None:
     history = [{metric: 0.5 + better * step / 10} for step in (-1, 0, 1)]
     rule = EarlyStopping(metric, None, 0.0, 0.5)
     ended = [rule.should_stop(history[: count + 1]) for count in range(3)]
     assert ended == [False, True, True]
 
 
-def test_patience_counts_beside_a_goal_and_can_have_no_end() -> None:
+def test_patience_applies_beside_a_goal_and_can_be_unlimited() -> None:
     history = [{"val/loss": 1.0}] * 9
     assert EarlyStopping("val/loss", 5, 0.0, 0.1).should_stop(history)
     assert not EarlyStopping("val/loss", None, 0.0, 0.1).should_stop(history)
@@ -56,13 +56,13 @@ def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     assert train(tiny(easy), tmp_path / "run").record["steps"] == 4
 
 
-def test_a_goal_that_no_share_reaches_is_refused(tiny: Tiny) -> None:
+def test_an_unreachable_goal_is_refused(tiny: Tiny) -> None:
     with pytest.raises(RecipeError, match=r"`val/exact_match` is never above 1, and the goal is 99"):
         tiny("training.early_stopping={metric: val/exact_match, goal: 99}")
     tiny("training.early_stopping={metric: val/bleu, goal: 99}")
 
 
-def test_of_equally_good_checkpoints_the_one_of_the_lowest_loss_is_the_best(tmp_path: Path) -> None:
+def test_among_equal_scores_the_checkpoint_with_the_lowest_loss_is_the_best(tmp_path: Path) -> None:
     losses = {1.0: 3.0, 2.0: 1.0, 3.0: 2.0}
     history = [{"step": step, "val/exact_match": 0.5, "val/loss": loss} for step, loss in losses.items()]
     best = CheckpointManager(tmp_path, metric="val/exact_match").best(history)
@@ -97,7 +97,7 @@ def test_noise_is_a_function_of_seed_and_step() -> None:
     assert all(abs(torch.corrcoef(torch.stack((first.flatten(), each.flatten())))[0, 1]) < 0.6 for each in others)
 
 
-def test_noise_comes_after_clipping_and_leaves_the_random_numbers_alone(
+def test_noise_is_added_after_clipping_without_global_random_numbers(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gradient that is clipped to next to nothing leaves the noise alone."""
@@ -179,7 +179,7 @@ def test_the_second_pass_learns_and_the_first_does_not(
     assert all(reached)
 
 
-def test_a_decoder_that_reads_no_tokens_has_none_to_replace(tiny: Tiny) -> None:
+def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> None:
     grid = (
         "model.encoder=[{grid: {columns: 2, max_length_ratio: 2}}, {select_column: 0}]",
         "model.decoder=[source_state]",
@@ -195,20 +195,20 @@ def test_a_decoder_that_reads_no_tokens_has_none_to_replace(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (12, 4), (10, 4)])
-def test_orthogonal_rows_of_one_norm(shape: tuple[int, int]) -> None:
+def test_orthogonal_initialization_has_orthogonal_rows(shape: tuple[int, int]) -> None:
     found = INITIALIZATIONS["orthogonal"](torch.zeros(shape), gain=2.0)
     for part in found.split(shape[1]):  # the gates of a cell, one below the other
         torch.testing.assert_close(part @ part.T, 4.0 * torch.eye(len(part)))
 
 
-def test_uniform_scaling_keeps_the_size_of_what_enters() -> None:
+def test_uniform_scaling_preserves_the_scale_of_the_input() -> None:
     found = INITIALIZATIONS["uniform_scaling"](torch.zeros(300, 100), gain=1.8)
     assert found.abs().max() <= 1.8 * math.sqrt(3 / 100)
     x = torch.randn(2000, 100)
     assert abs((x @ found.T).square().mean().sqrt() - 1.8) < 0.05
 
 
-def test_matrices_are_those_of_blocks_and_nothing_else(tiny: Tiny) -> None:
+def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
     recipe = tiny(
         "model.encoder=[{positions: learned}, {rnn: {norm: gates, initial_state: learned}}, {conv: {kernel: 3}}, norm]",
         "model.decoder=[{linear: {weight_norm: true}}, {cross_attention: {heads: 2, score: additive}}]",
@@ -228,13 +228,13 @@ def test_matrices_are_those_of_blocks_and_nothing_else(tiny: Tiny) -> None:
     assert float(one.std()) == pytest.approx(3.0 / math.sqrt(one.shape[1]), rel=0.1)
 
 
-def test_a_shared_matrix_is_made_once(tiny: Tiny) -> None:
+def test_a_shared_matrix_is_initialized_once(tiny: Tiny) -> None:
     recipe = tiny("model.encoder=[{repeat: {times: 3, share: true, stack: [{rnn: {cell: gru}}]}}]")
     found = [id(each) for each in block_matrices(recipe.build())]
     assert len(found) == len(set(found)) > 0
 
 
-def test_an_initialization_is_for_a_run_that_begins(
+def test_only_a_run_from_random_weights_is_initialized(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[torch.Tensor] = []
@@ -259,7 +259,7 @@ def test_an_initialization_is_for_a_run_that_begins(
 # ------------------------------------------------------------------------------------------- sets that become one
 
 
-def test_sets_of_parameters_become_one_in_the_course_of_a_training(tiny: Tiny, tmp_path: Path) -> None:
+def test_parameter_sets_join_during_training(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(SETS, "training.average_checkpoints=3"), tmp_path / "run")
     joined = {
         path.stem: [value.item() for name, value in checkpoint_weights(path).items() if name.endswith("joined")]
@@ -273,7 +273,7 @@ def test_sets_of_parameters_become_one_in_the_course_of_a_training(tiny: Tiny, t
 # ------------------------------------------------------------------------------------------- stopped and gone on with
 
 
-def test_a_killed_training_with_all_aids_ends_as_if_it_had_not_been(
+def test_a_killed_training_with_all_options_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = tiny(NOISE, SAMPLING, ORTHOGONAL, SETS, "training.early_stopping={goal: 0.0, patience: null}")

@@ -1,4 +1,4 @@
-"""The parts of a training that need none: schedules, optimizers, budgets, signals, what is kept and what is shown."""
+"""Schedules, optimizers, budgets, checkpoints, metrics and progress, tested without a training."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_schedule_warms_up(name: str) -> None:
     assert factors == pytest.approx([(step + 1) / 10 for step in range(10)])
 
 
-def test_schedules_by_hand() -> None:
+def test_schedules_equal_values_by_hand() -> None:
     assert SCHEDULES["inverse_sqrt"](Progress(399, 0.0), warmup_steps=100) == pytest.approx(0.5)
     assert SCHEDULES["cosine"](Progress(9, 0.5), final=0.2) == pytest.approx(0.6)
     assert SCHEDULES["cosine"](Progress(9, 1.0), final=0.2) == pytest.approx(0.2)
@@ -77,7 +77,7 @@ def test_schedules_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_goes_down(name: str) -> None:
+def test_every_optimizer_decreases_the_loss(name: str) -> None:
     x = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
     optimizer = OPTIMIZERS[name]([x], learning_rate=0.05)
     before = float(x.detach().square().sum())
@@ -91,13 +91,13 @@ def test_every_optimizer_goes_down(name: str) -> None:
 # ------------------------------------------------------------------------------------------- budget
 
 
-def test_the_budget_is_the_largest_share() -> None:
+def test_the_spent_budget_is_the_largest_fraction() -> None:
     assert Budget(steps=10, epochs=4).spent(2, 3.0, 9.0) == 0.75
     assert Budget(minutes=2.0).spent(2, 3.0, 9.0) == 1.0
     assert Budget(steps=10).spent(0, 0.0, 0.0) == 0.0
 
 
-def test_a_clock_counts_its_own_time() -> None:
+def test_a_clock_counts_processor_time() -> None:
     clock = Clock(on_cpu=True, before=5.0)
     time.sleep(0.05)
     idle = clock.minutes()
@@ -110,7 +110,7 @@ def test_a_clock_counts_its_own_time() -> None:
 # ------------------------------------------------------------------------------------------- checkpoints
 
 
-def test_a_checkpoint_comes_back(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_is_loaded_unchanged(tmp_path: Path) -> None:
     path = checkpoint_path(tmp_path, 12)
     AtomicCheckpointIO().save_checkpoint({"a": torch.arange(3), "b": [1, "x", None]}, path)
     found = AtomicCheckpointIO().load_checkpoint(path)
@@ -179,14 +179,14 @@ def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> Non
         def save_checkpoint(self, path: Path) -> None:
             AtomicCheckpointIO().save_checkpoint({}, path)
 
-    keeper, history = CheckpointManager(tmp_path, last=2, metric="val/bleu"), []
+    manager, history = CheckpointManager(tmp_path, last=2, metric="val/bleu"), []
     for step, bleu in ((5, 1.0), (10, 9.0), (15, float("nan")), (20, 3.0), (25, 4.0)):
         history.append({"step": float(step), "val/bleu": bleu})
-        keeper.save(Writes(), step, history)  # type: ignore[arg-type]
-    keeper.save(Writes(), 27, history)  # type: ignore[arg-type]
+        manager.save(Writes(), step, history)  # type: ignore[arg-type]
+    manager.save(Writes(), 27, history)  # type: ignore[arg-type]
     assert [path.stem for path in list_checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (10, 20, 25, 27)]
-    assert keeper.best(history) == checkpoint_path(tmp_path, 10)
-    assert keeper.best([{"step": 1.0}]) is None
+    assert manager.best(history) == checkpoint_path(tmp_path, 10)
+    assert manager.best([{"step": 1.0}]) is None
 
 
 def test_early_stopping_counts_validations_without_improvement() -> None:
@@ -197,7 +197,7 @@ def test_early_stopping_counts_validations_without_improvement() -> None:
     assert EarlyStopping("val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(falling)
 
 
-def test_random_states_come_back() -> None:
+def test_random_states_are_restored() -> None:
     def draw() -> list[float]:
         return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]
 
@@ -214,7 +214,7 @@ def test_random_states_come_back() -> None:
 # ------------------------------------------------------------------------------------------- what is written
 
 
-def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
+def test_metrics_are_read_back_and_later_rows_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log = JsonLinesWriter(path)
     for step in (10, 20, 30):
@@ -228,7 +228,7 @@ def test_rows_come_back_and_later_ones_are_forgotten(tmp_path: Path) -> None:
     assert [row["step"] for row in read_metrics(path)] == [10, 20]
 
 
-def test_run_json(tmp_path: Path) -> None:
+def test_run_json_is_written_updated_and_read(tmp_path: Path) -> None:
     folder = RunDir(tmp_path)
     with pytest.raises(RunError, match="not a run folder"):
         folder.read()
@@ -271,9 +271,7 @@ def a_closed_pipe() -> IO[str]:
 
 
 @pytest.mark.parametrize("lost", [a_full_disk, a_closed_pipe])
-def test_a_display_that_nobody_can_see_any_more_is_silent(
-    monkeypatch: pytest.MonkeyPatch, lost: Callable[[], IO[str]]
-) -> None:
+def test_a_closed_or_full_output_is_ignored(monkeypatch: pytest.MonkeyPatch, lost: Callable[[], IO[str]]) -> None:
     with lost() as file, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", file)
         display = ProgressDisplay()
@@ -283,7 +281,9 @@ def test_a_display_that_nobody_can_see_any_more_is_silent(
         display.close()
 
 
-def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_without_a_terminal_is_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = shown(monkeypatch, capsys, terminal=False)
     assert "\x1b" not in said
     assert said.count("tokens/s") == 1
@@ -293,7 +293,7 @@ def test_plain_lines_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, capsy
     assert "    [a]\n      -> ccc" in said
 
 
-def test_translations_are_shown_now_and_then_and_scores_always(
+def test_scores_are_always_shown_and_translations_occasionally(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     display = ProgressDisplay()
@@ -312,7 +312,7 @@ def test_translations_are_shown_now_and_then_and_scores_always(
     assert "try 4" in capsys.readouterr().out
 
 
-def test_a_narrow_terminal_keeps_what_matters(
+def test_a_narrow_terminal_shows_the_first_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -371,7 +371,7 @@ def test_the_wandb_mode_depends_on_recipe_variable_and_login(
         assert wandb_mode(settings, key) == mode
 
 
-def test_being_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_login_is_read_from_environment_and_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert not is_logged_in({})
     assert is_logged_in({"WANDB_API_KEY": "x"})

@@ -1,4 +1,4 @@
-"""Signals, a full disk, a loss that is no number, no memory: what a training says and leaves behind."""
+"""Signals, full disks, NaN losses and too little memory: the error and what the run directory has afterwards."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, s
     assert is_intact(kept)
 
 
-def test_an_interrupted_training_ends_as_if_it_had_not_been(
+def test_an_interrupted_training_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny(), tmp_path / "whole")
@@ -128,7 +128,7 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
     assert [path.name for path in kept] == ["step-00000004.ckpt"]
 
 
-def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_out_of_memory_error_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.last_batch = batch
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -138,9 +138,7 @@ def test_no_memory_left_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch:
         train(tiny(), tmp_path / "run")
 
 
-def test_too_little_memory_is_one_error_with_its_fix(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_main_memory_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.last_batch = batch
         raise MemoryError
@@ -150,7 +148,7 @@ def test_too_little_memory_is_one_error_with_its_fix(
         train(tiny(), tmp_path / "run")
 
 
-def test_a_folder_that_is_not_ones_own_asks_for_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permission_error_has_its_own_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(self: Path, *mode: str, encoding: str = "") -> Any:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -164,7 +162,7 @@ def test_a_folder_that_is_not_ones_own_asks_for_no_room(tmp_path: Path, monkeypa
     assert "right to read" in raised.value.faults[0].hint
 
 
-def test_a_full_disk_is_told(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_with_its_fix(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_full(self: checkpointing.HashingWriter, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -190,7 +188,7 @@ def test_two_trainings_in_one_folder_are_refused(tiny: Tiny, tmp_path: Path) -> 
         train(tiny(), tmp_path / "run")
 
 
-def test_a_process_that_a_training_has_forked_does_not_hold_its_folder(tmp_path: Path) -> None:
+def test_a_forked_process_does_not_hold_the_lock_of_the_folder(tmp_path: Path) -> None:
     heard, says = os.pipe()
     with run_dir.locked(RunDir(tmp_path)):
         process = os.fork()
@@ -206,7 +204,7 @@ def test_a_process_that_a_training_has_forked_does_not_hold_its_folder(tmp_path:
         os.waitpid(process, 0)
 
 
-def test_what_a_killed_training_was_writing_is_removed(tiny: Tiny, tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_training_are_removed(tiny: Tiny, tmp_path: Path) -> None:
     inner = tmp_path / "run" / "checkpoints"
     inner.parent.mkdir()
     drafts = [
@@ -234,7 +232,7 @@ def test_a_folder_on_a_read_only_disk_is_an_error(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_what_an_optimizer_remembers_is_plain(name: str, tmp_path: Path) -> None:
+def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
     optimizer = OPTIMIZERS[name]([weight])
     weight.grad = torch.ones(2, 3)
@@ -279,7 +277,7 @@ def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_signal_that_an_import_has_swallowed_is_not_lost(
+def test_a_signal_received_during_an_import_is_not_lost(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("composer.training.distributed.EARLY_SIGNALS", [signal.SIGTERM])

@@ -1,4 +1,4 @@
-"""From a recipe to encoded splits: what is left out is counted, and test lines never are left out."""
+"""Encoding of splits: pairs left out are counted, and test lines are never left out."""
 
 from __future__ import annotations
 

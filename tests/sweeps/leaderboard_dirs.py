@@ -1,4 +1,4 @@
-"""Folders of sweeps as an engine leaves them: trials, their seeds' run.json and metrics.jsonl, and no training."""
+"""Sweep directories as the scheduler leaves them (trials, seeds' run.json and metrics.jsonl), without training."""
 
 from __future__ import annotations
 
