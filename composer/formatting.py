@@ -13,6 +13,11 @@ CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe
 """Control characters but tab and newline, halves of surrogate pairs, and the two that are no characters."""
 
 
+def format_bound(text: str, at_most: bool) -> str:
+    """Return a size, marked where it is an upper bound."""
+    return f"at most {text}" if at_most else text
+
+
 def si(number: float) -> str:
     """Return a number in about three digits with an SI prefix: 12.3M."""
     for prefix in SI_PREFIXES:

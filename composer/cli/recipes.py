@@ -25,7 +25,7 @@ from composer.cli.options import (
     show_loading,
 )
 from composer.errors import ComposerError, Fault, count_faults
-from composer.formatting import format_bytes, si
+from composer.formatting import format_bound, format_bytes, si
 
 if TYPE_CHECKING:
     from composer.model.planner import Plan, PlanRow
@@ -102,7 +102,8 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
         budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
         budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
         count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
-        typer.echo(f"{path}: no faults{count}; at most {plan.parameters:,} parameters; {budget}")
+        size = format_bound(f"{plan.parameters:,} parameters", plan.at_most)
+        typer.echo(f"{path}: no faults{count}; {size}; {budget}")
     return [*plan.warnings]
 
 
@@ -202,20 +203,22 @@ def print_plan(plan: Plan) -> None:
     from rich.markup import escape
 
     table = make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
-    loops = any(row.loops for row in plan.rows)
+    loops, bounds = any(row.loops for row in plan.rows), ", at most" if plan.at_most else ""
     if loops:
         table.add_column("runs position by position because it")
     for depth, label, row in _nested(plan.rows):
         numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
-        table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
-    totals = ("all", "", f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes), "")
-    for column, total in zip(table.columns, totals, strict=False):
+        mark = bounds if row.at_most else ""
+        table.add_row("  " * depth + escape(label) + mark, *numbers, *([row.loops] if loops else []))
+    totals = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
+    for column, total in zip(table.columns, (f"all{bounds}", "", *totals), strict=False):
         column.footer = total
     console = make_console()
     console.print(table)
     sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
     console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
-    console.print(f"Vocabularies, upper bounds until a tokenizer is trained: {sizes}.", highlight=False)
+    reason = "; a trained tokenizer may have fewer" if plan.at_most else ""
+    console.print(f"Vocabularies: {format_bound(sizes, plan.at_most)}{reason}.", highlight=False)
 
 
 def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:

@@ -15,9 +15,16 @@ from composer.data import text_files
 from composer.data.sources import available_splits
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
-from composer.formatting import align_columns, format_bytes, si
+from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder
-from composer.model.planner import BlockCost, BlockFailed, count_parameters, measure_costs, vocabulary_bounds
+from composer.model.planner import (
+    BlockCost,
+    BlockFailed,
+    count_parameters,
+    has_trained_tokenizer,
+    measure_costs,
+    vocabulary_bounds,
+)
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.sweeps.leaderboard import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
@@ -115,7 +122,7 @@ class Costs:
     """What a model costs; FLOPs and bytes for one pair, as `plan` counts them.
 
     `parts` are the parameters of the encoders, the decoder, and of embeddings and output, each counted once.
-    `vocabularies` are those of the tokenizer if `trained`, else the bounds that the recipe sets.
+    `at_most`: `vocabularies` are the bounds that the recipe sets, and so all sizes are upper bounds.
     """
 
     parameters: int
@@ -123,7 +130,7 @@ class Costs:
     state_bytes: int
     parts: Mapping[str, int]
     vocabularies: Mapping[str, int]
-    trained: bool
+    at_most: bool
 
 
 def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
@@ -145,6 +152,7 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
     """Build a model on the meta device and measure it, by default with vocabulary_bounds. Raises RecipeError."""
+    at_most = not vocabularies and has_trained_tokenizer(recipe)
     bounds = vocabularies or vocabulary_bounds(recipe)
     builder = Builder(recipe)
     with torch.device("meta"):
@@ -165,7 +173,7 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
         own = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
         counted |= own.keys()
         parts[name] = sum(own.values())
-    return Costs(count_parameters(model), flops, state, parts, bounds, bool(vocabularies))
+    return Costs(count_parameters(model), flops, state, parts, bounds, at_most)
 
 
 HEADLINE_SCORES = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "val/loss")
@@ -201,17 +209,19 @@ def costs_table(one: Costs, other: Costs) -> Iterator[str]:
     """Yield the lines of a table of both costs, then an empty one."""
     if one == other:
         figures = f"{si(one.parameters)} parameters, {si(one.flops)} FLOPs, {format_bytes(one.state_bytes)} of state"
-        yield from (f"costs the same: {figures}", "")
+        yield from (f"costs the same: {format_bound(figures, one.at_most)}", "")
         return
     rows: list[tuple[str, int, int, Callable[[int], str]]] = [("parameters", one.parameters, other.parameters, si)]
     for part in dict.fromkeys((*one.parts, *other.parts)):
         before, after = one.parts.get(part, 0), other.parts.get(part, 0)
         rows += [(f"  {part}", before, after, si)] if before != after else []
     rows += [("FLOPs", one.flops, other.flops, si), ("state", one.state_bytes, other.state_bytes, format_bytes)]
-    yield from table("costs", [(name, form(a), form(b), format_change(a, b, form)) for name, a, b, form in rows])
-    if one.vocabularies != other.vocabularies or one.trained != other.trained:
+    heads = [f"{name}{', at most' if costs.at_most else ''}" for name, costs in (("A", one), ("B", other))]
+    cells = [(name, form(a), form(b), format_change(a, b, form)) for name, a, b, form in rows]
+    yield from table("costs", cells, heads)
+    if one.vocabularies != other.vocabularies or one.at_most != other.at_most:
         sizes = [", ".join(f"{key} {size:,}" for key, size in x.vocabularies.items()) for x in (one, other)]
-        a, b = (text if costs.trained else f"{text} at most" for text, costs in zip(sizes, (one, other), strict=True))
+        a, b = (format_bound(text, costs.at_most) for text, costs in zip(sizes, (one, other), strict=True))
         yield f"  vocabularies: A: {a}; B: {b}"
     yield ""
 
@@ -232,9 +242,9 @@ def format_percent(before: float, after: float) -> str:
     return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.2g} %"
 
 
-def table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
-    """Return aligned rows under the heads A and B."""
-    lines = [(title, "A", "B", ""), *((f"  {name}", *rest) for name, *rest in rows)]
+def table(title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence[str] = ("A", "B")) -> list[str]:
+    """Return aligned rows under the heads of both sides."""
+    lines = [(title, *heads, ""), *((f"  {name}", *rest) for name, *rest in rows)]
     return align_columns(lines, (True, False, False, True))
 
 

@@ -191,9 +191,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     wanted = [split for split in available_splits(recipe) if split in wanted]
     opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
     pairs = {split: source.pairs(split) for split in opened}
-    if tokenizers is None:
-        lines = {side: tokenizer_lines(recipe, side, pairs["train"].sides[side]) for side in side_names(recipe)}
-        tokenizers = train_tokenizers(recipe.dataset, lines)
+    tokenizers = tokenizers or train_source_tokenizers(source)
     encoded = {split: _encode_pairs(recipe, pairs[split], tokenizers) for split in wanted}
     notes = [note for split in wanted for note in pairs[split].notes]
     if "train" in encoded:
@@ -204,6 +202,13 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
         if split != "train" and (blank := int((~_nonempty(pairs[split])).sum())):
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side, and are measured too")
     return Data(tokenizers, encoded.get("train"), encoded.get("val"), encoded.get("test"), pairs, notes)
+
+
+def train_source_tokenizers(source: DataSource) -> Tokenizers:
+    """Train a recipe's tokenizers on the training part of its data. Raises DataError with all faults of the files."""
+    recipe, sides = source.recipe, source.pairs("train").sides
+    lines = {side: tokenizer_lines(recipe, side, sides[side]) for side in side_names(recipe)}
+    return train_tokenizers(recipe.dataset, lines)
 
 
 def training_corpus(

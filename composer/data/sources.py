@@ -271,9 +271,15 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
 
 
+def find_hub_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
+    """Return the folder that has the data of `hub`; None without one: they are downloaded then."""
+    places = (folder / recipe.dataset["hub"]["id"] for folder in folders)
+    return next((place for place in places if place.is_dir()), None)
+
+
 def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     hub = recipe.dataset["hub"]
-    local = next((folder / hub["id"] for folder in folders if (folder / hub["id"]).is_dir()), None)
+    local = find_hub_folder(recipe, folders)
     name, version = str(local or hub["id"]), hub.get("revision")
     datasets = tables.import_datasets()
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -22,6 +22,7 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks
 from composer.model.encoder_decoder import (
     FEW,
+    FIXED_VOCABULARIES,
     EncoderDecoder,
     OneHot,
     StepInputs,
@@ -45,7 +46,7 @@ class PlanRow:
 
     `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its `as`, `reads` what
     it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `frozen`, and
-    `reads_stream` whether anything depends on the stream that arrives.
+    `reads_stream` whether anything depends on the stream that arrives. `at_most`: its sizes are upper bounds.
     """
 
     path: str
@@ -60,12 +61,14 @@ class PlanRow:
     columns: int = 0
     place: Path = ()
     reads_stream: bool = True
+    at_most: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
     """Rows in the order of the recipe, and the totals; `vocabularies` are sizes by data key.
 
+    `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
     `warnings` are those of the recipe's text and of its model.
     """
 
@@ -75,6 +78,7 @@ class Plan:
     state_bytes: int
     tokens: int
     vocabularies: Mapping[str, int]
+    at_most: bool = False
     warnings: tuple[Fault, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -108,6 +112,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
 
     `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's settings bound them.
     """
+    at_most = not vocabularies and has_trained_tokenizer(recipe)
     vocabularies = vocabularies or vocabulary_bounds(recipe)
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
@@ -122,9 +127,19 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         raise RecipeError(builder.faults) from failed.__cause__
     builder.finish()
     rows = tuple(plan_rows(builder, model, costs))
+    if at_most:
+        # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
+        everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
+        rows = tuple(replace(row, at_most=everywhere or row.block in sized) for row in rows)
     decoder = costs.get(id(model.decoder), BlockCost())
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
-    return Plan(rows, count_parameters(model), flops, decoder.state_bytes, TOKENS, vocabularies, warnings)
+    parameters, state = count_parameters(model), decoder.state_bytes
+    return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings)
+
+
+def has_trained_tokenizer(recipe: Recipe) -> bool:
+    """Return True if the text decides how many ids the tokenizer has, so that its settings only bound them."""
+    return not recipe.dataset["tokenizer"].keys() & set(FIXED_VOCABULARIES)
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
@@ -290,11 +305,9 @@ def unreached_parameters(recipe: Recipe, model: EncoderDecoder) -> set[int]:
     embeddings = [encoder.embedding for encoder in model.readers().values()]
     tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
     leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
-    facts = torch.zeros(1, FEW if recipe.dataset.get("babi") else 0, dtype=torch.long, device=model.device)
     penalties: dict[str, list[Tensor]] = {}
-    inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
     with torch.enable_grad():
-        logits = model(example_sources(model, FEW), example_ids(model, FEW), inputs)
+        logits = training_logits(recipe, model, penalties)
         loss = torch.stack([logits.sum(), *(penalty for values in penalties.values() for penalty in values)]).sum()
         try:
             loss.backward()
@@ -306,6 +319,14 @@ def unreached_parameters(recipe: Recipe, model: EncoderDecoder) -> set[int]:
     for table in tables:
         table.requires_grad_(False)
     return unreached
+
+
+def training_logits(recipe: Recipe, model: EncoderDecoder, penalties: dict[str, list[Tensor]]) -> Tensor:
+    """Return the logits of one short pair, as a training step computes them; it adds the blocks' penalties."""
+    facts = torch.zeros(1, FEW if recipe.dataset.get("babi") else 0, dtype=torch.long, device=model.device)
+    inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
+    logits: Tensor = model(example_sources(model, FEW), example_ids(model, FEW), inputs)
+    return logits
 
 
 def parameter_ids(module: nn.Module) -> set[int]:

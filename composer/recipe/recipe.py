@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -152,11 +152,14 @@ class Recipe:
         """Return the recipe as YAML, without `extends` and variables; it loads as it is."""
         return dump(escape(self.explicit))
 
-    def plan(self) -> Plan:
-        """Return widths, parameters, FLOPs and state bytes per block. Raises RecipeError with every fault."""
+    def plan(self, vocabularies: Mapping[str, int] | None = None) -> Plan:
+        """Return widths, parameters, FLOPs and state bytes per block. Raises RecipeError with every fault.
+
+        vocabularies: their sizes by data key; by default the upper bounds that the tokenizer's settings give.
+        """
         from composer.model.planner import plan
 
-        return plan(self)
+        return plan(self, vocabularies)
 
     def build(self) -> EncoderDecoder:
         """Return the model, sized by the vocabularies' upper bounds. Raises RecipeError with every fault."""

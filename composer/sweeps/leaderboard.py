@@ -36,9 +36,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial by seed, by seed 0 alone where seeds make no difference; or the means of several trials."""
+    """One metric of a trial by seed, by seed 0 alone where seeds make no difference; or the means of several trials.
+
+    `at_most` says that it is the upper bound of a cost.
+    """
 
     values: Mapping[int, float]
+    at_most: bool = False
 
     @property
     def mean(self) -> float:
@@ -131,10 +135,11 @@ def make_entry(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> Entry:
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     """Return a metric of a trial by finished seed or, of an unfinished trial, the last value that each seed logged."""
     if metric in COSTS:
-        # parameters are those trained where a run has counted them: a plan knows only the largest size of a vocabulary
+        # parameters are those trained where a run has counted them: a plan may know only a vocabulary's largest size
         records = trial.seeds.values() if metric == "parameters" else ()
         counts = [count for record in records if (count := finite(record.get("parameters"))) is not None]
-        return Measurement({0: counts[0] if counts else float(getattr(trial, metric))})
+        cost = counts[0] if counts else float(getattr(trial, metric))
+        return Measurement({0: cost}, trial.at_most and not counts)
     values: dict[int, float | None] = {}
     for seed, record in sorted(trial.seeds.items()):
         if record.get("status") == "finished":

@@ -132,7 +132,8 @@ def cost_chart(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> str:
         figure.add_trace(_scatter(board, cost, rest, name="other trials", mode="markers+text"))
     line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
     figure.add_trace(_scatter(board, cost, front, name="Pareto front", mode="lines+markers+text", line=line))
-    titles = metric_title(quality.metric), metric_title(cost.metric)
+    has_bounds = any(entry.measured[cost.metric].at_most for entry in entries)
+    titles = metric_title(quality.metric), f"{metric_title(cost.metric)}{', at most' if has_bounds else ''}"
     figure.update_xaxes(title=titles[1], type=axis_type([entry.measured[cost.metric].mean for entry in entries]))
     figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10})

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
-from composer.formatting import align_columns, si, significant, strip_control_characters
+from composer.formatting import align_columns, format_bound, si, significant, strip_control_characters
 from composer.recipe.metrics import metric_of
 from composer.sweeps.leaderboard import Entry, Leaderboard, Measurement
 from composer.sweeps.sweep import COSTS
@@ -41,10 +41,10 @@ def format_metric(metric: str, value: float) -> str:
 
 
 def format_mean(metric: str, measurement: Measurement | None) -> str:
-    """Return a mean and, of several seeds, its standard deviation."""
+    """Return a mean and, of several seeds, its standard deviation; a cost that is an upper bound is marked."""
     if measurement is None:
         return ""
-    mean = format_metric(metric, measurement.mean)
+    mean = format_bound(format_metric(metric, measurement.mean), measurement.at_most)
     return mean if measurement.spread is None else f"{mean} ± {format_spread(metric, measurement.spread)}"
 
 
@@ -348,6 +348,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "error": trial.error,
         "alike": entry.is_alike,
         **{name: round(entry.measured[name].mean) for name in COSTS},
+        "at_most": [name for name in COSTS if entry.measured[name].at_most],
         "tokens_per_second": entry.tokens_per_second,
         "measured": measured,
         "folder": str(trial.folder),

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from composer.atomic_io import atomic_write
 from composer.errors import Fault, RecipeError, RunError, did_you_mean, os_error_reason
-from composer.formatting import align_columns, si
+from composer.formatting import align_columns, format_bound, si
 from composer.recipe import schema_generator
 from composer.recipe.node import COMMAND_LINE, Mark, fault_at
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, parse_value
 from composer.run_dir import RUNS
-from composer.sweeps.search_space import MAX_STRUCTURES, PointCost, cost_point, point_recipe, probe_points
+from composer.sweeps.search_space import DATA_HINT, MAX_STRUCTURES, PointCost, cost_point, point_recipe, probe_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, complete
 
@@ -127,10 +127,9 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     if cost.faults:
         raise RecipeError(cost.faults)
     if cost.condition:
-        costs = f"{cost.parameters:,} parameters, {cost.flops:,} FLOPs, {cost.state_bytes:,} bytes of state"
-        message = f"the sweep excludes this point by `{cost.condition}`: it has {costs}"
-        mark = sweep.root.value["where"].mark
-        raise RecipeError([fault_at(mark, "where", "where", message, "choose another point")])
+        message, mark = f"the sweep excludes this point by {cost.exclusion}", sweep.root.value["where"].mark
+        hint = f"choose another point{DATA_HINT if cost.at_most else ''}"
+        raise RecipeError([fault_at(mark, "where", "where", message, hint)])
     recipe = point_recipe(sweep, point)
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
@@ -212,7 +211,7 @@ def _key(arg: str) -> str:
 
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     """Return the points of a dry run as plain data."""
-    keys = ("point", "fingerprint", "status", "same_as", *COSTS, "condition")
+    keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
     rows = [
         {"number": number, **{key: getattr(point, key) for key in keys}, "errors": [f.as_dict() for f in point.faults]}
         for number, point in enumerate(points, start=1)
@@ -228,7 +227,8 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
     rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
     impossible: dict[str, list[str]] = {}
     for number, point in enumerate(points, start=1):
-        costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"] if point.parameters else [""] * 3
+        costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
+        costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
         values = [_format_value(axis, point.point, sweep.search.kind) for axis in sweep.axes]
         notes = {"excluded": f"excluded by `{point.condition}`", "double": f"the same as {point.same_as}, trained once"}
         note = notes.get(point.status, "")

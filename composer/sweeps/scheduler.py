@@ -21,10 +21,11 @@ from typing import Any
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
+from composer.formatting import format_bound
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, locked
 from composer.sweeps.points import wandb_group_overrides
-from composer.sweeps.search_space import PointCost, cost_point, list_points, point_recipe, random_points
+from composer.sweeps.search_space import CostPlanner, PointCost, cost_point, list_points, point_recipe, random_points
 from composer.sweeps.study import StorageError, Study, Suggestion
 from composer.sweeps.sweep import ENDED, Search, Sweep, SweepDir, Trial, read_sweep_record, read_trials, write_trial
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
@@ -102,6 +103,7 @@ class Scheduler:
         self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool, data: Path | None, quiet: bool
     ) -> None:
         self.sweep, self.home, self.pool, self.data = sweep, home, pool, data
+        self.planner = CostPlanner()
         self.points = {point.fingerprint: point for point in points}
         self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
         self.runners: list[TrialRunner | None] = [None] * pool.workers
@@ -172,7 +174,7 @@ class Scheduler:
     def start_trial(self, suggestion: Suggestion, slot: int) -> TrialRunner | None:
         """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""
         known_point = (point for point in self.points.values() if point.point == suggestion.point)
-        point = next(known_point, None) or cost_point(self.sweep, suggestion.point)
+        point = next(known_point, None) or cost_point(self.sweep, suggestion.point, self.planner)
         trial = self.trials.get(point.fingerprint)
         reason = self.skip_reason(point, trial, suggestion)
         self.skipped_last = bool(reason)
@@ -188,9 +190,11 @@ class Scheduler:
         pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
         head = (suggestion.number, suggestion.point, point.fingerprint, *costs)
         trial = Trial(*head, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        trial = replace(trial, at_most=point.at_most)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
-        self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({trial.parameters:,} parameters, {folder})")
+        size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
+        self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({size}, {folder})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
@@ -204,7 +208,7 @@ class Scheduler:
         if point.faults:
             return point.faults[0].message
         if point.condition:
-            return f"excluded by `{point.condition}`"
+            return f"excluded by {point.exclusion}"
         if trial is None or trial.number == suggestion.number:
             return ""
         running = {runner.trial.fingerprint for runner in self.runners if runner is not None}

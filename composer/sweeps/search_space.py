@@ -6,12 +6,14 @@ import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, product
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from composer.errors import Fault, RecipeError, did_you_mean
+from composer.errors import DataError, Fault, RecipeError, did_you_mean
+from composer.formatting import format_bound
 from composer.recipe import schema_generator
 from composer.recipe.node import fault_at
 from composer.recipe.recipe import Recipe, first_setting, from_node
@@ -36,6 +38,7 @@ MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
 MAX_STRUCTURES = 100
 """Structures of a TPE search that a dry run lists; its points are not known before it runs."""
+DATA_HINT = ", or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
 MAX_BASES = 64
 """Combinations of recipes that extend the base in which an axis looks for what it replaces."""
 
@@ -123,7 +126,8 @@ def _point_faults(sweep: Sweep, point: Mapping[str, Value]) -> Iterator[Fault]:
 class PointCost:
     """A point and its costs.
 
-    `fingerprint` is "" if the recipe itself cannot be read, `faults` are why it cannot be trained, `condition` is the
+    `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper bounds, since the
+    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `condition` is the
     one of `where` that excludes it, and `same_as` the number of an earlier point with the same fingerprint.
     """
 
@@ -132,6 +136,7 @@ class PointCost:
     parameters: int = 0
     flops: int = 0
     state_bytes: int = 0
+    at_most: bool = False
     faults: list[Fault] = field(default_factory=list)
     condition: str = ""
     same_as: int | None = None
@@ -145,32 +150,71 @@ class PointCost:
             return "impossible"
         return "trained" if self.same_as is None else "double"
 
+    @property
+    def exclusion(self) -> str:
+        """The condition that excludes it, with its costs where the condition depends on them."""
+        costs = f"{self.parameters:,} parameters, {self.flops:,} FLOPs, {self.state_bytes:,} bytes of state"
+        return f"`{self.condition}`" + (f": it has {format_bound(costs, self.at_most)}" if self.parameters else "")
 
-Costs = tuple[int, int, int]
-"""In the order of COSTS."""
+
+class Costs(NamedTuple):
+    """What a model costs, in the order of COSTS; `at_most`: these are upper bounds."""
+
+    parameters: int
+    flops: int
+    state_bytes: int
+    at_most: bool
 
 
-def cost_point(sweep: Sweep, point: Point, planned: dict[str, Costs] | None = None) -> PointCost:
-    """Return a point with the costs of its model. Imports torch.
+class CostPlanner:
+    """Plans the models of a sweep's points: each model once, since most axes do not change it.
 
-    `planned` has costs by model, and is filled in here: most axes do not change the model, so that it is planned once.
+    Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are those of the model
+    that will be trained. Otherwise they are upper bounds.
     """
-    planned = {} if planned is None else planned
+
+    def __init__(self) -> None:
+        self.costs: dict[str, Costs] = {}
+        self.vocabularies: dict[str, dict[str, int] | None] = {}
+
+    def plan(self, recipe: Recipe) -> Costs:
+        """Return the costs of a recipe's model. Imports torch. Raises RecipeError with every fault."""
+        parts = [recipe.model, recipe.dataset, recipe.decoding, recipe.training["scheduled_sampling"]]
+        model = json.dumps(parts, sort_keys=True)
+        if model not in self.costs:
+            plan = recipe.plan(self.trained_vocabularies(recipe))
+            self.costs[model] = Costs(plan.parameters, plan.flops, plan.state_bytes, plan.at_most)
+        return self.costs[model]
+
+    def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
+        """Return the sizes of a recipe's vocabularies, or None without the data on which its tokenizer is trained."""
+        from composer.data.encoding import train_source_tokenizers
+        from composer.data.sources import DataSource, find_hub_folder, side_names
+
+        settings = {key: value for key, value in recipe.dataset.items() if key != "max_length"}
+        folders, sides = recipe.folders(), side_names(recipe)
+        key = json.dumps([settings, sides], sort_keys=True)
+        if key not in self.vocabularies:
+            self.vocabularies[key] = None
+            if not recipe.dataset.get("hub") or find_hub_folder(recipe, folders):
+                with suppress(DataError):  # which a training reports
+                    tokenizers = train_source_tokenizers(DataSource(recipe, folders))
+                    self.vocabularies[key] = {side: tokenizers.size(side) for side in sides}
+        return self.vocabularies[key]
+
+
+def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -> PointCost:
+    """Return a point with the costs of its model, planned by the sweep's `planner`. Imports torch."""
     cost = PointCost(dict(point), condition=violated_condition(sweep, point))
     try:
         recipe = point_recipe(sweep, point)
         cost = replace(cost, fingerprint=point_fingerprint(recipe))
         if cost.condition:
             return cost
-        parts = [recipe.model, recipe.dataset, recipe.decoding, recipe.training["scheduled_sampling"]]
-        model = json.dumps(parts, sort_keys=True)
-        if model not in planned:
-            plan = recipe.plan()
-            planned[model] = (plan.parameters, plan.flops, plan.state_bytes)
+        costs = (planner or CostPlanner()).plan(recipe)
     except RecipeError as error:
         return replace(cost, faults=error.faults)
-    condition = violated_condition(sweep, point, planned[model])
-    return PointCost(cost.point, cost.fingerprint, *planned[model], condition=condition)
+    return PointCost(cost.point, cost.fingerprint, *costs, condition=violated_condition(sweep, point, costs))
 
 
 def violated_condition(sweep: Sweep, point: Mapping[str, Value], costs: Costs | None = None) -> str:
@@ -190,21 +234,25 @@ def list_points(sweep: Sweep) -> list[PointCost]:
         points = _distinct((complete(sweep, values) for values in structures), MAX_STRUCTURES)
     else:
         points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
-    planned: dict[str, Costs] = {}
+    planner = CostPlanner()
     first: dict[str, int] = {}
     costs = []
     for number, point in enumerate(points, start=1):
-        cost = cost_point(sweep, point, planned)
+        cost = cost_point(sweep, point, planner)
         if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
             cost = replace(cost, same_as=first[cost.fingerprint])
         costs.append(cost)
     has_ranges = any(axis.labels is None for axis in sweep.axes)
     # of a range TPE has other numbers than those listed
     if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
-        sizes = [cost.parameters for cost in costs if cost.parameters]
-        smallest = f"; the smallest has {min(sizes):,} parameters" if sizes else ""
+        sizes = [(cost.parameters, cost.at_most) for cost in costs if cost.parameters]
+        smallest = hint = ""
+        if sizes:
+            size, at_most = min(sizes)
+            hint = DATA_HINT if at_most else ""
+            smallest = f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}"
         message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
-        raise RecipeError([fault_at(mark, "where", "where", message, "write a weaker condition")])
+        raise RecipeError([fault_at(mark, "where", "where", message, f"write a weaker condition{hint}")])
     return costs
 
 

@@ -213,7 +213,7 @@ class Trial:
     """One trial: a point that was started, as in trial.json, with its directory and the run.json of each seed.
 
     `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was decided, which is
-    never taken back. `error` is what a failed training printed last.
+    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds.
     """
 
     number: int
@@ -228,6 +228,7 @@ class Trial:
     error: str | None
     folder: Path = field(compare=False)
     seeds: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    at_most: bool = False
 
     @property
     def recipe(self) -> Path:
@@ -264,10 +265,10 @@ def read_trial(folder: Path) -> Trial:
     """Return the trial in a directory. Raises RunError if trial.json is damaged."""
     file = folder / "trial.json"
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = {"at_most": True, **json.loads(file.read_text(encoding="utf-8"))}  # older sweeps knew bounds alone
         trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
         counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
-        optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str))
+        optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))
         are_typed = all(value is None or isinstance(value, kind) for value, kind in optional)
         are_typed = are_typed and isinstance(trial.point, dict) and all(isinstance(count, int) for count in counts)
         if not (are_typed and trial.fingerprint == folder.name and trial.status in ("running", *ENDED)):

@@ -103,9 +103,8 @@ def draw(
             path = folder.recipe
             vocabularies = vocabularies or (None if overrides else recorded_vocabularies(record))
         recipe = load(path, overrides)
-    bounds = vocabulary_bounds(recipe)
-    if vocabularies is None or vocabularies.keys() != bounds.keys():
-        vocabularies = bounds
+    if vocabularies is not None and vocabularies.keys() != vocabulary_bounds(recipe).keys():
+        vocabularies = None
     return Drawing(build_graph(recipe, plan(recipe, vocabularies)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, Literal
 
-from composer.formatting import si
+from composer.formatting import format_bound, si
 from composer.model.planner import Plan, PlanRow
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import is_stack
@@ -196,7 +196,8 @@ def build_graph(recipe: Recipe, plan: Plan) -> Graph:
         replace(box, children=tuple(child for child in box.children if child.key not in hidden)) for _, box in built
     )
     flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
-    summary = f"width {recipe.model['width']:,}; {si(plan.parameters)} parameters; {flops}"
+    sizes = format_bound(f"{si(plan.parameters)} parameters; {flops}", plan.at_most)
+    summary = f"width {recipe.model['width']:,}; {sizes}"
     return Graph(recipe.name, summary, tuple(parts), tuple(edges))
 
 
@@ -289,7 +290,8 @@ def format_value(value: Any) -> str:
 def format_size(row: PlanRow) -> str:
     """Return the output width of a block and the number of its parameters."""
     columns = f" {TIMES} {row.columns} columns" if row.columns else ""
-    parameters = f", {si(row.parameters)} parameters" if row.parameters else ""
+    size = format_bound(f"{si(row.parameters)} parameters", row.at_most)
+    parameters = f", {size}" if row.parameters else ""
     return f"{row.width:,} wide{columns}{parameters}"
 
 
@@ -297,9 +299,10 @@ def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]
     """Return what an embedding embeds, of what kind it is, and whether its matrix is tied."""
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
     kind = {"learned": "", "linear": "linear", "one_hot": "one-hot"}[recipe.model["embedding"]]
+    tokens = f"{plan.vocabularies[key]:,} tokens"
     unread = "nothing reads these tokens" if not row.parameters and kind != "one-hot" else ""
     tied = "shares its matrix with the output" if key in recipe.model["output"]["tie"] else ""
-    return tuple(filter(None, (f"{key}, {plan.vocabularies[key]:,} tokens", kind, unread, tied)))
+    return tuple(filter(None, (f"{key}, {format_bound(tokens, plan.at_most)}", kind, unread, tied)))
 
 
 def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
@@ -308,5 +311,6 @@ def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     kind = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
     tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
     length = f"answers of length {settings['length']}" if settings["length"] else ""
-    lines = (f"target, {plan.vocabularies['target']:,} tokens", kind[settings["kind"]], tied, length)
+    tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
+    lines = (f"target, {tokens}", kind[settings["kind"]], tied, length)
     return tuple(filter(None, lines))

@@ -52,7 +52,7 @@ def test_the_sentence_summarises_an_ablation() -> None:
     )
     one, other = (model_costs(item.recipe, {}) for item in (result.one, result.other))
     removed = (
-        "decoder[1].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
+        "decoder[2].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
     )
     assert result.sentence() == (
         f"{removed}; parameters {format_change(one.parameters, other.parameters)}; "
