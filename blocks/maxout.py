@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.contract import Block, Context, Count, Few, Site, State
 
 
 class Maxout(Block):
@@ -19,7 +19,7 @@ class Maxout(Block):
     Shapes: (B, T, .) -> (B, T, width), or so for each cell of a grid.
     """
 
-    def __init__(self, site: Site, *, pieces: Count = 2, width: Count | None = None) -> None:
+    def __init__(self, site: Site, *, pieces: Few = 2, width: Count | None = None) -> None:
         super().__init__()
         width = site.width if width is None else width
         self.pieces = pieces

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Bounds, Context, Count, Memory, Rate, Site, State
+from blocks.core.contract import Block, Bounds, Context, Count, Few, Memory, Rate, Site, State
 from blocks.core.sentence_encoding import (
     Encoding,
     NonNegative,
@@ -70,7 +70,7 @@ class MemoryNetwork(Block):
         *,
         from_: Memory | None = None,
         query: Memory | None = None,
-        hops: Count = 3,
+        hops: Few = 3,
         width: Count | None = None,
         tying: Literal["adjacent", "layer_wise"] = "adjacent",
         encoding: Encoding = "position",

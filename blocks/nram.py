@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Site, State
+from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, Site, State
 from blocks.core.register_machine import (
     LOG_EPSILON,
     Choices,
@@ -61,7 +61,7 @@ class Nram(Block):
         steps: Steps = 10,
         registers: Count = 4,
         hidden: Count = 64,
-        layers: Count = 1,
+        layers: Few = 1,
         entropy: Bonus = 0.0,
     ) -> None:
         super().__init__()

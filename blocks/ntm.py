@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from blocks.core import addressing
 from blocks.core.addressing import AddressParams, AddressTape
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, InitialState, Site, State
+from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, InitialState, Site, State
 from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
@@ -60,8 +60,8 @@ class Ntm(Block):
         *,
         slots: Count = 128,
         slot_width: Count = 20,
-        read_heads: Count = 1,
-        write_heads: Count = 1,
+        read_heads: Few = 1,
+        write_heads: Few = 1,
         order: Order = "write_read",
         shift: Shift = 1,
         memory: MemoryInit = "constant",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Rate, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, Rate, Site, State
 from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
@@ -48,7 +48,7 @@ class Rnn(Block):
         *,
         cell: Cell = "lstm",
         width: Count | None = None,
-        layers: Count = 1,
+        layers: Few = 1,
         bidirectional: bool = False,
         reset: Literal["before", "after"] = "before",
         projection: Count | None = None,

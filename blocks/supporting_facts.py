@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Context, Count, Memory, Positive, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Few, Memory, Positive, Site, State
 from blocks.core.sentence_encoding import (
     Encoding,
     as_sentence,
@@ -52,7 +52,7 @@ class SupportingFacts(Block):
         *,
         from_: Memory | None = None,
         query: Memory | None = None,
-        hops: Count = 1,
+        hops: Few = 1,
         width: Count | None = None,
         encoding: Encoding = "bag",
         margin: Positive = 0.1,

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal, Self
 
 MAX_LISTED = 5  # items of a list in a message
+MAX_RENDERED = 20  # faults that are printed
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 WINDOW = 120  # characters of a long line that are shown around the fault
 
@@ -79,8 +80,10 @@ class ComposerError(Exception):
         super().__init__(self.faults)
 
     def render(self) -> str:
-        """Return all faults and their number, as the command line prints them."""
-        return "\n".join([*(fault.render() for fault in self.faults), count_faults(self.faults)])
+        """Return the first faults and the number of all, as the command line prints them."""
+        more = len(self.faults) - MAX_RENDERED
+        shown = [fault.render() for fault in self.faults[:MAX_RENDERED]]
+        return "\n".join([*shown, *([f"... and {more:,} more"] if more > 0 else []), count_faults(self.faults)])
 
     def __str__(self) -> str:
         return self.render()

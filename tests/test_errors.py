@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from composer.errors import ComposerError, Fault, RunError, count_faults, did_you_mean, format_path
+from composer.errors import ComposerError, Fault, RecipeError, RunError, count_faults, did_you_mean, format_path
 
 LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
 CAUSALITY = Fault(
@@ -76,3 +76,10 @@ def test_paths_and_suggestions_are_formatted() -> None:
     assert did_you_mean("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
     assert did_you_mean("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"
     assert did_you_mean("zzz", ["heads"]) == ""
+
+
+def test_the_first_of_very_many_faults_are_printed() -> None:
+    faults = [Fault("r.yaml", line, 1, "unknown", "", "there is no such block", "") for line in range(1, 20_001)]
+    lines = RecipeError(faults).render().splitlines()
+    assert len(lines) == 22
+    assert lines[-2:] == ["... and 19,980 more", "20000 errors"]

@@ -59,13 +59,16 @@ def from_node(file: Path, root: Node, rules: Schema, data_dir: str | Path | None
     Raises RecipeError with every fault that the schema or the consistency checks find.
     """
     # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
+    from composer.recipe.block_count import check_block_count
     from composer.recipe.validation import validate
 
     validate(root, rules)
     explicit = {key: value for key, value in to_data(root).items() if key != "vars"}
     explicit.setdefault("name", default_name(file))
     frozen = fill_defaults(explicit, rules, default_name(file))
-    return Recipe(file, explicit, frozen, root, rules, None if data_dir is None else Path(data_dir))
+    recipe = Recipe(file, explicit, frozen, root, rules, None if data_dir is None else Path(data_dir))
+    check_block_count(recipe)
+    return recipe
 
 
 def default_name(file: Path) -> str:

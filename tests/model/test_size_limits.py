@@ -13,19 +13,13 @@ from tests.small_recipes import SMALL, loaded, places
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
 
 TOO_LARGE = {
-    "a hundred thousand blocks": ("{repeat: {times: 100000, stack: [linear]}}", "5:14", "more than 500 blocks"),
-    "repeats in repeats": (
-        "norm, {repeat: {times: 1000, stack: [{repeat: {times: 1000, stack: [norm]}}]}}",
-        "5:20",
-        "more than 500 blocks",
-    ),
+    "six hundred blocks": ("{repeat: {times: 600, stack: [linear]}}", "5:14", "more than 500 blocks"),
     "a block for each line": (", ".join(["norm"] * 600), f"5:{12 + 6 * 500 + 1}", "more than 500 blocks"),
-    "two uses of two uses": (f"{{use: s0}}]\n  stacks:\n{BOMB}    s40: [norm", "46:24", "more than 500 blocks"),
     "loops in loops": ("{recurrent: [" * 16 + "linear" + "]}" * 16, "5:14", "more than 500 blocks"),
-    "a hundred thousand layers": ("norm, {rnn: {layers: 100000}}", "5:20", "more than 2,000 matrices and vectors"),
-    "a hundred thousand steps": (
-        "norm, {repeat: {times: 100000, share: true, stack: [linear]}}",
-        "5:65",
+    "a thousand layers": ("norm, {rnn: {layers: 1000}}", "5:20", "more than 2,000 matrices and vectors"),
+    "ten thousand steps": (
+        "norm, {repeat: {times: 10000, share: true, stack: [linear]}}",
+        "5:64",
         "more than 3,000 steps are taken",
     ),
     "a kernel of 10^24 numbers": (
@@ -34,6 +28,51 @@ TOO_LARGE = {
         "`conv2d` cannot be built: RuntimeError: ",
     ),
 }
+
+
+COUNTED = {
+    "a million blocks": (
+        "{repeat: {times: 1000000, stack: [linear]}}",
+        "5:30",
+        "`times: 1000000` makes 1,000,000 blocks",
+    ),
+    "a million steps": (
+        "{repeat: {times: 1000000, share: true, stack: [linear]}}",
+        "5:30",
+        "`times: 1000000` makes 1,000,000 steps",
+    ),
+    "repeats in repeats": (
+        "norm, {repeat: {times: 1000, stack: [{repeat: {times: 1000, stack: [norm]}}]}}",
+        "5:36",
+        "`times: 1000` makes 1,000,000 blocks",
+    ),
+    "layers in a repeat": (
+        "{repeat: {times: 100, stack: [{rnn: {layers: 1000}}]}}",
+        "5:30",
+        "`times: 100` makes 100,000 blocks",
+    ),
+    "a repeat of a named stack": (
+        "{repeat: {times: 9000, stack: [use: s]}}]\n  stacks: {s: [norm, norm]}\n  encoder: [norm",
+        "5:30",
+        "`times: 9000` makes 18,000 blocks",
+    ),
+    "two uses of two uses": (f"{{use: s0}}]\n  stacks:\n{BOMB}    s40: [norm", "33:24", "makes 16,384 blocks"),
+    "a million layers": ("{rnn: {layers: 1000000}}", "5:28", "`1000000` is too large"),
+    "a million hops": ("{memory_network: {hops: 1000000}}", "5:37", "`1000000` is too large"),
+}
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_a_count_is_refused_before_anything_is_built(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder.Builder, "block", lambda *_: pytest.fail("a block is built"))
+    blocks, place, message = COUNTED[case]
+    with pytest.raises(RecipeError) as raised:
+        loaded(tmp_path, SMALL.replace("norm", blocks))
+    (fault,) = raised.value.faults
+    assert message in fault.message
+    assert places([fault])[0].startswith(f"{place}:")
 
 
 @pytest.fixture
