@@ -1,8 +1,13 @@
-"""Atomic file writes: write to a temporary sibling, fsync, rename. Nothing is ever overwritten half, or by accident."""
+"""Atomic file writes: write to a temporary sibling, fsync, rename. Nothing is ever overwritten half, or by accident.
+
+And reads of files that anybody may have written: they wait for no FIFO, and have a limit.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -10,14 +15,18 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 from composer.errors import RunError, os_error_hint, os_error_reason
 
 OUTPUT = "--output"
-REGULAR_FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""Follow no symbolic link, and wait for no FIFO."""
+NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Flags of `os.open`: wait for no FIFO, and translate no line ends."""
+LARGE = 1 << 26
+"""Bytes of a file whose SHA-256 is remembered: hashing 1 GB takes a second or two."""
 TEMPORARY_NAME = re.compile(r"\..+\.\d+(\.part)?")
 """Names of temporary files: hidden, and ending in the number of the process that writes them."""
 
@@ -52,8 +61,23 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size < LARGE:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    # a large file that is opened twice is hashed once: no write leaves the time of the last change as it was
+    return _sha256_of_version(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=64)
+def _sha256_of_version(path: Path, *version: int) -> str:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_hash(text: object) -> TypeGuard[str]:
+    """Return True for a SHA-256 in hexadecimal: 64 digits, 0-9 and a-f."""
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def is_temporary(path: Path) -> bool:
@@ -78,13 +102,30 @@ def fsync_directory(folder: Path) -> None:
             os.close(handle)
 
 
-def open_regular(path: Path) -> BinaryIO | None:
-    """Open a regular file for reading; return None where it is no regular file. Raises OSError for symbolic links."""
-    handle = os.open(path, os.O_RDONLY | REGULAR_FILE_FLAGS)
+def open_regular(path: Path, follow: bool = True) -> BufferedReader:
+    """Open a regular file for reading. Raises OSError for all else, and for a symbolic link unless `follow`."""
+    handle = os.open(path, os.O_RDONLY | NO_WAIT | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        return None
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return open(handle, "rb")  # the caller closes it
+
+
+def read_text(path: Path, limit: int = 1 << 28) -> str:
+    """Return the UTF-8 text of a regular file. Raises OSError, and ValueError if it has more than `limit` bytes."""
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it has more than {limit:,} bytes")
+    return data.decode()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the data in a JSON text. Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 # ------------------------------------------------------------------------------------------- what is never overwritten

@@ -149,6 +149,7 @@ OS_ERROR_HINTS = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "ask for the right to write there"),
     errno.EROFS: "have it made writable",
     errno.ENOENT: "put the folder back where it was",
+    errno.EBADF: "open it for the command, as `>FILE` does",
 }
 """What to do where a file cannot be written; any other error is a full disk."""
 WORDS_ELSEWHERE = {

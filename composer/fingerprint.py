@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource, Pairs, is_endless
 from composer.errors import RunError, os_error_reason
 from composer.recipe import defaults
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
+from composer.run_dir import HASHED, RunDir
 
 HASHED_LINES = 10_000  # lines that are hashed at once
 DATA_SETTINGS = ("tokenizer", "max_length", "lowercase")
@@ -90,20 +92,56 @@ def initial_weights(run: RunDir) -> InitialWeights:
         raise RunError.of(message, "name a run that has finished", str(error.filename or run.path)) from None
 
 
-def run_fingerprints(run: RunDir) -> dict[str, str]:
-    """Return the fingerprints in a run.json, and that of the weights. Raises RunError if recipe or weights changed."""
+UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
+"""Environment variable: set to 1, runs are opened although their files are not those of the training."""
+
+
+def read_verified(run: RunDir) -> dict[str, Any]:
+    """Return run.json of a run whose recipe, tokenizer and weights are those that the training wrote. Raises RunError.
+
+    A file that is not there yet is missed by who reads it.
+    """
     record = run.read()
+    if os.environ.get(UNVERIFIED, "0") in ("", "0"):
+        for key, name in HASHED.items():
+            path = run.path / name
+            if os.path.lexists(path) and (difference := _difference(run, record, key, path)):
+                resume = ", finish the training with `--resume`" if record.get("status") != "finished" else ""
+                fix = f"take the file from the run again{resume}, or set {UNVERIFIED}=1 to use it as it is"
+                raise RunError.of(difference, fix, str(path))
+    return record
+
+
+def _difference(run: RunDir, record: Mapping[str, Any], key: str, path: Path) -> str:
+    """Return how a file differs from the one that the training wrote, "" where it does not."""
+    try:
+        if sha256_of_file(path) == record.get(key):
+            return ""
+    except OSError as error:
+        return f"this file cannot be read: {os_error_reason(error)}"
+    if record.get(key) is not None:
+        return f"this file is not the one that the training wrote: its SHA-256 is not `{key}` of run.json"
+    recorded = record.get("fingerprints", {}).get("recipe")
+    if key == "recipe" and recorded is not None:  # of a version that did not record the file's hash
+        return "" if load(path).fingerprints["run"] == recorded else OTHER_RECIPE
+    return f"run.json has no SHA-256 of this file, `{key}`, so nobody can say whether the training wrote it"
+
+
+OTHER_RECIPE = "this recipe is not the one that the run was started with, or this version reads it differently"
+
+
+def run_fingerprints(run: RunDir) -> dict[str, str]:
+    """Return the fingerprints in a run.json, and that of the weights. Raises RunError if a file has changed."""
+    record = read_verified(run)
     recorded = record.get("fingerprints")
-    if not isinstance(recorded, dict) or "recipe" not in recorded:
+    if recorded is None or "recipe" not in recorded:
         fix = f"use `seqcomposer fingerprints {run.recipe}`, with `--data DIR` if its files are elsewhere"
         raise RunError.of("its run.json has no `fingerprints.recipe` as a training writes it", fix, str(run.path))
     if recorded["recipe"] != load(run.recipe).fingerprints["run"]:
-        message = "this recipe is not the one that the run was started with, or this version reads it differently"
         version = (record.get("versions") or {}).get("seqcomposer")
-        raise RunError.of(message, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))
+        raise RunError.of(OTHER_RECIPE, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))
     if record.get("weights") is None:
         return dict(recorded)
-    if not run.weights.is_file() or sha256_of_file(run.weights) != record["weights"]:
-        message = "these weights are not those that the training wrote"
-        raise RunError.of(message, "take the file from the run again", str(run.weights))
+    if not run.weights.is_file():
+        raise RunError.of("these weights are not there", "take the file from the run again", str(run.weights))
     return {**recorded, "weights": record["weights"]}

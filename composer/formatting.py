@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
-CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Control characters but tab and newline, halves of surrogate pairs, and the two that are no characters."""
+CONTROL_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""Control characters but tab and newline, separators of lines, changes of the direction of writing, halves of surrogate
+pairs, and the two that are no characters."""
 
 
 def format_bound(text: str, at_most: bool) -> str:
@@ -43,8 +53,34 @@ def significant(value: float, digits: int) -> str:
 
 
 def strip_control_characters(text: str) -> str:
-    """Return a text with U+FFFD for every control character but tab and newline, and for what no page may hold."""
+    """Return a text with U+FFFD for every CONTROL_CHARACTER: all that a terminal or a page gets goes through this."""
     return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def make_console(**options: Any) -> Console:
+    """Return a rich console that prints no CONTROL_CHARACTERS but those of rich itself."""
+    from rich.console import Console  # imported late: `--help` needs none
+
+    class PrintableConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=strip_control_characters(segment.text))
+
+    return PrintableConsole(**options)
+
+
+def to_json(data: Any) -> str:
+    """Return data as JSON, NaN and infinities, which JSON lacks, as null, and CONTROL_CHARACTERS escaped."""
+    text = json.dumps(_finite(data), ensure_ascii=False, indent=1)
+    return CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from composer.atomic_io import atomic_write, is_temporary, remove_temporaries, sha256_of_file
+from composer.atomic_io import (
+    NO_WAIT,
+    atomic_write,
+    is_hash,
+    is_temporary,
+    parse_json,
+    read_text,
+    remove_temporaries,
+    sha256_of_file,
+)
 from composer.errors import RunError, os_error_hint, os_error_reason
 
 if TYPE_CHECKING:
@@ -36,15 +45,10 @@ PACKAGES = (
 RUNS = Path("runs")
 """Parent of run folders by default."""
 LOCK = ".lock"
-REQUIRED_KEYS: Mapping[str, type] = {
-    "status": str,
-    "fingerprints": dict,
-    "data": dict,
-    "tokenizer": str,
-    "vocabularies": dict,
-    "parameters": int,
-    "wandb": str,
-}
+HASHED = {"recipe": "recipe.yaml", "tokenizer": "tokenizer.json", "weights": "model.safetensors"}
+"""Files whose SHA-256 is in run.json, by its key there."""
+MAX_RECORD_BYTES = 1 << 24
+REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer", "vocabularies", "parameters", "wandb")
 """Keys that run.json has from its first moment, and that a resumed training reads."""
 MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
@@ -71,9 +75,9 @@ class RunDir:
         return all(entry.name == LOCK or is_temporary(entry) for entry in self.path.iterdir())
 
     def read(self) -> dict[str, Any]:
-        """Return run.json. Raises RunError if there is none, or it cannot be read."""
+        """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
         try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
+            record = parse_json(read_text(self.record, MAX_RECORD_BYTES))
         except FileNotFoundError:
             message = "this is not a run folder: it has no run.json"
             fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
@@ -83,21 +87,22 @@ class RunDir:
             raise RunError.of(message, "name the folder that `seqcomposer train` has written", str(self.path)) from None
         except OSError as error:
             message = f"run.json cannot be read: {os_error_reason(error)}"
-            raise RunError.of(message, "ask for the right to read it", str(self.record)) from None
+            fix = "take the file from the run again, or ask for the right to read it"
+            raise RunError.of(message, fix, str(self.record)) from None
         except ValueError as error:
             raise self._invalid(f"run.json cannot be read: {error}") from None
         if not isinstance(record, dict):
             raise self._invalid("run.json is not a JSON object")
+        for key, value in record.items():
+            if not RECORD.get(key, is_plain_data)(value):
+                raise self._invalid(f"in run.json `{key[:100]}` is not what a training writes")
         return record
 
     def read_for_resume(self) -> dict[str, Any]:
         """Return run.json of a run to resume. Raises RunError also if a required key is missing."""
         record = self.read()
-        for key, kind in REQUIRED_KEYS.items():
-            if not isinstance(record.get(key), kind):
-                raise self._invalid(f"run.json has no `{key}` as a training writes it")
-        if not isinstance(record["fingerprints"].get("run"), str):
-            raise self._invalid("run.json has no `fingerprints.run` as a training writes it")
+        if missing := [key for key in REQUIRED_KEYS if key not in record]:
+            raise self._invalid(f"run.json has no `{missing[0]}` as a training writes it")
         return record
 
     def _invalid(self, message: str) -> RunError:
@@ -118,8 +123,8 @@ class RunDir:
 
 def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
     """Return the vocabulary sizes in a run.json, or None if one of them is not a size."""
-    sizes = record.get("vocabularies")
-    return sizes if isinstance(sizes, dict) and all(type(size) is int and size > 0 for size in sizes.values()) else None
+    sizes: dict[str, int] | None = record.get("vocabularies")
+    return sizes if sizes and all(size > 0 for size in sizes.values()) else None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -127,12 +132,113 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
+        if mapping_of(_is_metric, "step")(row) and is_count(row["step"]):
             rows.append(row)
     return rows
+
+
+# ------------------------------------------------------------------------------------------- forms of what is read
+
+MAX_CHARACTERS = 4000
+MAX_INTEGER = 1 << 63
+MAX_DEPTH = 8
+
+Check = Callable[[Any], bool]
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is a text that is not too long."""
+    return isinstance(value, str) and len(value) <= MAX_CHARACTERS
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value is an integer from 0 on."""
+    return type(value) is int and 0 <= value < MAX_INTEGER  # no bool
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < MAX_INTEGER)
+
+
+def _is_metric(value: Any) -> bool:
+    return value is None or _is_number(value) or (isinstance(value, list) and all(map(_is_number, value)))
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or _is_bool(value) or _is_number(value) or is_text(value)
+
+
+def is_plain_data(value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Return whether a value is made of scalars, lists and mappings, nested no deeper than `depth`."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        return _is_scalar(value)
+    return depth > 0 and all((is_text(key) or is_count(key)) and is_plain_data(item, depth - 1) for key, item in items)
+
+
+def _optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Check:
+    """Make a check of a mapping with at least the keys `required`; values whose key is not in `checks` pass `check`."""
+    return lambda value: (
+        isinstance(value, dict)
+        and all(is_text(key) and checks.get(key, check)(item) for key, item in value.items())
+        and all(key in value for key in required)
+    )
+
+
+RECORD: Mapping[str, Check] = {
+    **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb"), is_text),
+    **dict.fromkeys(("seed", "parameters", "steps"), is_count),
+    **dict.fromkeys(("minutes", "epochs"), _is_number),
+    **dict.fromkeys(("source", "weights", "recipe"), _optional(is_hash)),
+    "fingerprints": mapping_of(is_hash, "model", "data", "run"),
+    "versions": mapping_of(is_text),
+    "plug_ins": mapping_of(mapping_of(_optional(is_text))),
+    "machine": mapping_of(gpus=_list_of(is_text)),
+    "git": _optional(mapping_of(_is_scalar, "commit", commit=is_text, dirty=_is_bool)),
+    "start_from": _optional(is_text),
+    "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
+    "repeat_of": _optional(
+        mapping_of(
+            _is_scalar,
+            *("run", "weights", "differs"),
+            run=is_text,
+            fingerprint=is_hash,
+            weights=_optional(is_hash),
+            differs=_list_of(is_text),
+            same=_optional(_is_bool),
+            message=is_text,
+        )
+    ),
+    "resumed_with": _list_of(is_text),
+    "data": mapping_of(
+        folders=_list_of(is_text),
+        pairs=mapping_of(is_count),
+        train_pairs_used=is_count,
+        sha256=_optional(is_hash),
+        val_sha256=_optional(is_hash),
+    ),
+    "tokenizer": is_hash,
+    "vocabularies": mapping_of(is_count),
+    "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
+    "scores": mapping_of(_is_number),
+    "by_length": mapping_of(_list_of(mapping_of())),
+}
+"""Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
 
 
 # ------------------------------------------------------------------------------------------- checkpoint files
@@ -156,7 +262,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def is_intact(path: Path) -> bool:
     """Return whether a checkpoint has the SHA-256 with which it was written."""
     with suppress(OSError, IndexError, ValueError):
-        return checksum_path(path).read_text().split()[0] == sha256_of_file(path)
+        return read_text(checksum_path(path)).split()[0] == sha256_of_file(path)
     return False
 
 
@@ -201,7 +307,9 @@ def invalid_checkpoint(path: Path, reason: str) -> RunError:
 
 def checkpoint_weights(path: Path) -> dict[str, Tensor]:
     """Return the model's weights in a checkpoint, by their names in the model."""
-    state = read_checkpoint(path)["state_dict"]
+    state = read_checkpoint(path).get("state_dict")
+    if not isinstance(state, dict):
+        raise invalid_checkpoint(path, "it has no `state_dict`")
     return {name.removeprefix(MODULE_PREFIX): value for name, value in state.items() if name.startswith(MODULE_PREFIX)}
 
 
@@ -229,7 +337,7 @@ def locked(folder: RunDir) -> IO[str]:
     path = str(folder.path)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        file = (folder.path / LOCK).open("a")
+        file = os.fdopen(os.open(folder.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a")
     except OSError as error:
         raise not_writable(folder, error) from None
     try:

@@ -247,7 +247,7 @@ def damage(run: Path, how: str) -> None:
     elif how == "no weights":
         folder.weights.unlink()
     elif how == "incomplete":
-        folder.update(fingerprints={"model": "1", "data": "2", "run": "3"})
+        folder.update(fingerprints={"model": "1" * 64, "data": "2" * 64, "run": "3" * 64})
     else:
         folder.record.unlink()
 
@@ -255,9 +255,9 @@ def damage(run: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("recipe", "not the one that the run was started with"),
-        ("weights", "not those that the training wrote"),
-        ("no weights", "not those that the training wrote"),
+        ("recipe", "not the one that the training wrote"),
+        ("weights", "not the one that the training wrote"),
+        ("no weights", "these weights are not there"),
         ("incomplete", "no `fingerprints.recipe`"),
         ("no run.json", "not a run folder"),
     ],

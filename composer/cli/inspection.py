@@ -13,11 +13,12 @@ from composer.cli.options import (
     DataDir,
     Overrides,
     RecipeOrRun,
+    echo,
     examples,
-    make_console,
     make_table,
     print_json,
     require_recipe_file,
+    table_console,
 )
 from composer.errors import RunError, did_you_mean
 
@@ -50,11 +51,11 @@ def diff(
     """
     from composer.comparison.diff import diff as compare
 
-    difference = compare(a, b, data, quick, lambda line: typer.echo(line, err=True))
+    difference = compare(a, b, data, quick, lambda line: echo(line, err=True))
     if as_json:
         print_json(difference.as_json())
     else:
-        typer.echo(difference.text())
+        echo(difference.text())
 
 
 @commands.command(
@@ -87,9 +88,9 @@ def draw(
         check_output(output)
     drawing = draw_recipe(recipe, overrides or ())
     if output is None:
-        typer.echo(drawing.mermaid(), nl=False)
+        echo(drawing.mermaid(), nl=False)
     else:
-        typer.echo(f"wrote {drawing.save(output)}")
+        echo(f"wrote {drawing.save(output)}")
 
 
 @commands.command(
@@ -114,7 +115,7 @@ def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = Fals
         print_json(prints)
     else:
         for name, value in prints.items():
-            typer.echo(f"{name:8}{value}")
+            echo(f"{name:8}{value}")
 
 
 @commands.command(
@@ -148,7 +149,7 @@ def schema(
     from composer.recipe import schema_generator as recipe_schema
 
     if not write:
-        typer.echo(recipe_schema.to_json(recipe_schema.load()), nl=False)
+        echo(recipe_schema.to_json(recipe_schema.load()), nl=False)
         return
     from composer.recipe import python_classes
     from composer.sweeps import spec, spec_schema
@@ -161,7 +162,7 @@ def schema(
     }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
-        typer.echo(f"wrote {file}")
+        echo(f"wrote {file}")
 
 
 def print_blocks(blocks: Mapping[str, Mapping[str, Any]]) -> None:
@@ -171,7 +172,7 @@ def print_blocks(blocks: Mapping[str, Mapping[str, Any]]) -> None:
     table = make_table(["block", "description"])
     for name, block in blocks.items():
         table.add_row(name, escape(block["description"]))
-    make_console().print(table)
+    table_console().print(table)
 
 
 def print_block(name: str, block: Mapping[str, Any]) -> None:
@@ -187,7 +188,7 @@ def print_block(name: str, block: Mapping[str, Any]) -> None:
         optional = "-" if setting.get("default") is None else scalar_text(setting["default"])
         default = "required" if key in block["required"] else optional
         table.add_row(key, escape(value), escape(default), escape(setting.get("description", "")))
-    console = make_console()
+    console = table_console()
     console.print(f"{name}: {block['description']}", markup=False, highlight=False)
     if first := block.get("x-first"):
         console.print(f"`- {name}: VALUE` sets `{first}`.", markup=False, highlight=False)

@@ -9,13 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 from composer.cli import inspection, recipes, runs, sweeps
-from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, examples
-from composer.errors import ComposerError
+from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, echo, examples
+from composer.errors import ComposerError, RunFailed, os_error_hint, os_error_reason
 from composer.training import EARLY_SIGNALS
 
 app = typer.Typer(
@@ -34,7 +35,7 @@ def _print_version(requested: bool) -> None:
         return
     from importlib.metadata import version
 
-    typer.echo(f"seqcomposer {version('seqcomposer')}")
+    echo(f"seqcomposer {version('seqcomposer')}")
     raise typer.Exit
 
 
@@ -61,19 +62,60 @@ def options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     signal.signal(signal.SIGTERM, _terminate)
+    _replace_closed_streams()
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has gone, and knows it
+        status = FAILED
+    except OSError as error:
+        status = FAILED
+        message = f"the system says: {os_error_reason(error)}"
+        _report(RunFailed.of(message, os_error_hint(error), str(error.filename or "<stdout>")))
+    for stream in (sys.stdout, sys.stderr):
+        _discard_rest(stream)
+    sys.exit(status)
+
+
+def _run(arguments: Sequence[str] | None) -> int | str | None:
+    """Run a command and return its status. Raises OSError where its output cannot be written."""
     try:
         app(args=arguments, prog_name="seqcomposer")
     except ComposerError as error:
-        sys.stdout.flush()
-        typer.echo(error.render(), err=True)
-        sys.exit(error.status)
-    except BrokenPipeError:
-        # the reader of our output has gone; the interpreter must not try to flush into the closed pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+        _discard_rest(sys.stdout)
+        _report(error)
+        return error.status
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    sys.exit(DONE)
+        return INTERRUPTED
+    except SystemExit as end:
+        return end.code
+    return DONE
+
+
+def _report(error: ComposerError) -> None:
+    with suppress(OSError):
+        echo(error.render(), err=True)
+
+
+def _discard_rest(stream: TextIO) -> None:
+    """Write what is buffered; where that fails, let the interpreter not try it again, and fail, when it ends."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _replace_closed_streams() -> None:
+    """Open null devices for standard streams that are closed, or the files of a command would get their numbers.
+
+    Reading from such an stdin and writing to such an stdout fails, as it does where they are closed.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
 
 
 def _terminate(number: int, _: Any) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from composer.errors import Fault, RecipeError, RunError
+from composer.formatting import make_console, strip_control_characters, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,12 @@ def require_directory(run: Path) -> Path:
 
 def print_json(data: Any) -> None:
     """Print data as JSON."""
-    typer.echo(json.dumps(data, ensure_ascii=False, indent=1))
+    typer.echo(to_json(data))
+
+
+def echo(text: str, err: bool = False, nl: bool = True) -> None:
+    """Print a text to stdout or stderr, without control characters."""
+    typer.echo(strip_control_characters(text), err=err, nl=nl)
 
 
 def make_table(columns: Sequence[str], right: int = 0, footer: bool = False) -> Table:
@@ -87,13 +92,11 @@ def make_table(columns: Sequence[str], right: int = 0, footer: bool = False) -> 
     return table
 
 
-def make_console() -> Console:
+def table_console() -> Console:
     """Return the console that tables are printed on: stdout."""
-    from rich.console import Console
-
     # a pipe or a file has no width, so nothing is cut there
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return make_console(width=width, highlight=False, soft_wrap=False)
 
 
 def format_score(name: str, value: float | None) -> str:

@@ -16,13 +16,14 @@ from composer.cli.options import (
     DataDir,
     Overrides,
     Recipe,
+    echo,
     examples,
     format_score,
-    make_console,
     make_table,
     print_json,
     require_recipe_file,
     show_loading,
+    table_console,
 )
 from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bound, format_bytes, si
@@ -56,7 +57,7 @@ def new(
     from composer.cli.new_recipe import next_steps, write_new_recipe
 
     path = write_new_recipe(source, target, output)
-    typer.echo("\n".join(next_steps(source, target, path)))
+    echo("\n".join(next_steps(source, target, path)))
 
 
 @commands.command(
@@ -77,7 +78,7 @@ def check(
     errors = [fault for fault in faults if fault.severity == "error"]
     if not (errors or as_json) and len(recipes) == 1:
         folder = ["--data", str(data)] if data else []
-        typer.echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
+        echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
     if as_json:
         print_json([fault.as_dict() for fault in sorted(set(faults))])
         raise typer.Exit(REFUSED if errors else DONE)
@@ -103,14 +104,14 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
         budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
         count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
         size = format_bound(f"{plan.parameters:,} parameters", plan.at_most)
-        typer.echo(f"{path}: no faults{count}; {size}; {budget}")
+        echo(f"{path}: no faults{count}; {size}; {budget}")
     return [*plan.warnings]
 
 
 def print_warnings(warnings: Iterable[Fault]) -> None:
     """Print warnings to stderr."""
     for warning in warnings:
-        typer.echo(warning.render(), err=True)
+        echo(warning.render(), err=True)
 
 
 @commands.command(
@@ -190,7 +191,7 @@ def train(
 
         folder = run or RUNS / loaded.name
         request = SeedRequest(recipe, overrides or (), data, folder, resume, from_run)
-        seed_runs, status = train_seeds(request, seeds, typer.echo)
+        seed_runs, status = train_seeds(request, seeds, echo)
         print_seeds(seed_runs, folder)
         raise typer.Exit(status)
     with show_loading():
@@ -213,7 +214,7 @@ def print_plan(plan: Plan) -> None:
     totals = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
     for column, total in zip(table.columns, (f"all{bounds}", "", *totals), strict=False):
         column.footer = total
-    console = make_console()
+    console = table_console()
     console.print(table)
     sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
     console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
@@ -245,7 +246,7 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
     for seed in runs.seeds:
         scores = [format_score(name, seed.scores.get(name)) for name in names]
         table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
-    console = make_console()
+    console = table_console()
     console.print(table)
     best = f"The best by {runs.metric}: seed {runs.best}."
     none = f"No seed has finished with a {runs.metric}, so none is the best."

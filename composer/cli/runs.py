@@ -14,14 +14,15 @@ from composer.cli.options import (
     DataDir,
     Overrides,
     Run,
+    echo,
     examples,
     format_score,
-    make_console,
     make_table,
     print_json,
     require_directory,
     require_recipe_file,
     show_loading,
+    table_console,
 )
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
@@ -147,8 +148,8 @@ def report(
     require_directory(run)
     with show_loading():
         from composer.viz.report import report as write_report
-    file = write_report(run, split, data, sentences or (), output, lambda text: typer.echo(text, err=True))
-    typer.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
+    file = write_report(run, split, data, sentences or (), output, lambda text: echo(text, err=True))
+    echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
 
 
 @commands.command(
@@ -187,11 +188,11 @@ def export(
     if script is not None:
         from composer.exporters.script import export_script
 
-        typer.echo(f"wrote {export_script(source, script, overrides or ())}; try it: python {script} --help")
+        echo(f"wrote {export_script(source, script, overrides or ())}; try it: python {script} --help")
     if ctranslate2 is not None:
         from composer.exporters.ctranslate2 import export_ctranslate2
 
-        typer.echo(f"wrote {export_ctranslate2(source, ctranslate2)}")
+        echo(f"wrote {export_ctranslate2(source, ctranslate2)}")
 
 
 @commands.command(
@@ -224,11 +225,11 @@ def pack(
     from composer.recipe.recipe import load
 
     path = pack_run(run, output, license)
-    typer.echo(f"wrote {path}")
-    typer.echo(f"sha256 {fingerprint(path)}")
+    echo(f"wrote {path}")
+    echo(f"sha256 {fingerprint(path)}")
     for local_path in local_paths_in(load(run / "recipe.yaml").dataset):
         note = f"note: recipe.yaml names {local_path}, which others do not have; use a path inside the recipe's folder"
-        typer.echo(note, err=True)
+        echo(note, err=True)
 
 
 @commands.command(
@@ -270,8 +271,8 @@ def pull(
     from composer.hub.pull import pull_reference
 
     pulled = pull_reference(ref, output, sha256, max_gib)
-    typer.echo(pulled.text(), err=True)
-    typer.echo(pulled.extends())
+    echo(pulled.text(), err=True)
+    echo(pulled.extends())
 
 
 def print_evaluation(scores: Mapping[str, Any]) -> None:
@@ -284,7 +285,7 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
         if isinstance(value, float):
             metric = metric_of(name)
             figures.add_row(name, format_score(name, value), metric.meaning if metric else "")
-    console = make_console()
+    console = table_console()
     console.print(figures)
     for name, value in scores.items():
         if isinstance(value, list):

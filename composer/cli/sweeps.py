@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from composer.cli.options import AsJson, DataDir, Overrides, examples, print_json
+from composer.cli.options import AsJson, DataDir, Overrides, echo, examples, print_json
 from composer.errors import RunError
 
 commands = typer.Typer()
@@ -52,12 +52,12 @@ def sweep(
     spec = read_sweep(file, overrides or (), data)
     if wandb is not None:
         for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
-            typer.echo(f"note: {limitation}", err=True)
-        typer.echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
+            echo(f"note: {limitation}", err=True)
+        echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
     if dry_run and as_json:
         print_json(dry_run_json(spec, list_points(spec)))
     elif dry_run:
-        typer.echo(dry_run_text(spec, list_points(spec)))
+        echo(dry_run_text(spec, list_points(spec)))
     if wandb is not None or dry_run:
         return
     try:
@@ -100,11 +100,11 @@ def leaderboard(
         from composer.sweeps.leaderboard import compare_trials, comparison_text, find_run
 
         one, other = (find_run(board, word) for word in compare)
-        typer.echo(comparison_text(compare_trials(one, other, data)))
+        echo(comparison_text(compare_trials(one, other, data)))
     elif as_json:
         print_json(leaderboard_json(board))
     else:
         from composer.sweeps.leaderboard_html import write_leaderboard
 
-        typer.echo(leaderboard_text(board, terminal_width()))
-        typer.echo(f"wrote {write_leaderboard(board, output)}")
+        echo(leaderboard_text(board, terminal_width()))
+        echo(f"wrote {write_leaderboard(board, output)}")

@@ -150,7 +150,17 @@ class SettingWalk:
         return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb", "seed")
+SHOWN_ELSEWHERE = (
+    "name",
+    "fingerprints",
+    "scores",
+    "by_length",
+    "parameters",
+    "vocabularies",
+    "wandb",
+    "seed",
+    "recipe",
+)
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
 ALWAYS_DIFFERENT = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
 """Keys of run.json that differ between any two runs, and explain nothing."""

@@ -28,6 +28,7 @@ from composer.comparison.tables import (
 )
 from composer.comparison.tree import NAME, stack_trees
 from composer.errors import ComposerError, Fault, RunError
+from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -107,7 +108,7 @@ def open_side(reference: Reference, data: Path | None) -> Side:
         if "=" in which:
             return Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
         run = RunDir(find_run(open_leaderboard(Path(sweep)), which))
-        return Side(name, load(run.recipe, (), data), run.read(), run.path)
+        return Side(name, load(run.recipe, (), data), read_verified(run), run.path)
     if path.is_file() and is_sweep(path):
         fix = f"name one of its points, `{path}#AXIS=VALUE,...`, or one of its trials by rank, `{path}#1`"
         raise RunError.of("this is a sweep, many recipes in one file", fix, str(path))
@@ -125,7 +126,7 @@ def _open_folder(path: Path, data: Path | None) -> Side:
             raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
         if run.recipe.is_file():
             return Side(str(path), load(run.recipe, (), data))
-    record = run.read()
+    record = read_verified(run)
     return Side(str(path), load(run.recipe, (), data), record, path)
 
 

@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from blocks.core.contract import Bounds, Count
-from composer.atomic_io import atomic_write
-from composer.errors import RunError
+from composer.atomic_io import atomic_write, read_text
+from composer.errors import RunError, one_line_error
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
 UNK_TOKEN = SPECIAL_TOKENS[UNK]
@@ -118,8 +118,8 @@ class Tokenizers:
     def load(cls, path: Path) -> Tokenizers:
         """Read a file that `save` wrote. Raises RunError."""
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_text(path)
+        except (OSError, ValueError) as error:
             raise _unreadable(error, path) from error
         return cls.from_text(text, path)
 
@@ -158,7 +158,9 @@ class Tokenizers:
 
 
 def _unreadable(error: Exception, origin: Path | str) -> RunError:
-    return RunError.of(f"the tokenizer cannot be read: {error}", "take the file from the run", str(origin))
+    return RunError.of(
+        f"the tokenizer cannot be read: {one_line_error(error)}", "take the file from the run", str(origin)
+    )
 
 
 def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import torch
 
-from composer.atomic_io import atomic_directory, require_absent
+from composer.atomic_io import atomic_directory, is_hash, require_absent
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, FrozenRecipe
+from composer.fingerprint import read_verified
 from composer.inference.viterbi import require_first_order
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.planner import vocabulary_bounds
 from composer.model.weights import load_weights
-from composer.recipe.cache import is_hash
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins
 from composer.run_dir import RunDir
@@ -136,7 +136,7 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
             message = f"`{setting}` cannot be set for a run: only what starts with `decoding` can"
             raise RunError.of(message, "name a recipe instead of a run to export another model")
     run = RunDir(Path(run_or_recipe))
-    record = run.read()
+    record = read_verified(run)
     recipe, tokenizers = load(run.recipe, overrides), Tokenizers.load(run.tokenizer)
     sizes = {side: tokenizers.size(side) for side in tokenizers.sides}
     return Source(recipe, sizes, record.get("fingerprints") or recipe.fingerprints, run)

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from composer.atomic_io import open_regular
+from composer.atomic_io import is_hash, open_regular
 from composer.errors import RunError, os_error_reason
-from composer.recipe.cache import is_hash
 from composer.recipe.node import strings_in
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES
@@ -179,14 +178,10 @@ def _parse_digest(name: str, entry: Any, origin: str | Path) -> FileDigest:
 def open_file(path: Path, origin: str | Path) -> BinaryIO:
     """Open a regular file for reading. Raises RunError for links, devices and what is not there."""
     try:
-        file = open_regular(path)
-        reason = "is no regular file"
+        return open_regular(path, follow=False)
     except OSError as error:
-        file = None
         reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
-    if file is None:
         refuse(origin, f"`{path.name}` {reason}", "replace it by the file itself")
-    return file
 
 
 def read_small(path: Path, origin: str | Path) -> bytes:

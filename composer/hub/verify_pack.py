@@ -7,7 +7,7 @@ they are put in place: a hash is a hash, printed text is one visible line, and t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ from safetensors import SafetensorError, safe_open
 
 from composer.errors import ComposerError, RunError
 from composer.hub.manifest import FileDigest, Manifest, check_size, is_local_path, local_paths_in, refuse
-from composer.recipe.cache import is_hash
 from composer.recipe.node import strings_in
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
 from composer.recipe.yaml_reader import read
-from composer.run_dir import RunDir, versions
+from composer.run_dir import HASHED, RunDir, is_count, is_plain_data, is_text, mapping_of, versions
 
 
 def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
@@ -60,8 +59,8 @@ def side_effects(recipe: Recipe) -> Iterator[str]:
 
 
 def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], origin: str | Path) -> None:
-    """Raise RunError where run.json belongs to other weights, or to another tokenizer."""
-    for key, name in (("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")):
+    """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
+    for key, name in HASHED.items():
         if record.get(key) not in (None, files[name].sha256):
             message = f"run.json was recorded with another `{name}`"
             refuse(origin, message, "take all files from the same run again")
@@ -74,8 +73,8 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
         check_size(run.record.name, run.record.stat().st_size, origin)
     try:
         record = run.read()
-    except (RunError, RecursionError):
-        refuse(origin, "run.json is not what a training writes")
+    except RunError as error:
+        refuse(origin, error.faults[0].message)
     check_record(record, origin)
     if record.get("status") != "finished":
         refuse(origin, "this run has not finished, so it has no weights", "pull it when it has")
@@ -90,7 +89,14 @@ def is_metrics_row(line: bytes) -> bool:
         return False
     except ValueError:
         return True  # it was cut off, and readers skip it
-    return is_plain_data(row, depth=2)
+    return is_plain_data(row, depth=2) and is_visible(row)
+
+
+def is_visible(data: Any) -> bool:
+    """Return whether the keys and texts of plain data are on one line, of characters that can all be seen."""
+    if isinstance(data, dict):
+        return is_visible(list(data)) and is_visible(list(data.values()))
+    return all(map(is_visible, data)) if isinstance(data, list) else not isinstance(data, str) or data.isprintable()
 
 
 def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
@@ -126,99 +132,10 @@ def missing_plug_ins(record: dict[str, Any]) -> str:
     return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
 
 
-MAX_CHARACTERS = 4000
-MAX_INTEGER = 1 << 63
-MAX_DEPTH = 8
-
-Check = Callable[[Any], bool]
-
-
-def is_text(value: Any) -> bool:
-    """Return whether a value is a text on one line whose characters can all be seen."""
-    return isinstance(value, str) and len(value) <= MAX_CHARACTERS and value.isprintable()
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MAX_INTEGER  # no bool
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_scalar(value: Any) -> bool:
-    is_integer = isinstance(value, int) and abs(value) < MAX_INTEGER  # or a bool
-    return value is None or is_integer or isinstance(value, float) or is_text(value)
-
-
-def is_plain_data(value: Any, depth: int = MAX_DEPTH) -> bool:
-    """Return whether a value is made of scalars, lists and mappings, nested no deeper than `depth`."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if items is None:
-        return _is_scalar(value)
-    return depth > 0 and all((is_text(key) or _is_count(key)) and is_plain_data(item, depth - 1) for key, item in items)
-
-
-def _optional(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _list_of(check: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Check:
-    """Make a check of a mapping with at least the keys `required`; values whose key is not in `checks` pass `check`."""
-    return lambda value: (
-        isinstance(value, dict)
-        and all(is_text(key) and checks.get(key, check)(item) for key, item in value.items())
-        and all(key in value for key in required)
-    )
-
-
-RECORD: Mapping[str, Check] = {
-    **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb"), is_text),
-    **dict.fromkeys(("seed", "parameters", "steps"), _is_count),
-    **dict.fromkeys(("minutes", "epochs"), lambda value: isinstance(value, float) or _is_count(value)),
-    **dict.fromkeys(("source", "weights"), _optional(is_hash)),
-    "fingerprints": mapping_of(is_hash, "model", "data", "run"),
-    "versions": mapping_of(is_text),
-    "plug_ins": mapping_of(mapping_of(_optional(is_text))),
-    "machine": mapping_of(gpus=_list_of(is_text)),
-    "git": _optional(mapping_of(commit=is_text, dirty=_is_bool)),
-    "start_from": _optional(is_text),
-    "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
-    "repeat_of": _optional(
-        mapping_of(
-            run=is_text,
-            fingerprint=is_hash,
-            weights=_optional(is_hash),
-            differs=_list_of(is_text),
-            same=_optional(_is_bool),
-            message=is_text,
-        )
-    ),
-    "resumed_with": _list_of(is_text),
-    "data": mapping_of(
-        folders=_list_of(is_text),
-        pairs=mapping_of(_is_count),
-        train_pairs_used=_is_count,
-        sha256=_optional(is_hash),
-        val_sha256=_optional(is_hash),
-    ),
-    "tokenizer": is_hash,
-    "vocabularies": mapping_of(_is_count),
-    "checkpoints_used": mapping_of(how=is_text, checkpoints=_list_of(is_text)),
-    "scores": mapping_of(),
-    "by_length": mapping_of(_list_of(mapping_of())),
-}
-"""Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
-
-
 def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
-    """Raise RunError where a run.json holds what no training writes."""
+    """Raise RunError where a text in a run.json has characters that cannot be seen."""
     for key, value in record.items():
-        if not is_text(key) or not RECORD.get(key, is_plain_data)(value):
+        if not is_visible([key, value]):
             message = f"in run.json `{key[:100]}` is not what a training writes"
             refuse(origin, message, "ask for the run again, with run.json as the training has left it")
 
@@ -255,12 +172,16 @@ def is_our_tokenizer(data: bytes, kind: str) -> bool:
         content = json.loads(data.decode())
     except (ValueError, RecursionError):
         return False
-    if not isinstance(content, dict) or not is_text(content.get("format")) or not _is_bool(content.get("lowercase")):
+    if (
+        not isinstance(content, dict)
+        or not is_text(content.get("format"))
+        or type(content.get("lowercase")) is not bool
+    ):
         return False
     settings, parts, sides = content.get("settings"), content.get("parts"), content.get("sides")
     if not isinstance(settings, dict) or set(settings) != {kind} or not isinstance(settings[kind], dict):
         return False
-    if not isinstance(parts, list) or len(parts) > MAX_SIDES or not sides or not mapping_of(_is_count)(sides):
+    if not isinstance(parts, list) or len(parts) > MAX_SIDES or not sides or not mapping_of(is_count)(sides):
         return False
     for part in parts:
         model = part.get("model") if isinstance(part, dict) else None
@@ -275,5 +196,5 @@ def _without_flags(step: Any) -> Any:
     if isinstance(step, list):
         return [_without_flags(item) for item in step]
     if isinstance(step, dict):
-        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or not _is_bool(item)}
+        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or type(item) is not bool}
     return step

@@ -16,6 +16,7 @@ from composer.data.sources import TARGET, source_names
 from composer.data.stories import story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
+from composer.fingerprint import read_verified
 from composer.inference.beam_search import MAX_BEAM
 from composer.inference.decode import DECODERS, Decoding, SourceIds, decode_all
 from composer.model.builder import build
@@ -115,7 +116,7 @@ def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """Open a run with random weights; it need not have finished."""
     folder = RunDir(Path(path))
-    folder.read()
+    read_verified(folder)
     for setting in overrides:
         if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)

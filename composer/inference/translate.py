@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
+from composer.formatting import strip_control_characters
 from composer.inference.run import decoding_settings, open_run, translate_lines
 
 BATCH_LINES = 1024
@@ -53,7 +54,9 @@ def translate(
             forced = read_prefixes(prefixes, str(prefix), len(texts), count) if prefixes else None
             results = translate_lines(models, texts, decoding, forced, n_best, count, name)
             best = [hypothesis for row in results for hypothesis in row]
-            write_all(write, "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best))
+            outputs = "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best)
+            # a file or a pipe gets every byte, a terminal nothing that it would obey
+            write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
             count += len(chunk)
             if shows_progress:
                 print_status(f"\r{count:,} lines translated")
@@ -62,7 +65,7 @@ def translate(
         if prefixes and prefixes.readline():
             raise line_count_error(str(prefix), f"this file has more lines than the {count:,} of {name}", count + 1)
         if shows_progress:
-            print_status(f"\r\x1b[Kwrote {output}\n" if output else "\r\x1b[K")
+            print_status(f"\r\x1b[Kwrote {strip_control_characters(str(output))}\n" if output else "\r\x1b[K")
 
 
 def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:

@@ -17,8 +17,8 @@ from torch.nn import Parameter
 
 from blocks.core.contract import Path as BlockPath
 from blocks.core.contract import Positive
-from composer.atomic_io import atomic_write
-from composer.errors import RunError, first_few
+from composer.atomic_io import atomic_write, open_regular
+from composer.errors import RunError, first_few, one_line_error
 from composer.model.encoder_decoder import EncoderDecoder
 
 
@@ -31,7 +31,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the weights of a file into `model`. Raises RunError if a name or a shape differs."""
-    if not path.exists():
+    if not os.path.lexists(path):
         raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(path))
     weights = read_weights(path)
     theirs, ours = shapes(weights), shapes(unique_tensors(model))
@@ -43,6 +43,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
     if differing:
         message = f"these weights do not fit the model: {first_few(differing)}"
         raise RunError.of(message, "use the same `model` and the same tokenizer", str(path))
+    if not_finite := [name for name, value in weights.items() if not value.isfinite().all()]:
+        message = f"these weights are not finite: {first_few(not_finite)}"
+        raise RunError.of(message, "take the file from the run again; no training writes such", str(path))
     model.load_state_dict(weights, strict=False)
 
 
@@ -66,14 +69,16 @@ def _is_bitwise_equal(one: Tensor, other: Tensor) -> bool:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file. Raises RunError."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        weights: dict[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
+        with open_regular(path):  # a FIFO would keep the library waiting
+            weights: dict[str, Tensor] = load_file(path)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # a header can lie in any way
         fix = "take the file from the run again"
-        raise RunError.of(f"these weights cannot be read: {error}", fix, str(path)) from None
+        raise RunError.of(f"these weights cannot be read: {one_line_error(error)}", fix, str(path)) from None
     return weights
 
 

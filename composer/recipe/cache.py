@@ -10,13 +10,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
-from composer.atomic_io import atomic_write, open_regular
+from composer.atomic_io import atomic_write, is_hash, open_regular
 from composer.errors import Fault, RecipeError, RunError, closest_match, did_you_mean, os_error_reason
 from composer.recipe.node import Node, error_at, fault_at
 from composer.recipe.yaml_reader import MAX_BYTES, read_bytes
@@ -38,11 +37,6 @@ def cache_dir() -> Path:
     except RuntimeError:
         message = "there is no home folder for the recipe cache"
         raise RunError.of(message, "set SEQCOMPOSER_STORE to a folder") from None
-
-
-def is_hash(text: object) -> TypeGuard[str]:
-    """Return True for a SHA-256 in hexadecimal: 64 digits, 0-9 and a-f."""
-    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def require_hash(text: str) -> None:
@@ -97,7 +91,7 @@ def read(sha256: str) -> tuple[Path, bytes] | None:
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else os_error_reason(error)
         raise RunError.of(f"this file cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
-    if data is None or hashlib.sha256(data).hexdigest() != sha256:
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise RunError.of("this file was changed: its SHA-256 is not its name", "pull it again", str(path))
     return path, data
 
@@ -106,12 +100,9 @@ def _path_of(sha256: str) -> Path:
     return cache_dir() / "recipes" / f"{sha256}.yaml"
 
 
-def _read_regular(path: Path) -> bytes | None:
-    """Return the bytes of a regular file, one more than a recipe may have at most; None for anything else."""
-    file = open_regular(path)
-    if file is None:
-        return None
-    with file:
+def _read_regular(path: Path) -> bytes:
+    """Return the bytes of a regular file, one more than a recipe may have at most. Raises OSError."""
+    with open_regular(path, follow=False) as file:
         return file.read(MAX_BYTES + 1)
 
 

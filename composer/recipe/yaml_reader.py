@@ -8,15 +8,14 @@ is ten. All faults of a text are reported together.
 from __future__ import annotations
 
 import math
-import os
 import re
-import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
+from composer.atomic_io import open_regular
 from composer.errors import Fault, RecipeError
 from composer.recipe.node import COMMAND_LINE, Mark, Node, error_at, fault_at
 from composer.recipe.syntax_faults import SourceLines, syntax_fault
@@ -52,14 +51,10 @@ def read(path: Path, shown: str) -> Node:
     """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
     fix = "name a recipe: a text file in YAML"
     try:
-        # without O_NONBLOCK, opening a FIFO would wait for a writer
-        flag = getattr(os, "O_NONBLOCK", 0)
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | flag)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _file_error(shown, "file", "this is not a regular file", fix)
+        if path.is_dir():
+            raise _file_error(shown, "file", "this is a folder", fix)
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
-    except IsADirectoryError:
-        raise _file_error(shown, "file", "this is a folder", fix) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
         raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None

@@ -24,6 +24,7 @@ from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, RunFailed, first_few
+from composer.fingerprint import read_verified
 from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
@@ -206,7 +207,7 @@ def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None)
     if start_from is None or "integers" in recipe.dataset["tokenizer"]:
         return None  # `integers` needs no text, and a run may start from one that knows fewer of them
     other = RunDir(start_from)
-    other.read()  # raises if it is not a run
+    read_verified(other)
     tokenizers = Tokenizers.load(other.tokenizer)
     sides, settings = side_names(recipe), recipe.dataset["tokenizer"]
     if tokenizers.settings != settings or set(tokenizers.sides) != set(sides):

@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from composer.formatting import make_console
 from composer.inference.run import Sample
 from composer.recipe.metrics import METRICS
 
@@ -61,7 +61,7 @@ class ProgressDisplay:
 
     def __init__(self, quiet: bool = False) -> None:
         # a training does not end because nobody watches it any more
-        self.console = Console(soft_wrap=True, quiet=quiet, file=cast("IO[str]", UnfailingStream(sys.stdout)))
+        self.console = make_console(soft_wrap=True, quiet=quiet, file=UnfailingStream(sys.stdout))
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0

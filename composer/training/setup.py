@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import logging
 import secrets
 import sys
@@ -26,7 +27,7 @@ from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError
-from composer.fingerprint import fingerprint_pairs, initial_weights
+from composer.fingerprint import fingerprint_pairs, initial_weights, read_verified
 from composer.model.planner import count_parameters
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
@@ -103,6 +104,7 @@ def setup(
     else:
         module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
         if checkpoint is None:
+            read_verified(RunDir(start_from))
             load_weights(module.model, RunDir(start_from).weights)
     if training["compile"]:
         module.compile_model(display.say)
@@ -157,9 +159,10 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     """Return run.json for a training that begins or resumes, perhaps with other code or on another machine."""
     recipe, tokenizers, data = training.recipe, training.data.tokenizers, training.data.data
     environment = environment_record(recipe, training.trainer)
+    sha256 = hashlib.sha256(recipe.dump().encode()).hexdigest()
     if training.run_dir.tokenizer.exists():
         changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
-        return {**training.record, "status": "running", **environment, "resumed_with": changes}
+        return {**training.record, "status": "running", "recipe": sha256, **environment, "resumed_with": changes}
     weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     fingerprints = fingerprint_pairs(recipe, data.pairs, weights)
     original = training.original
@@ -180,6 +183,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
             "sha256": data.train.sha256 if data.train else None,
             "val_sha256": data.val.sha256 if data.val else None,
         },
+        "recipe": sha256,
         "tokenizer": tokenizers.sha256,
         "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
         "parameters": count_parameters(training.module.model),

@@ -18,6 +18,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, DataSource, source_names
 from composer.errors import ComposerError, Fault, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced, training_hints
+from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
 from composer.model.planner import plan
 from composer.model.weights import save_weights
@@ -86,6 +87,7 @@ def train(
     else:
         record = wait_for_record(run_dir)
     if record.get("status") == "finished":
+        read_verified(run_dir)
         display.say(f"{run_dir.path} has already finished; there is nothing to do")
         return TrainingResult(run_dir.path, record)
 
@@ -222,6 +224,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     model = training.module.build_model()
     model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)
+    run_dir.update(weights=sha256_of_file(run_dir.weights))
     run = Run(run_dir, training.recipe, training.data.tokenizers, model.eval().to(device_for(training.recipe)))
     logger.display.close()
 
@@ -242,7 +245,6 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     tables = [tested[name] for name in by_length if name in tested]
     record = run_dir.update(
         status="finished",
-        weights=sha256_of_file(run_dir.weights),
         ended_at=utc_now(),
         minutes=round(loop.clock.minutes(), 3),
         steps=loop.progress.step,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composer.errors import RunError
+from composer.fingerprint import read_verified
 from composer.formatting import strip_control_characters
 from composer.model.planner import plan, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
@@ -99,7 +100,7 @@ def draw(
         path = Path(recipe)
         if path.is_dir():
             folder = RunDir(path)
-            record = folder.read()
+            record = read_verified(folder)
             path = folder.recipe
             vocabularies = vocabularies or (None if overrides else recorded_vocabularies(record))
         recipe = load(path, overrides)

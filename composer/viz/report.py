@@ -14,6 +14,7 @@ from markupsafe import Markup
 from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split, training_hints
+from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS
@@ -77,7 +78,7 @@ def report(
         DataError: If files that were asked for are missing or not valid.
     """
     folder = RunDir(Path(run))
-    record = folder.read()
+    record = read_verified(folder)
     file = Path(output) if output else folder.path / FILE_NAME
     check_can_overwrite(file, "report")
     recipe = load(folder.recipe)

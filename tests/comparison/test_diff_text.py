@@ -15,7 +15,7 @@ from composer.comparison.tables import format_change, format_percent, model_cost
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import Comparison, compare_trials
-from tests.inference.untrained import GRU, made
+from tests.inference.untrained import GRU, made, record_hashes
 
 ROOT = Path(__file__).parents[2]
 LADDER = ROOT / "recipes" / "ladder"
@@ -138,13 +138,14 @@ def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.Mo
 def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[Path, Path], tmp_path: Path) -> None:
     other = Path(shutil.copytree(two[0], tmp_path / "other"))
     assert "the same" in str(diff(two[0], other).tested)
-    RunDir(other).update(tokenizer="0" * 64)
+    (other / "tokenizer.json").write_bytes((other / "tokenizer.json").read_bytes() + b"\n")
+    record_hashes(other)
     assert isinstance(diff(two[0], other).tested, Comparison)
 
 
 def test_scores_on_different_test_lines_are_not_compared(two: tuple[Path, Path], tmp_path: Path) -> None:
     other = Path(shutil.copytree(two[0], tmp_path / "other"))
-    prints = {key: key[0] * 64 for key in ("model", "data", "run", "recipe")}
+    prints = {key: f"{at}" * 64 for at, key in enumerate(("model", "data", "run", "recipe"))}
     record = RunDir(two[0]).read()
     for run, data, bleu in ((two[0], "1" * 64, 12.5), (other, "2" * 64, 14.0)):
         RunDir(run).update(fingerprints={**prints, "data": data}, scores={"test/bleu": bleu})

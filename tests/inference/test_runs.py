@@ -10,7 +10,7 @@ import pytest
 import composer
 from composer.errors import DataError, RecipeError, RunError
 from composer.inference.run import decoding_settings, open_run, translate_lines
-from tests.inference.untrained import LANGUAGE, TWO, made
+from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
 
 LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
 
@@ -90,6 +90,7 @@ def test_a_missing_file_of_a_run_is_named(name: str, gru: Path, tmp_path: Path) 
 def test_the_tokenizer_of_another_run_is_refused(gru: Path, tmp_path: Path) -> None:
     other = made(tmp_path / "run", TWO)
     shutil.copy(other / "tokenizer.json", shutil.copytree(gru, tmp_path / "mixed"))
+    record_hashes(tmp_path / "mixed")
     with pytest.raises(RunError, match="the tokenizer knows no source"):
         open_run(tmp_path / "mixed")
 

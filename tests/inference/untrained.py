@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
+from composer.atomic_io import sha256_of_file
 from composer.data.encoding import load_data
 from composer.model.builder import build
 from composer.model.weights import save_weights
 from composer.recipe.recipe import load
-from composer.run_dir import RunDir
+from composer.run_dir import HASHED, RunDir
 
 GRU = """
 encoder: [{rnn: {cell: gru, bidirectional: true}}]
@@ -73,6 +74,12 @@ decoding: {decoding}
         built.output.weight.mul_(4.0)
     save_weights(built, folder / "model.safetensors")
     RunDir(folder).write({"name": "untrained", "status": "finished", "data": {"folders": [str(data)]}})
+    return record_hashes(folder)
+
+
+def record_hashes(folder: Path) -> Path:
+    """Let run.json say of the files of a run that its training wrote them as they are."""
+    RunDir(folder).update(**{key: sha256_of_file(folder / name) for key, name in HASHED.items()})
     return folder
 
 

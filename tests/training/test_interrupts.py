@@ -149,14 +149,13 @@ def test_too_little_main_memory_is_an_error(tiny: Tiny, tmp_path: Path, monkeypa
 
 
 def test_a_permission_error_has_its_own_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(self: Path, *mode: str, encoding: str = "") -> Any:
+    def denied(*arguments: Any) -> Any:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(os, "open", denied)
     with pytest.raises(RunError, match="permission denied") as raised:
         run_dir.locked(RunDir(tmp_path))
     assert "right to write" in raised.value.faults[0].hint
-    monkeypatch.setattr(Path, "read_text", denied)
     with pytest.raises(RunError, match=r"cannot be read: permission denied\n") as raised:
         RunDir(tmp_path).read()
     assert "right to read" in raised.value.faults[0].hint
@@ -247,16 +246,21 @@ def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
         ("{", "cannot be read"),
         ("[]", "not a JSON object"),
         ("{}", "has no `status`"),
-        ({"fingerprints": {}}, "has no `fingerprints.run`"),
-        ({"data": None}, "has no `data`"),
+        ('{"data": ' * 100_000, "nested too deeply"),
+        ({"fingerprints": {}}, "`fingerprints` is not what"),
+        ({"data": None}, "`data` is not what"),
+        ({"data": {"folders": {}}}, "`data` is not what"),
+        ({"scores": {"test/bleu": "1"}}, "`scores` is not what"),
+        ({"by_length": {"test": {}}}, "`by_length` is not what"),
+        ({"checkpoints_used": {"how": "best"}}, "`checkpoints_used` is not what"),
     ],
 )
 def test_a_damaged_run_json_is_an_error(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
     whole = {
         "status": "failed",
-        "fingerprints": {"run": ""},
+        "fingerprints": dict.fromkeys(("model", "data", "run"), "0" * 64),
         "data": {},
-        "tokenizer": "",
+        "tokenizer": "0" * 64,
         "vocabularies": {},
         "parameters": 1,
         "wandb": "",
@@ -285,3 +289,15 @@ def test_a_signal_received_during_an_import_is_not_lost(
         train(tiny(*ENDLESS), tmp_path / "run")
     assert raised.value.code == 143
     assert len(list_checkpoints(tmp_path / "run" / "checkpoints")) == 1
+
+
+def test_weights_that_were_changed_are_neither_resumed_nor_started_from(tiny: Tiny, tmp_path: Path) -> None:
+    first = train(tiny(), tmp_path / "first").folder
+    weights = bytearray((first / "model.safetensors").read_bytes())
+    weights[-3] ^= 1
+    (first / "model.safetensors").write_bytes(weights)
+    with pytest.raises(RunError, match="not the one that the training wrote"):
+        train(tiny(), first, resume=True)
+    with pytest.raises(RunError, match="not the one that the training wrote"):
+        train(tiny(), tmp_path / "second", start_from=first)
+    assert not (tmp_path / "second").exists()

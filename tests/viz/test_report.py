@@ -21,7 +21,7 @@ from composer.run_dir import RunDir
 from composer.viz.charts import plotly_script, points
 from composer.viz.records import evenly_spaced
 from composer.viz.report import report
-from tests.inference.untrained import LANGUAGE, TWO, made
+from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
 from tests.viz.pages import by_class, check_self_contained, figures, headings, read, texts
 
 ALL = [
@@ -195,6 +195,7 @@ def test_requested_sentences_have_alignments(trained: Path, tmp_path: Path) -> N
 def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) -> None:
     text = (copy / "recipe.yaml").read_text(encoding="utf-8")
     (copy / "recipe.yaml").write_text(text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8")
+    record_hashes(copy)
     found = read(report(copy))
     listed, _ = by_class(found, "samples")
     assert {len(each.text.split()) for each in list(listed.iter("dd"))[::3] if each.text} == {40}
@@ -334,6 +335,9 @@ def test_an_unknown_split_is_refused(gru: Path) -> None:
 
 def test_a_broken_run_is_refused(copy: Path) -> None:
     (copy / "recipe.yaml").write_text("recipe: 1\n", encoding="utf-8")
+    with pytest.raises(RunError, match="not the one that the training wrote"):
+        report(copy)
+    record_hashes(copy)
     with pytest.raises(RecipeError):
         report(copy)
 
