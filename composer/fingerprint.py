@@ -56,10 +56,14 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path], weights: InitialWe
 
 
 def fingerprint_pairs(
-    recipe: Recipe, pairs: Mapping[str, Pairs], weights: InitialWeights | None = None
+    recipe: Recipe, pairs: Mapping[str, Pairs], weights: InitialWeights | None = None, processes: int = 1
 ) -> dict[str, str]:
-    """Return the fingerprints `model`, `data` and `run` of a recipe and the pairs of its splits."""
-    return defaults.fingerprints(recipe.frozen, data_sha256(recipe, pairs), dict(weights) if weights else None)
+    """Return the fingerprints `model`, `data` and `run` of a recipe and the pairs of its splits.
+
+    processes: those of the training, where their number changes its result.
+    """
+    began = dict(weights) if weights else None
+    return defaults.fingerprints(recipe.frozen, data_sha256(recipe, pairs), began, processes)
 
 
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:

@@ -17,9 +17,9 @@ import yaml
 
 from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
-from composer.data.sources import SPLITS, open_pairs
+from composer.data.sources import SPLITS, DataSource, open_pairs
 from composer.errors import ComposerError, DataError, RunError
-from composer.fingerprint import data_sha256, fingerprint_data, fingerprints
+from composer.fingerprint import data_sha256, fingerprint_data, fingerprint_pairs, fingerprints
 from composer.recipe.cache import is_hash
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -283,6 +283,41 @@ def test_files_without_a_fingerprint_are_refused(
         fingerprints(tmp_path / "t.yaml")
     with pytest.raises(RunError):
         fingerprints(tmp_path)
+
+
+RANDOM = {
+    "dropout of a block": {"encoder": [{"rnn": {"dropout": 0.1, "layers": 2}}]},
+    "dropout of attention": {"encoder": [{"self_attention": {"dropout": 0.1}}]},
+    "a dropout": {"encoder": ["rnn", {"dropout": 0.1}]},
+    "dropout of everything": {"dropout": 0.1, "encoder": [{"residual": ["feed_forward"]}]},
+    "dropout of a state": {"encoder": [{"grid": 4}, {"cgru": {"dropout": 0.1}}, {"select_column": 0}]},
+    "scheduled sampling": {"training": {"scheduled_sampling": {"rate": 0.1}}},
+}
+NOT_RANDOM = {
+    "nothing": {},
+    "attention": {"encoder": [{"self_attention": {"heads": 2}}]},
+    "two layers": {"encoder": [{"rnn": {"layers": 2}}]},
+    "the same noise everywhere": {"training": {"gradient_noise": {"scale": 0.1}}},
+}
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *NOT_RANDOM])
+def test_it_is_known_whether_a_training_draws_random_numbers(make: Make, name: str) -> None:
+    model = dict((RANDOM | NOT_RANDOM)[name])
+    training = model.pop("training", {})
+    recipe = make({"generate": "copy"}, model=MODEL | model, training=training)
+    state = torch.get_rng_state()
+    assert reproduce.draws_random_numbers(recipe) == (name in RANDOM)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_processes_count_in_the_fingerprint_of_the_run_alone(make: Make) -> None:
+    recipe = make({"generate": "copy"})
+    pairs = DataSource(recipe, recipe.folders()).all_pairs()
+    one, same, two, four = (fingerprint_pairs(recipe, pairs, processes=count) for count in (1, 1, 2, 4))
+    assert one == same == fingerprint_data(recipe, recipe.folders())
+    assert len({one["run"], two["run"], four["run"]}) == 3
+    assert [{**prints, "run": ""} for prints in (two, four)] == [{**one, "run": ""}] * 2
 
 
 # ------------------------------------------------------------------------------------------- the lock

@@ -36,11 +36,14 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     return frozen
 
 
-def fingerprints(frozen: Data, data: str | None = None, began: Data | None = None) -> dict[str, str]:
+def fingerprints(
+    frozen: Data, data: str | None = None, began: Data | None = None, processes: int = 1
+) -> dict[str, str]:
     """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
 
     `data` is the fingerprint of the data if more is known of them than what the recipe says; `began` identifies the
-    initial weights and the tokenizer of a run that did not start from random weights.
+    initial weights and the tokenizer of a run that did not start from random weights. `processes` are those of a
+    training that draws random numbers, each process its own; where nothing is drawn, any number of them counts as 1.
 
     What changes a weight or a score changes `run`:
 
@@ -49,8 +52,8 @@ def fingerprints(frozen: Data, data: str | None = None, began: Data | None = Non
     - all of `data`, `decoding` and `training` but TRAINING_WITHOUT_EFFECT: `compile` and `accumulate` round
       differently;
     - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices, strategy, `benchmark`,
-      `deterministic`): it changes how sums are rounded, not what is asked for. Like the code and the trained tokenizer
-      it belongs to the environment record in run.json.
+      `deterministic`): it changes how sums are rounded, and on another kind of device which random numbers are drawn.
+      Like the code and the trained tokenizer it belongs to the environment record in run.json.
 
     `logging`, `name`, `description` and `vars` do not count.
     """
@@ -65,6 +68,8 @@ def fingerprints(frozen: Data, data: str | None = None, began: Data | None = Non
         "trainer": {key: frozen["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }
+    if processes > 1:
+        run["processes"] = processes
     return {**hashes, "run": _hash(run)}
 
 

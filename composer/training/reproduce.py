@@ -20,12 +20,15 @@ from typing import Any
 
 import torch
 from pytorch_lightning import Trainer
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.fingerprint import InitialWeights, data_sha256, initial_weights
+from composer.model.builder import build
+from composer.model.planner import training_logits, vocabulary_bounds
 from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
@@ -151,6 +154,31 @@ def compare_outcome(
         reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "nothing is known that would explain it"
     return False, f"not the same weights as {run.path}: {difference}; {why}"
+
+
+class RandomNumberDetector(TorchDispatchMode):
+    """Dispatch mode that notices whether an operator draws random numbers, also in the block of a plug-in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.detected = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.detected |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def draws_random_numbers(recipe: Recipe) -> bool:
+    """Return whether a training step draws random numbers: dropout, noise, scheduled sampling.
+
+    Every process draws its own, for its part of a batch, so that their number changes the result. Gradient noise does
+    not count: each process draws the same. A step is run on the meta device, where nothing is drawn in fact.
+    """
+    with torch.device("meta"):
+        model = build(recipe, vocabulary_bounds(recipe))
+    with RandomNumberDetector() as detector:
+        training_logits(recipe, model, {})
+    return detector.detected or bool(recipe.training["scheduled_sampling"])
 
 
 def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:

@@ -39,7 +39,12 @@ from composer.training.distributed import cluster_environment, exit_with_launche
 from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, read_budget_trace, wandb_mode
 from composer.training.module import Seq2SeqModule
 from composer.training.progress import ProgressDisplay
-from composer.training.reproduce import ReproducedRun, environment_differences, environment_record
+from composer.training.reproduce import (
+    ReproducedRun,
+    draws_random_numbers,
+    environment_differences,
+    environment_record,
+)
 from composer.training.sharding import ShardedStrategy
 
 TOKENIZER_SECONDS = 3600.0
@@ -164,7 +169,9 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
         return {**training.record, "status": "running", "recipe": sha256, **environment, "resumed_with": changes}
     weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
-    fingerprints = fingerprint_pairs(recipe, data.pairs, weights)
+    processes = training.trainer.world_size
+    counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
+    fingerprints = fingerprint_pairs(recipe, data.pairs, weights, counted)
     original = training.original
     return {
         "name": recipe.name,

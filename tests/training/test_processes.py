@@ -27,19 +27,23 @@ SAME = (
 TWO = "trainer={accelerator: cpu, devices: 2, strategy: ddp}"
 
 
+def train_with_two(folder: Path, *words: str) -> str:
+    """Train the tiny recipe with two processes in the folder `two`, and return what that prints."""
+    file, run = str(folder / "recipes" / "tiny.yaml"), str(folder / "two")
+    command = [sys.executable, "-m", "composer.cli.main", "train", file, *words, TWO, "--run", run]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*SAME), tmp_path / "one")
     # about the time several processes agree now and then only; about the steps they always know
-    words = [*SAME, "training.max_minutes=1000", TWO]
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "recipes" / "tiny.yaml"), *words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout.count("validation at step 3") == 1
+    printed = train_with_two(tmp_path, *SAME, "training.max_minutes=1000")
+    assert printed.count("validation at step 3") == 1
     assert RunDir(tmp_path / "two").read()["status"] == "finished"
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
@@ -48,3 +52,18 @@ def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
     for row, other in zip(rows, others, strict=True):
         for name in ("train/loss", "val/loss", "val/token_accuracy", "epoch"):
             assert row.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dropout", "alike"), [("0", True), ("0.5", False)])
+def test_the_fingerprint_counts_processes_where_they_draw_other_random_numbers(
+    tiny: Tiny, tmp_path: Path, dropout: str, alike: bool
+) -> None:
+    words = ["training.optimizer=sgd", f"model.dropout={dropout}", "training.max_steps=4"]
+    train(tiny(*words), tmp_path / "one")
+    train_with_two(tmp_path, *words)
+    one, two = (RunDir(tmp_path / name).read() for name in ("one", "two"))
+    differing = {key for key, value in one["fingerprints"].items() if value != two["fingerprints"][key]}
+    assert differing == (set() if alike else {"run"})
+    losses = (record["scores"]["val/loss"] for record in (one, two))
+    assert (next(losses) == pytest.approx(next(losses), rel=1e-4)) == alike
