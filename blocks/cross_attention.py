@@ -42,7 +42,7 @@ class CrossAttention(Block):
         local: none | monotonic | predicted. Where to look: at all, or at a window around p_t = t, or around
             p_t = S sigmoid(v.tanh(W q)) of the row's S positions, its weights times exp(-2 (s - p_t)^2 / window^2)
             (Luong et al. 2015, section 3.2).
-        window: How many positions it reaches to each side of p_t; 10 unless it is said.
+        window: How many positions it reaches to each side of p_t; 10 by default.
         merge: concat | average. What the heads' weights do: each reads its share of the values, or their mean reads
             the whole.
         max_length: How many positions the score `location` has a row for; later ones are not seen.

@@ -23,13 +23,13 @@ class Flatten(Block):
         stream = site.grid("flatten")
         if site.causal:
             message = f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it"
-            raise BlockError("", message, code="pace", fix="write `- sum_columns` or `- select_column: 0`")
+            raise BlockError("", message, code="length", fix="write `- sum_columns` or `- select_column: 0`")
         if (
             stream.length_ratio.denominator > 1
         ):  # rounded up, W times fewer positions are not as many as `length_ratio` says
             message = f"a stream of {stream.length_ratio} positions per token cannot be flattened"
             fix = "write `- sum_columns` or `- select_column: 0`, or shorten the stream after it"
-            raise BlockError("", message, code="pace", fix=fix)
+            raise BlockError("", message, code="length", fix=fix)
         self.out = stream._replace(grid=False, columns=0, length_ratio=stream.length_ratio * stream.columns)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -42,7 +42,7 @@ class MemoryNetwork(Block):
         query: The memory whose words are the question, a sequence; all positions then get the same answer, and the
             stream is not read. Without it each position of the stream asks, x_t B.
         hops: How often the memory is read, 1 or more.
-        width: Features of u; `model.width` unless it is said.
+        width: Features of u; `model.width` by default.
         tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
             wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k.
         encoding: position | position_code | bag. l as above; as in the authors' code, about twice as large,

@@ -243,5 +243,5 @@ def _check_settings(slots: int, shift: int, memory: str, initial_state: str | di
         message = f"a head that moves {shift} slots either way needs {needed}, and there are {slots}"
         raise BlockError("shift", message, fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`")
     if memory != "constant" and isinstance(initial_state, dict):
-        message = "the memory of another ntm is continued here, and needs none to begin with"
-        raise BlockError("memory", message, fix="remove `memory` here, and write it where the copied ntm stands")
+        message = "`memory` conflicts with `initial_state: {copy: ...}`, which continues another ntm's memory"
+        raise BlockError("memory", message, fix="remove `memory` here, or set it on the copied ntm")

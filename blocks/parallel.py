@@ -57,9 +57,9 @@ class Parallel(Block):
         self.branches = nn.ModuleList(stacks)
         self.gate: nn.Module = nn.Linear(total, total) if merge == "gate" else nn.Identity()
         if merge == "attention":
-            if site.stream.first_difference(streams[0]) in ("kind", "pace"):
+            if site.stream.first_difference(streams[0]) in ("kind", "length"):
                 message = "`attention` asks at each position that arrives, and the branches end with others"
-                raise BlockError("merge", message, code="pace", fix="write `merge: gate`, or keep the positions")
+                raise BlockError("merge", message, code="length", fix="write `merge: gate`, or keep the positions")
             self.gate = BranchAttention(site.stream.width, streams[0].width, len(streams))
         self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
 
@@ -151,7 +151,7 @@ def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge:
                 f"with {first.described} and {stream.described}",
                 "end all alike: with a sequence, or with a grid of as many columns",
             ),
-            "pace": ("with different positions", "change the length in all alike, or after the merge"),
+            "length": ("with different positions", "change the length in all alike, or after the merge"),
             "width": (
                 f"{first.width} and {stream.width} wide, and `merge: {merge}` needs one width",
                 f"end {other} with `- linear: {first.width}`, or write `merge: concat`",

@@ -20,7 +20,7 @@ class Positions(Block):
 
     Settings:
         kind: sinusoidal | learned.
-        max_length: Rows of the learned table, 512 unless it is said; later positions share the last row.
+        max_length: Rows of the learned table, 512 by default; later positions share the last row.
         per_iteration: Whether the innermost `repeat` around it counts too, from 0.
 
     Shapes: (B, T, D) -> (B, T, D). State: positions so far (B,).
@@ -45,7 +45,7 @@ class Positions(Block):
             fix = "remove `per_iteration`, or move this block into the stack of a `repeat`"
             raise BlockError("per_iteration", message, fix=fix)
         if kind == "sinusoidal" and max_length is not None:
-            message = "sinusoidal positions have no table, and so no last row"
+            message = "`max_length` applies to `learned` positions only"
             raise BlockError("max_length", message, fix="remove it, or write `kind: learned`")
         self.width, self.per_iteration = stream.width, per_iteration
         self.table = nn.Embedding(max_length or 512, self.width) if kind == "learned" else None

@@ -18,7 +18,7 @@ class Scale(Block):
 
     Settings:
         factor: What the stream is multiplied by, above 0.
-        gradient: What the gradient is multiplied by, above 0; by the factor, as it follows, unless it is said.
+        gradient: What the gradient is multiplied by, above 0; by default the factor.
 
     Shapes: (B, T, .) -> (B, T, .), or so for each cell of a grid.
     """

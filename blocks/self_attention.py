@@ -25,7 +25,7 @@ class SelfAttention(Block):
         window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too).
             Without it, everything; with it, decoding keeps a state of fixed size.
         positions: What it knows of distances: none | relative | rotary.
-        max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 unless it is said.
+        max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 by default.
 
     Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, H, N, D/H), their mask (B, N); with rotary positions,
     how many there were (B,).

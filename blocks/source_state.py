@@ -36,7 +36,7 @@ class SourceState(Block):
         if memory.length_ratio == 0:
             message = f"`{self.memory}` has one position for all, and `source_state` follows positions"
             fix = f"write `concat: {self.memory}`, which every position sees"
-            raise BlockError("from", message, code="pace", fix=fix)
+            raise BlockError("from", message, code="length", fix=fix)
         self.out = site.sequence("source_state")._replace(width=memory.width)
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -34,7 +34,7 @@ class SupportingFacts(Block):
             sequence are sentences of one word.
         query: The memory whose words are the question, a sequence.
         hops: How many facts are found, 1 or more.
-        width: Features of U and of R; `model.width` unless it is said.
+        width: Features of U and of R; `model.width` by default.
         encoding: position | position_code | bag. How the place of a word counts, as in `memory_network`.
         margin: By how much a fact is to be preferred, above 0.
 
@@ -61,7 +61,7 @@ class SupportingFacts(Block):
         stream = site.sequence("supporting_facts")
         self.memory = site.memory(from_)
         if query is None:
-            message = "nothing says what is asked"
+            message = "`query` is missing: the memory that holds the question"
             fix = f"write `query: {site.encoders[0]}`, or another memory"
             raise BlockError("query", message, code="memory", fix=fix)
         self.question, self.width = query, width or site.width

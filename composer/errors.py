@@ -146,7 +146,7 @@ def one_line_error(error: Exception) -> str:
 
 
 OS_ERROR_HINTS = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "ask for the right to write there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "check its permissions"),
     errno.EROFS: "have it made writable",
     errno.ENOENT: "put the folder back where it was",
     errno.EBADF: "open it for the command, as `>FILE` does",
@@ -157,7 +157,7 @@ WORDS_ELSEWHERE = {
     "warmup_steps": "warmup",
     "tokens_per_batch": "batch_size",
     "max_steps": "steps",
-    "clip_norm": "grad_clip",
+    "clip_norm": "grad_clip gradient_clip gradient_clip_val max_grad_norm clip",
     "early_stopping": "patience",
     "precision": "fp16",
     "optimizer": "optim",
@@ -167,7 +167,9 @@ WORDS_ELSEWHERE = {
     "rate": "p",
     "heads": "nhead",
     "times": "n",
-    "size": "beam_size",
+    "size": "beam_size vocab_size",
+    "bpe": "wordpiece",
+    "additive": "bahdanau",
     "source": "src",
     "target": "tgt",
     "self_attention": "attention",

@@ -92,7 +92,7 @@ def initial_weights(run: RunDir) -> InitialWeights:
     try:
         return {"weights": sha256_of_file(run.weights), "tokenizer": sha256_of_file(run.tokenizer)}
     except OSError as error:
-        message = f"this cannot be started from: {os_error_reason(error)}"
+        message = f"cannot start from this run: {os_error_reason(error)}"
         raise RunError.of(message, "name a run that has finished", str(error.filename or run.path)) from None
 
 

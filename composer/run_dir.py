@@ -87,7 +87,7 @@ class RunDir:
             raise RunError.of(message, "name the folder that `seqcomposer train` has written", str(self.path)) from None
         except OSError as error:
             message = f"run.json cannot be read: {os_error_reason(error)}"
-            fix = "take the file from the run again, or ask for the right to read it"
+            fix = "restore the file, or check its permissions"
             raise RunError.of(message, fix, str(self.record)) from None
         except ValueError as error:
             raise self._invalid(f"run.json cannot be read: {error}") from None

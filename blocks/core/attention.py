@@ -47,7 +47,7 @@ def attention(
 
     `mask` is True where a query may look, broadcastable to (B, H, T, N); `causal` says the same for T = N without one.
     A query that may look nowhere looks everywhere, so that its garbage stays finite; give zero values where it counts.
-    The scores are `scale` q.k + `bias`: the scale is 1/sqrt(d) unless it is said, the bias broadcastable like the mask.
+    The scores are `scale` q.k + `bias`: the scale is 1/sqrt(d) by default, the bias broadcastable like the mask.
     """
     if bias is not None and causal:
         causal, mask = False, causal_mask(query)

@@ -240,7 +240,7 @@ def check_window(local: str, window: int | None, query: Stream, memories: int) -
     """Raise BlockError where there is no window, or nothing that it could move with, or over."""
     if local == "none":
         if window is not None:
-            message = "there is a window, and nothing says where it stands"
+            message = "`window` needs `local`"
             fix = "write `local: monotonic` or `local: predicted`, or remove `window`"
             raise BlockError("window", message, fix=fix)
         return
@@ -248,5 +248,5 @@ def check_window(local: str, window: int | None, query: Stream, memories: int) -
         message = "a local window needs a query for each position, and here is one for all"
         raise BlockError("local", message, fix="remove `local`, or read a query that moves")
     if memories > 1:
-        message = "a window stands in one memory, and `from` names several"
+        message = "local attention reads one memory, and `from` names several"
         raise BlockError("local", message, fix="remove `local`, or name one memory in `from`")

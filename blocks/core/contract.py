@@ -112,11 +112,11 @@ class Stream(NamedTuple):
         return f"a grid of {self.columns} columns" if self.grid else "a sequence"
 
     def first_difference(self, other: Stream) -> str:
-        """Return the code of the first property in which two streams differ: kind, pace or width; "" if none."""
+        """Return the code of the first property in which two streams differ: kind, length or width; "" if none."""
         if (self.grid, self.columns) != (other.grid, other.columns):
             return "kind"
         if self.length_ratio != other.length_ratio:
-            return "pace"
+            return "length"
         return "width" if self.width != other.width else ""
 
 

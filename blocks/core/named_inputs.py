@@ -53,11 +53,11 @@ def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -
         return
     if name in site.memories:
         message = f"`{name}` has the positions of an encoder, and the stream here has others"
-        raise BlockError(setting, message, code="pace", fix="read it with `cross_attention`, or name a `pool` there")
+        raise BlockError(setting, message, code="length", fix="read it with `cross_attention`, or name a `pool` there")
     if stream.length_ratio != site.stream.length_ratio:
         here, there = site.stream.length_ratio, stream.length_ratio
         message = f"`{name}` has {there} positions per token, and the stream here {here}"
-        raise BlockError(setting, message, code="pace", fix="read it where the stream has as many positions")
+        raise BlockError(setting, message, code="length", fix="read it where the stream has as many positions")
 
 
 class ProjectionWidths(NamedTuple):
@@ -157,5 +157,5 @@ def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | 
     ratios = [site.memories[source.memory].stream.length_ratio for source in (one, two)]
     if ratios[0] != ratios[1]:
         message = f"`{one.memory}` has {ratios[0]} positions per token, and `{two.memory}` {ratios[1]}"
-        raise BlockError(setting, message, code="pace", fix="name two outputs that have the same positions")
+        raise BlockError(setting, message, code="length", fix="name two outputs that have the same positions")
     return [one._replace(values=False), two._replace(keys=False)]

@@ -46,7 +46,7 @@ class Scope:
     def define(self, name: str, named: Named) -> None:
         """Let every later block read `named` as `name`. Raises BlockError where the name is taken."""
         if name in self.reserved:
-            message = f"`{name}` is a word of the language and cannot be given as a name"
+            message = f"`{name}` is a reserved word"
             raise BlockError("as", message, code="name", fix="choose another name")
         if name in self.taken:
             raise BlockError(
@@ -75,7 +75,9 @@ class Scope:
                 setting,
                 f"`{name}` cannot be read here: it is named later, or in another branch",
                 code="name",
-                fix="read it after the block, or after the merge",
+                fix="read it after the block, or after the merge"
+                if self.entered is None
+                else f"write `{PREV}{name}` for its value one position before, or read it after the block",
             )
         readable = list(others) if what != "nothing here" else [*self.visible, *others]
         close = difflib.get_close_matches(name, readable, n=1, cutoff=0.5)
@@ -85,7 +87,7 @@ class Scope:
             setting,
             f"{what} is called `{name}`{meant}",
             code="name",
-            fix=f"what can be read here: {listed}" if listed else "nothing can be read here",
+            fix=f"write one of {listed}" if listed else "nothing can be read here",
         )
 
     def no_previous(self, name: str, setting: str) -> BlockError:

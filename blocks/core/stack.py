@@ -100,7 +100,7 @@ def check_same_stream(site: Site, stack: Block, why: str, any_width: bool = Fals
         return
     message, fix = {
         "kind": (f"turns {before.described} into {after.described}", "keep the kind and the columns inside"),
-        "pace": ("changes the number of positions", "move the block that changes the length out of the stack"),
+        "length": ("changes the number of positions", "move the block that changes the length out of the stack"),
         "width": (
             f"turns the width {before.width} into {after.width}",
             f"end the stack with `- linear: {before.width}`, or give its last block `width: {before.width}`",

@@ -208,7 +208,7 @@ def _check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     count, held_out = len(_open_split(recipe, "train", folders)), sum(sizes.values())
     if held_out < count:
         return []
-    split = next(iter(sizes))
+    split = max(sizes, key=lambda name: sizes[name])
     message = f"{' and '.join(sizes)} take {held_out:,} pairs, and the training files have {count:,}"
     example = f"write, for example, `{split}: {max(1, count // 20)}`"
     return [recipe.fault("empty", ("data", "parallel", split), message, example)]

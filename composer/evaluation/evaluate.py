@@ -66,7 +66,7 @@ def evaluate(
 def missing_split(recipe: Recipe, split: str) -> RunError:
     """Return the error for a split that a run's data does not have."""
     names = ", ".join(f"`{name}`" for name in available_splits(recipe))
-    hint = f"say one of {names} with `--split`" if split not in SPLITS else f"the recipe's data has only {names}"
+    hint = f"choose one of {names} with `--split`" if split not in SPLITS else f"the recipe's data has only {names}"
     return RunError.of(f"this run has no data called `{split}`", hint, str(recipe.file))
 
 
@@ -187,7 +187,8 @@ def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], 
 
 def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     if 0 < epochs < MIN_EPOCHS:
-        return f"trained for {epochs:.2f} epochs, which is little. Resume with a larger `training.max_minutes`"
+        fix = "start a new run with a larger `training.max_minutes`; `--from RUN` reuses these weights"
+        return f"trained for only {epochs:.2f} epochs: {fix}"
     measured = [(row["step"], row.get("val/loss")) for row in rows]
     losses = [(step, loss) for step, loss in measured if isinstance(loss, int | float) and math.isfinite(loss)]
     if len(losses) < MIN_VALIDATIONS:
@@ -203,6 +204,6 @@ def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     fall = 1 - last / before
     if fall > STILL_FALLING:
         curve = f"val/loss was still falling, by {fall:.0%} in the last quarter"
-        return f"{curve}. Resume with a larger `training.max_minutes` (or steps, or epochs)"
+        return f"{curve}. Train longer in a new run: `--from RUN` reuses these weights"
     curve = f"val/loss had converged, it changed by {abs(fall):.1%} in the last quarter"
     return f"{curve}: more data or another model will help more than more time"

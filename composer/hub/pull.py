@@ -261,7 +261,7 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
 def check_fingerprint(sha256: str, request: Request) -> None:
     """Raise RunError where a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
-        fix = "look at where you have it from; that of a pack is the SHA-256 of its pack.json"
+        fix = "compare it with the published fingerprint: the SHA-256 of pack.json"
         refuse(request.ref, f"the download has the fingerprint {sha256}, which is not the expected one", fix)
 
 

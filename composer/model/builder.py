@@ -256,7 +256,7 @@ class Builder:
         text = ""
         for path in (*inside, *mentioned):
             at = self.recipe.written_at(path)[0].place
-            text += f"; `{path[-1]}` stands in {'' if at.file == here else f'{at.file}, '}line {at.line}"
+            text += f"; see `{path[-1]}`, {'' if at.file == here else f'{at.file}, '}line {at.line}"
         return text
 
     def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:

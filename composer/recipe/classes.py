@@ -80,10 +80,10 @@ class Recipe(RecipeObjectRoot):
     extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
         is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
     vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
-    data: What is trained on.
-    model: What is trained.
-    training: How it is trained.
-    decoding: How the target is searched; default 'greedy'.
+    data: Data set and tokenizer.
+    model: Model.
+    training: Training.
+    decoding: Decoding method; default 'greedy'.
     trainer: Lightning's own arguments.
     logging: Where metrics go.
     """
@@ -263,7 +263,7 @@ class CrossAttention(Block, word="cross_attention"):
     local: none | monotonic | predicted. Where to look: at all, or at a window around p_t = t, or around p_t = S
         sigmoid(v.tanh(W q)) of the row's S positions, its weights times exp(-2 (s - p_t)^2 / window^2) (Luong et
         al. 2015, section 3.2); default 'none'.
-    window: How many positions it reaches to each side of p_t; 10 unless it is said.
+    window: How many positions it reaches to each side of p_t; 10 by default.
     merge: concat | average. What the heads' weights do: each reads its share of the values, or their mean reads the
         whole; default 'concat'.
     max_length: How many positions the score `location` has a row for; later ones are not seen.
@@ -434,7 +434,7 @@ class MemoryNetwork(Block, word="memory_network"):
     query: The memory whose words are the question, a sequence; all positions then get the same answer, and the
         stream is not read. Without it each position of the stream asks, x_t B.
     hops: How often the memory is read, 1 or more; default 3.
-    width: Features of u; `model.width` unless it is said.
+    width: Features of u; `model.width` by default.
     tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
         wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k; default 'adjacent'.
     encoding: position | position_code | bag. l as above; as in the authors' code, about twice as large, l_kj = 1 +
@@ -592,7 +592,7 @@ class Positions(Block, word="positions"):
     3.1).
 
     kind: sinusoidal | learned; default 'sinusoidal'.
-    max_length: Rows of the learned table, 512 unless it is said; later positions share the last row.
+    max_length: Rows of the learned table, 512 by default; later positions share the last row.
     per_iteration: Whether the innermost `repeat` around it counts too, from 0; default False.
     as_: The name of the output, for later blocks.
     """
@@ -746,7 +746,7 @@ class Scale(Block, word="scale"):
     """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
 
     factor: What the stream is multiplied by, above 0; default 1.0.
-    gradient: What the gradient is multiplied by, above 0; by the factor, as it follows, unless it is said.
+    gradient: What the gradient is multiplied by, above 0; by default the factor.
     as_: The name of the output, for later blocks.
     """
     factor: float | Var | Unset = field(default=UNSET, kw_only=False)
@@ -774,7 +774,7 @@ class SelfAttention(Block, word="self_attention"):
     window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
         it, everything; with it, decoding keeps a state of fixed size.
     positions: What it knows of distances: none | relative | rotary; default 'none'.
-    max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 unless it is said.
+    max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 by default.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -827,7 +827,7 @@ class SupportingFacts(Block, word="supporting_facts"):
         sequence are sentences of one word.
     query: The memory whose words are the question, a sequence.
     hops: How many facts are found, 1 or more; default 1.
-    width: Features of U and of R; `model.width` unless it is said.
+    width: Features of U and of R; `model.width` by default.
     encoding: position | position_code | bag. How the place of a word counts, as in `memory_network`; default 'bag'.
     margin: By how much a fact is to be preferred, above 0; default 0.1.
     as_: The name of the output, for later blocks.
@@ -860,8 +860,8 @@ class Curriculum(RecipeObject):
 
     start: The level of the first two epochs; tokens of a pair, eos not counted; default 6.
     step: How much the level rises after an epoch that was mastered; each level lasts two epochs or more; default 1.
-    error: An epoch was mastered where a smaller share than this of its longest pairs within the level (of its last
-        `step` lengths) had any wrong token while it was trained on; above 0, at most 1; default 0.15.
+    error: Raise the level when the error rate on the longest pairs within it (its last `step` lengths) is below
+        this; above 0, at most 1; default 0.15.
     beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its level; default 0.2.
     by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a pair's sources.
     """
@@ -1258,7 +1258,7 @@ class EarlyStopping(RecipeObject):
 
     patience: How many validations without a better value are waited for; `null` waits until the budget is spent;
         default 5.
-    metric: What is watched; a loss or a perplexity gets better by falling, everything else by rising; default
+    metric: Metric to monitor; a loss or a perplexity improves by falling, everything else by rising; default
         'val/loss'.
     min_delta: A change of no more than this does not count as better; default 0.0.
     goal: The training ends as soon as the metric is at least as good as this.
@@ -1541,7 +1541,7 @@ class Output(RecipeObject):
 class ParallelData(RecipeObject):
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
-    train: What is trained on.
+    train: Training split.
     val: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
         Parquet).
     test: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
@@ -2276,7 +2276,7 @@ class Trainer(RecipeObject):
 class Training(RecipeObject):
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
 
-    optimizer: What follows the gradient; default 'adam'.
+    optimizer: Optimizer; default 'adam'.
     schedule: How the learning rate changes over the budget; default 'constant'.
     max_steps: Updates of the weights.
     max_epochs: Passes over the training data.
@@ -2289,17 +2289,17 @@ class Training(RecipeObject):
         et al. 2015).
     initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights;
         default 'default'.
-    accumulate: Into how many parts a batch is cut to save memory; the update is the same; default 1.
+    accumulate: Gradient accumulation steps; the update is the same, with less memory; default 1.
     validate_every: Steps between validations; once an epoch without it.
     early_stopping: Ends the training when a metric has stopped getting better, or is good enough.
     curriculum: Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are
         mastered.
     average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one; default 1.
-    precision: Of the arithmetic, in bits; default 32.
+    precision: Floating-point precision; default 32.
     compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
         loops over positions (rnn, recurrent, ...), of which each length is compiled anew; default False.
     workers: Processes that prepare batches beside the training; the result is the same; default 0.
-    seed: Of everything random; default 1.
+    seed: Seed of all random number generators; default 1.
     """
     optimizer: AnyOptimizer | Unset | None = UNSET
     schedule: AnySchedule | Unset | None = UNSET
@@ -2331,7 +2331,7 @@ class WandB(RecipeObject):
     name: The run's name; the recipe's without it.
     entity: The user or team; the default one of the login without it.
     group: What the run belongs to.
-    tags: Words to find it by.
+    tags: Tags.
     mode: online, offline or disabled; by the login without it.
     """
     project: str | Var | Unset | None = UNSET

@@ -168,13 +168,13 @@ def _data_source(error: SchemaError) -> Fault:
         return error.fault(error.node.place, "missing", f"`data` needs one of {SOURCES}", hint)
     first, second = error.detail[:2]
     message = f"`data` has `{first}` already, and only one of {SOURCES} can be"
-    return error.fault_at_name(second, "second", message, f"remove `{second}`, or `{first}`")
+    return error.fault_at_name(second, "exclusive", message, f"remove `{second}`, or `{first}`")
 
 
 def _exclusive_keys(error: SchemaError) -> Fault:
     first, second = sorted(error.detail, key=lambda name: error.node.value[name].place[:3])
     hint = f"remove one; write `{first}: null` if it is inherited"
-    return error.fault_at_name(second, "second", f"`{first}` and `{second}` exclude each other", hint)
+    return error.fault_at_name(second, "exclusive", f"`{first}` and `{second}` exclude each other", hint)
 
 
 def _empty(error: SchemaError) -> Fault:
@@ -198,7 +198,7 @@ def _not_one_key(error: SchemaError) -> Fault:
         return _type_key(error, names)
     if len(chosen) > 1:
         message = f"`{chosen[1]}` is a second {noun} after `{chosen[0]}`"
-        return error.fault_at_name(chosen[1], "second", message, _separate_hint(error, chosen[1]))
+        return error.fault_at_name(chosen[1], "exclusive", message, _separate_hint(error, chosen[1]))
     if len(chosen) == 1 and len(keys) > 1:
         return _second_key(error, chosen[0], next(key for key in keys if key != chosen[0]))
     return _unknown_name(error, keys[0])
@@ -229,7 +229,7 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
         message, hint = f"{noun} has one key, and `{other}` follows `{name}`{guess}", _separate_hint(error, other)
     elif error.value[name] is None:
         hint = f"indent `{other}` further than `{name}`"
-    return error.fault_at_name(other, "second", message, hint)
+    return error.fault_at_name(other, "exclusive", message, hint)
 
 
 def _unknown_name(error: SchemaError, name: str) -> Fault:

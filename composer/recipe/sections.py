@@ -46,10 +46,10 @@ class Parallel:
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
     Settings:
-        train: What is trained on.
-        val: What the training is watched with: validation loss, BLEU, the choice of the best weights. A number takes so
-            many pairs of the training files, spread evenly over them, which are then not trained on.
-        test: What `evaluate` measures; a number as of `val`.
+        train: Training split.
+        val: Validation split: loss, BLEU and checkpoint selection. An integer holds out that many training pairs,
+            evenly spaced.
+        test: Test split, for `evaluate`; an integer as for `val`.
     """
 
     train: Split
@@ -174,7 +174,7 @@ class EarlyStopping:
 
     Settings:
         patience: How many validations without a better value are waited for; `null` waits until the budget is spent.
-        metric: What is watched; a loss or a perplexity gets better by falling, everything else by rising.
+        metric: Metric to monitor; a loss or a perplexity improves by falling, everything else by rising.
         min_delta: A change of no more than this does not count as better.
         goal: The training ends as soon as the metric is at least as good as this.
     """
@@ -223,8 +223,8 @@ class Curriculum:
     Settings:
         start: The level of the first two epochs; tokens of a pair, eos not counted.
         step: How much the level rises after an epoch that was mastered; each level lasts two epochs or more.
-        error: An epoch was mastered where a smaller share than this of its longest pairs within the level (of its last
-            `step` lengths) had any wrong token while it was trained on; above 0, at most 1.
+        error: Raise the level when the error rate on the longest pairs within it (its last `step` lengths) is below
+            this; above 0, at most 1.
         beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its level.
         by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a pair's sources.
     """
@@ -241,7 +241,7 @@ class Training:
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
 
     Settings:
-        optimizer: What follows the gradient.
+        optimizer: Optimizer.
         schedule: How the learning rate changes over the budget.
         max_steps: Updates of the weights.
         max_epochs: Passes over the training data.
@@ -252,16 +252,16 @@ class Training:
         gradient_noise: Normal noise that is added to the gradient, ever less of it.
         scheduled_sampling: How often the decoder reads its own tokens in place of the true ones.
         initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights.
-        accumulate: Into how many parts a batch is cut to save memory; the update is the same.
+        accumulate: Gradient accumulation steps; the update is the same, with less memory.
         validate_every: Steps between validations; once an epoch without it.
         early_stopping: When to end before the budget.
         curriculum: Which pairs an epoch has, by their length; all of them without it.
         average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
-        precision: Of the arithmetic, in bits.
+        precision: Floating-point precision.
         compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
             loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
         workers: Processes that prepare batches beside the training; the result is the same.
-        seed: Of everything random.
+        seed: Seed of all random number generators.
     """
 
     optimizer: Annotated[Any, Kind("choice:optimizers")] = "adam"
@@ -335,7 +335,7 @@ class WandB:
         name: The run's name; the recipe's without it.
         entity: The user or team; the default one of the login without it.
         group: What the run belongs to.
-        tags: Words to find it by.
+        tags: Tags.
         mode: online, offline or disabled; by the login without it.
     """
 
@@ -352,7 +352,7 @@ class Logging:
     """Where metrics go besides `metrics.jsonl`; without it, W&B offline inside the run folder.
 
     Settings:
-        wandb: Weights & Biases; `false` is without.
+        wandb: Weights & Biases; `false` disables it.
     """
 
     wandb: WandB | Literal[False] | None = None
@@ -369,10 +369,10 @@ class Recipe:
         extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
             is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
         vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
-        data: What is trained on.
-        model: What is trained.
-        training: How it is trained.
-        decoding: How the target is searched.
+        data: Data set and tokenizer.
+        model: Model.
+        training: Training.
+        decoding: Decoding method.
         trainer: Lightning's own arguments.
         logging: Where metrics go.
     """

@@ -222,7 +222,7 @@ class _Parser:
     def comparison(self, node: ast.Compare, span: _Span) -> _Part:
         left, right, sign = self.build(node.left), node.comparators[0], self.sign_after(node.left)
         if len(node.ops) > 1:
-            message = "comparisons do not follow each other"
+            message = "comparisons cannot be chained"
             raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
         if isinstance(node.ops[0], ast.In | ast.NotIn) and not isinstance(right, ast.List):
             raise _ConditionError(self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`')

@@ -27,8 +27,8 @@ RESAMPLES = 1000
 FEW_LINES = 100
 """Test lines below which a bootstrap says little."""
 P_VALUE_MEANING = (
-    "± is half of the interval of 95 %. p says how likely the choice of the test lines alone makes such a difference; "
-    "what other seeds would make is not in it."
+    "± is half the 95 % confidence interval; p is the p-value of a paired bootstrap over test lines. "
+    "Variation between seeds is not included."
 )
 
 Rows = Sequence[Mapping[str, Any]]

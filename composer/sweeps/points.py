@@ -52,7 +52,7 @@ def wandb_config(
     goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val/", "test/", "train/"))), None)
     if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
         hint = "write, for example, `rank: [{val/loss: min}]`"
-        raise RunError.of("W&B searches by what a run logs, and `rank` has none of it", hint, str(sweep.file))
+        raise RunError.of("W&B optimises a logged metric, and `rank` names none", hint, str(sweep.file))
     config: dict[str, Any] = {"name": sweep.name, "method": {"tpe": "bayes"}.get(sweep.search.kind, sweep.search.kind)}
     if goal is not None:
         config["metric"] = {"name": goal.metric, "goal": "minimize" if goal.direction == "min" else "maximize"}

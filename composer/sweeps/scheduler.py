@@ -60,7 +60,7 @@ def run_sweep(
     points = [] if sweep.search.kind == "tpe" else list_points(sweep)
     trainable = [point for point in points if point.status == "trained"]
     if points and not trainable:
-        hint = "`--dry-run` tells what is wrong with each"
+        hint = "list the faults with `--dry-run`"
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
     one = replace(sweep, search=Search("random", 1, sweep.search.seed))
     recipe: Recipe | None = None
@@ -93,7 +93,7 @@ def lock_sweep(home: SweepDir) -> Iterator[None]:
             message, file = f"the study cannot be written: {error}", home.study
             if isinstance(error, OSError):
                 message, file = f"{error.strerror or error}: {error.filename or home.path}", home.path
-            raise RunFailed.of(message, "make room; the same command then goes on", str(file)) from error
+            raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from error
 
 
 class Scheduler:
@@ -246,7 +246,7 @@ class Scheduler:
                 if not runner.has_stopped():
                     runner.stop(signal.SIGKILL)
         if running:
-            self.display.say("stopped; the same command goes on")
+            self.display.say("stopped; run the same command to resume")
 
 
 class SweepProgress:
@@ -299,7 +299,7 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of("this folder is not empty, and no sweep has written it", other, path)
     record = read_sweep_record(folder)
     if record.get("fingerprint") != sweep.fingerprint:
-        hint = "name another folder with `--run DIR`, or write the sweep as it was"
+        hint = "name another folder with `--run DIR`, or restore the sweep file"
         before, now = record.get("parts", {}), describe_parts(sweep)
         differing = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
         missing = "not there"

@@ -276,7 +276,7 @@ def axis_faults(sweep: Sweep) -> Iterator[Fault]:
     cycle = [axis for axis in stuck if any(axis.name in dependencies(other) for other in stuck)]
     if cycle:
         key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
-        message = f"these axes wait for each other: {', '.join(axis.name for axis in cycle)}"
+        message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
         yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
 
 
@@ -294,7 +294,7 @@ def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
         hint = "write `values: [...]`"
     elif len(axis.labels) != len(leader.labels):
         message = f"`{axis.name}` has {len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
-        hint = "give both as many"
+        hint = "give both the same number of values"
     else:
         return
     yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)

@@ -311,7 +311,7 @@ def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:
     for item in items:
         key = (isinstance(item.value, bool), item.value)  # `true` is not 1
         if key in seen:
-            yield fault_at(item.mark, "duplicate", path, f"`{item.text}` stands here a second time", "keep one")
+            yield fault_at(item.mark, "duplicate", path, f"`{item.text}` is listed twice", "keep one")
         seen.add(key)
 
 
@@ -326,7 +326,7 @@ def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
     for axis in sweep.axes if sweep.search.kind == "grid" else ():
         if axis.labels is None:
             key = next(key for key in RANGES if key in axis.node.value)
-            message = f"a grid has no place for all numbers from {axis.low} to {axis.high}"
+            message = f"grid search cannot enumerate the range {axis.low} to {axis.high}"
             hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
             yield fault_at(axis.node.value[key].place, "grid", f"axes.{axis.name}.{key}", message, hint)
 
@@ -340,7 +340,7 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
             message = f"no run logs `{metric}`{did_you_mean(metric, known)}"
             yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(known)}")
         elif not metrics and sweep.pruner is not None and not metric.startswith("val/"):
-            message = f"`{metric}` is not known while a trial runs, so `prune` cannot go by it"
+            message = f"`{metric}` is computed after training, and pruning needs a validation metric"
             yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
         elif metric in metrics:
             yield fault_at(mark, "duplicate", "rank", f"`{metric}` is twice in `rank`", "keep one")

@@ -59,7 +59,7 @@ class Study:
         except Exception as error:  # SQLAlchemy's many kinds
             if any(text in str(error) for text in ("disk I/O error", "disk is full")):
                 message = "the study cannot be written: the disk is full, or does not answer"
-                raise RunFailed.of(message, "make room; the same command then goes on", str(file)) from None
+                raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from None
             hint = "remove the file: the trials' own folders hold their results, and a new study is made from them"
             message = f"the study cannot be opened: {getattr(error, 'orig', None) or error}"
             raise RunError.of(message, hint, str(file)) from None

@@ -254,7 +254,7 @@ class TrainingLoopCallback(Callback):
             "minutes": self.clock.minutes(),
             "history": self.history,
             "random": self.ranks.gather(capture_rng_state()),
-            "row": {"since": self.row_step, "sums": sums, "pace": list(self.row_pace)},
+            "row": {"since": self.row_step, "sums": sums, "budget_spent": list(self.row_pace)},
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
         }
 
@@ -263,7 +263,7 @@ class TrainingLoopCallback(Callback):
         self.resumed = state
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
-        self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["pace"])
+        self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["budget_spent"])
         if self.curriculum:
             self.curriculum.load_state_dict(state["curriculum"])
 

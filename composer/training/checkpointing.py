@@ -243,7 +243,9 @@ def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any])
         return
     differences = first_few(list(setting_differences(load(folder.recipe).frozen, recipe.frozen)))
     message = f"this run was started with another recipe: {differences or 'its recipe.yaml has been changed'}"
-    raise RunError.of(message, f"undo the change, or {NEW_RUN}", str(folder.path))
+    raise RunError.of(
+        message, f"repeat the overrides of the first command, undo the change, or {NEW_RUN}", str(folder.path)
+    )
 
 
 def check_same_data(data: Data, record: Mapping[str, Any], folder: RunDir) -> None:

@@ -61,7 +61,7 @@ class RecipeDataModule(LightningDataModule):
             reason = f"whose answer is longer than {model.room:g} times its source"
             self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
             if not answerable.any():
-                hint = "raise `room` of the block `grid`, or exchange source and target"
+                hint = "raise `max_length_ratio` of the block `grid`, or swap source and target"
                 message = f"no training pairs are left without {dropped} {reason}"
                 raise DataError([self.recipe.fault("empty", ("data",), message, hint)])
             self.train = self.train.keep(answerable)

@@ -269,7 +269,7 @@ def peer_error(processes: Processes, message: str = "") -> RunFailed:
         if status := process.poll():
             end = f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
             ends.append(f"process {rank} {end}")
-    cause, hint = "another process has ended", "read what it printed"
+    cause, hint = "another process has ended", "see its output above"
     if ends:
         cause = ", ".join(ends)
     elif "imed out" in message or "imeout" in message:

@@ -1,4 +1,4 @@
-"""Loggers: metrics.jsonl, Weights & Biases (the one door to it), and both together with the terminal."""
+"""Loggers: metrics.jsonl, Weights & Biases (its only importer), and both together with the terminal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MetricsLogger:
         self.wandb.finish(status)
 
 
-BUDGET_TRACE = "pace"
+BUDGET_TRACE = "budget_spent"
 """Key of the share of the budget spent after each step since the last row, so that a reproduction can follow it."""
 
 

@@ -179,10 +179,14 @@ class Seq2SeqModule(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Scale the gradient down to `clip_norm`, then add noise. Lightning refuses to clip for a fused optimizer."""
-        if gradient_clip_val:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+        """Scale the gradient down to the Trainer's norm or to `clip_norm`, then add noise.
+
+        Lightning calls this without a norm of its own too; it refuses to clip for a fused optimizer.
+        """
         training = self.recipe.training
+        norm = training["clip_norm"] if gradient_clip_val is None else gradient_clip_val
+        if norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), norm)
         if training["gradient_noise"]:
             add_gradient_noise(self.parameters(), training["seed"], self.progress().step, **training["gradient_noise"])
 

@@ -70,7 +70,7 @@ class ReproducedRun:
             if _matches(path, weights):
                 return path
         where = f" in {self.record['start_from']}" if self.record.get("start_from") else ""
-        message = f"this run started from the weights of another{where}, and that is neither there nor beside this run"
+        message = f"the run whose weights this one started from was found neither beside it nor{where or ' elsewhere'}"
         fix = "name the folder of that run with `--from RUN`"
         raise RunError.of(f"{message}; their SHA-256 is {weights['weights']}", fix, str(self.folder.path))
 
@@ -152,7 +152,7 @@ def compare_outcome(
         reasons.append("its budget is in minutes, and how they were spent is no longer known")
     if on_gpu and recipe.trainer["deterministic"] is not True:
         reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
-    why = f"that may be because: {'; '.join(reasons)}" if reasons else "nothing is known that would explain it"
+    why = f"that may be because: {'; '.join(reasons)}" if reasons else "no known difference explains it"
     return False, f"not the same weights as {run.path}: {difference}; {why}"
 
 

@@ -236,7 +236,6 @@ def build_trainer(
             "max_epochs": -1,  # the loop's budget ends the training
             "precision": {"bf16": "bf16-mixed", "16": "16-mixed"}.get(precision, precision),
             "accumulate_grad_batches": training["accumulate"],
-            "gradient_clip_val": training["clip_norm"],
             # every so many batches; or at the end of an epoch, and then the batch sampler ends with each
             "val_check_interval": every * training["accumulate"] if every else 1.0,
             "check_val_every_n_epoch": None if every else 1,

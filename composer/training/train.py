@@ -6,7 +6,7 @@ import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class TrainingResult:
     """A finished run: its folder and its run.json."""
 
     folder: Path
-    record: Mapping[str, Any]
+    record: Mapping[str, Any] = field(repr=False)
 
     @property
     def scores(self) -> Mapping[str, float]:

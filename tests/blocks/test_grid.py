@@ -88,8 +88,8 @@ def test_the_mean_of_a_grid_is_over_real_cells() -> None:
         (SelectColumn, {}, "sequence", "", "kind"),
         (SumColumns, {}, "sequence", "", "kind"),
         (Flatten, {}, "sequence", "", "kind"),
-        (Flatten, {}, "decoder", "", "pace"),
-        (Flatten, {}, "shortened", "", "pace"),
+        (Flatten, {}, "decoder", "", "length"),
+        (Flatten, {}, "shortened", "", "length"),
         (Grid, {}, "grid", "", "kind"),
     ],
 )

@@ -69,8 +69,8 @@ def test_a_single_position_is_broadcast_to_all(reader: type[Block]) -> None:
     ("name", "code", "message"),
     [
         ("b", "name", "nothing here is called `b`"),
-        ("slow", "pace", "`slow` has 1/2 positions per token, and the stream here 1"),
-        ("encoder", "pace", "`encoder` has the positions of an encoder"),
+        ("slow", "length", "`slow` has 1/2 positions per token, and the stream here 1"),
+        ("encoder", "length", "`encoder` has the positions of an encoder"),
     ],
 )
 def test_streams_with_other_positions_are_refused(reader: type[Block], name: str, code: str, message: str) -> None:

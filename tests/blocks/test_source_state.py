@@ -49,7 +49,7 @@ def test_in_an_encoder_it_replaces_the_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "code"), [(Stream(3, length_ratio=Stream(3).length_ratio * 0), "pace"), (Stream(3, True), "kind")]
+    ("stream", "code"), [(Stream(3, length_ratio=Stream(3).length_ratio * 0), "length"), (Stream(3, True), "kind")]
 )
 def test_a_memory_without_positions_to_follow_is_refused(stream: Stream, code: str) -> None:
     with pytest.raises(BlockError) as refused:

@@ -132,6 +132,6 @@ def test_a_tournament_has_the_expected_winner() -> None:
 
 
 def test_conflicting_settings_are_refused() -> None:
-    with pytest.raises(BlockError, match="nothing says what is asked") as error:
+    with pytest.raises(BlockError, match="`query` is missing: the memory that holds the question") as error:
         build_block(query=None)
     assert error.value.fix == "write `query: story`, or another memory"

@@ -50,7 +50,7 @@ REFUSED = {
         "12:28:name",
         "nothing in this `recurrent` is called `mad`; did you mean `prev.made`?",
     ),
-    "prev as a name": ("linear: {as: prev}", "12:20:name", "`prev` is a word of the language"),
+    "prev as a name": ("linear: {as: prev}", "12:20:name", "`prev` is a reserved word"),
     "a width that never settles": (
         "recurrent: [{concat: {of: prev.made, as: made}}]",
         "12:7:width",
@@ -83,7 +83,7 @@ REFUSED = {
     ),
     "a concatenation of different lengths": (
         "concat: encoder.top",
-        "12:15:pace",
+        "12:15:length",
         "`encoder.top` has the positions of an encoder",
     ),
 }
@@ -282,7 +282,7 @@ GRIDS_REFUSED = {
     ),
     "a flattened grid in a decoder": (
         {"?": "repeat: {times: 1, stack: [{active_memory: {from: encoder.image, stack: [cgru]}}, flatten]}"},
-        "11:89:pace",
+        "11:89:length",
         "a decoder has one position for each token, and `flatten` makes 4 of it",
         "write `- sum_columns`",
     ),
@@ -365,7 +365,7 @@ MEMORIES_REFUSED = {
     "a tape that is filled and copied": (
         "ntm: {slots: 6, slot_width: 3, memory: random, initial_state: {copy: encoder.paper}}",
         "12:46:setting",
-        "the memory of another ntm is continued here",
+        "continues another ntm's memory",
         "remove `memory` here",
     ),
     "a tape with less slots than a head moves": (
@@ -449,7 +449,7 @@ MEMORIES_REFUSED = {
     "facts without a question": (
         "supporting_facts: {hops: 2}",
         "12:7:memory",
-        "nothing says what is asked",
+        "`query` is missing: the memory that holds the question",
         "write `query: encoder`",
     ),
     "a question that is a grid": (
@@ -468,7 +468,7 @@ MEMORIES_REFUSED = {
         "memory_network: {query: input}",
         "12:31:name",
         "no memory is called `input`",
-        "what can be read here",
+        "write one of",
     ),
 }
 

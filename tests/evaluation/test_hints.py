@@ -36,7 +36,7 @@ def test_nothing_is_concluded_from_little(losses: list[float]) -> None:
 
 def test_few_epochs_are_the_first_hint() -> None:
     (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35)
-    assert line.startswith("trained for 0.35 epochs")
+    assert line.startswith("trained for only 0.35 epochs")
     assert "overfits" not in line
 
 

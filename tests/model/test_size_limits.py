@@ -143,7 +143,7 @@ WIDTHS = {
         "linear: {width: 32, as: low}\n    - linear: 64\n    - norm\n    - add: low",
         "9:12",
         "`low` is 32 wide",
-        "`linear` stands in line 6",
+        "see `linear`, line 6",
     ),
     "branches": (
         "parallel:\n        merge: sum\n        branches:\n          - [norm]\n          - [{linear: 8}]",

@@ -34,7 +34,7 @@ FAULTS = [
     ("question: [rnn]", "query: [rnn]", ["7:3:encoders"]),
     ("encoders: {story: [sum_columns], question: [rnn]}", "encoder: [rnn]", ["7:3:encoders"]),
     ("  encoders: {story: [sum_columns], question: [rnn]}\n", "", ["5:1:encoders"]),
-    ("2]}", "2]}\n  generate: copy", ["4:3:second"]),
+    ("2]}", "2]}\n  generate: copy", ["4:3:exclusive"]),
 ]
 
 

@@ -38,7 +38,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         ('  e: {replace: "model.encoder[7]", with: {a: rnn}}', "", 4, "matches nothing in the base"),
         ("  e: {replace: training.seed, with: {a: rnn}}", "", 4, "no path of a block or a stack"),
         (f"{WIDTH}\n{WIDTH}", "", 5, "`width` is a duplicate key"),
-        ("  w: {set: vars.width, values: [8, 16, 8]}", "", 4, "`8` stands here a second time"),
+        ("  w: {set: vars.width, values: [8, 16, 8]}", "", 4, "`8` is listed twice"),
         ("  w: {set: vars.widht, values: [8]}", "", 4, "there is no variable `widht`; did you mean `width`?"),
         ("  w: {set: training.optimiser, values: [adam]}", "", 4, "did you mean `optimizer`?"),
         ("  w: {set: training.max_steps, values: [1, many]}", "", 4, "`max_steps`"),
@@ -53,7 +53,7 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         ("  e: {set: vars.width, vales: [1]}", "", 4, "did you mean `values`?"),
         ("  e: {set: vars.width, int: [5, 1]}", "", 4, "5 is not below 1"),
         ("  e: {set: vars.width, log_uniform: [0, 1]}", "search: random", 4, "0 has no logarithm"),
-        ("  e: {set: vars.width, uniform: [0, 1]}", "", 4, "a grid has no place for all numbers from 0 to 1"),
+        ("  e: {set: vars.width, uniform: [0, 1]}", "", 4, "grid search cannot enumerate the range 0 to 1"),
         ("  flops: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `flops`"),
         ("  a-b: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `a-b`"),
         (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], zip: width}}", "", 5, "`h` has 1 values, and `width` 2"),
@@ -68,11 +68,11 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (WIDTH, "rank: [{val/loss: least}]", 5, "least"),
         (WIDTH, "rank: [{val/bits_per_sequence: min}]", 5, "never measured: the answers are of words"),
         (WIDTH, "rank: [{val/loss: min}, {test/bits_per_sequence: min}]", 5, "never measured"),
-        (WIDTH, "prune: median\nrank: [{parameters: min}]", 6, "is not known while a trial runs"),
+        (WIDTH, "prune: median\nrank: [{parameters: min}]", 6, "is computed after training"),
         (WIDTH, "search: tpee", 5, "did you mean `tpe`?"),
         (WIDTH, "search: {tpe: {trails: 3}}", 5, "did you mean `trials`?"),
         (WIDTH, "seeds: 0", 5, "`seeds`"),
-        (WIDTH, "seeds: [1, 1]", 5, "`1` stands here a second time"),
+        (WIDTH, "seeds: [1, 1]", 5, "`1` is listed twice"),
         (WIDTH, "set: {training.max_step: 3}", 5, "did you mean `max_steps`?"),
         (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` is twice"),
         (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
@@ -120,7 +120,7 @@ def test_circular_conditions_are_refused(tmp_path: Path) -> None:
   one: {set: vars.width, values: [8], when: two == 1}
   two: {set: vars.heads, values: [1], when: three == 2}
   three: {set: training.max_steps, values: [2], when: one == 8}"""
-    assert faults(tmp_path, axes) == [(5, "these axes wait for each other: one, two, three")]
+    assert faults(tmp_path, axes) == [(5, "these axes depend on each other: one, two, three")]
 
 
 def test_a_condition_that_never_holds_is_refused(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
         ("parameter < 3", 1, "did you mean `parameters`?"),
         ("parameters < 3X", 15, "`X` is no unit"),
         ("parameters = 3", 12, "`=` means nothing"),
-        ("1 < parameters < 3", 16, "comparisons do not follow each other"),
+        ("1 < parameters < 3", 16, "comparisons cannot be chained"),
         ("(parameters < 3", 1, "never closed"),
         ('encoder == "recurent"', 12, "did you mean `recurrent`?"),
         ("encoder == recurrent", 12, "there is no axis or cost `recurrent`"),

@@ -162,7 +162,7 @@ def test_signals_end_all_workers_first(home: Path, number: signal.Signals, statu
     child.send_signal(number)
     out, _ = child.communicate(timeout=60)
     assert child.returncode == status, out.decode()
-    assert b"stopped; the same command goes on" in out
+    assert b"stopped; run the same command to resume" in out
     assert {trial.seeds[1]["status"] for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
     plan(home)
     assert run(home / "sweep.yaml", home, workers=2) == 0

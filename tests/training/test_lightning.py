@@ -109,6 +109,25 @@ def test_accumulation_is_that_of_the_user_s_trainer(tiny: Tiny) -> None:
         torch.testing.assert_close(steps[2][1][name], value, atol=1e-5, rtol=1e-4)
 
 
+def test_the_recipe_s_clip_norm_holds_in_a_user_s_trainer_unless_that_has_its_own(tiny: Tiny) -> None:
+    class Norms(Callback):
+        def __init__(self) -> None:
+            self.norms: list[float] = []
+
+        def on_before_zero_grad(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+            gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
+            if gradients:
+                self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+    for recipe, trainer_norm, expected in ((tiny("training.clip_norm=1e-3"), None, 1e-3), (tiny(), 1e-4, 1e-4)):
+        data, recorder = RecipeDataModule(recipe), Norms()
+        module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
+        settings = {"max_steps": 2, "callbacks": [recorder], "logger": False, "enable_checkpointing": False, **QUIET}
+        Trainer(gradient_clip_val=trainer_norm, **settings).fit(module, datamodule=data)
+        assert recorder.norms == pytest.approx([expected] * len(recorder.norms), rel=1e-3)
+        assert recorder.norms
+
+
 def test_a_curriculum_is_refused_outside_of_our_training(tiny: Tiny) -> None:
     recipe = tiny("training.curriculum={start: 2}")
     data = RecipeDataModule(recipe)
