@@ -160,6 +160,12 @@ class SignalHandler:
         self.received = number
 
 
+def is_told_to_end() -> bool:
+    """Return whether this process has received SIGTERM while it trained."""
+    handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return isinstance(handler, SignalHandler) and handler.received == signal.SIGTERM
+
+
 @contextmanager
 def training_processes(local: int, nodes: int) -> Iterator[None]:
     """Run a block in `local` processes on each of `nodes` machines, starting those of this machine if nobody has.
@@ -227,9 +233,14 @@ def abort(processes: Processes) -> NoReturn:
 
 def explain_worker_death(error: Exception) -> Exception:
     """Return a readable error for a DataLoader worker that was killed; any other error unchanged."""
-    match = re.search(r"DataLoader worker \(pid.*?\) ([^.]*)", str(error))
+    match = re.search(r"DataLoader worker \(pid.*\) ([^.]*)", str(error))
     if not isinstance(error, RuntimeError) or match is None:
         return error
+    if is_told_to_end() or "Terminated" in match[1]:  # want of memory kills
+        launcher = external_launcher()
+        by = f"by {launcher}, as all are where one has ended" if launcher else "from outside"
+        cause = f"the training cannot continue: this process was ended {by} (SIGTERM)"
+        return RunFailed.of(cause, f"read what the first process that ended has printed; {RESUME_HINT}")
     cause = f"the training cannot continue: one of its `training.workers` {match[1]}"
     return RunFailed.of(cause, f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}")
 
@@ -242,8 +253,9 @@ def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
         raise ((read_reported_error() if have_met else None) or peer_error(processes, str(error))) from error
     if is_main_process() or not (have_met or by_peer):
         raise error
-    if not by_peer and not report_to_main(error):
-        traceback.print_exception(error)
+    if not by_peer and (is_told_to_end() or not report_to_main(error)):
+        text = error.render() if isinstance(error, ComposerError) else "".join(traceback.format_exception(error))
+        sys.stderr.write(f"{text}\n")
     # it has nothing to write, and others wait until it is gone
     sys.stdout.flush()
     sys.stderr.flush()

@@ -315,6 +315,27 @@ def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 
 
 @pytest.mark.usefixtures("plain")
+def test_a_process_that_torchrun_ends_does_not_blame_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun signals a process with its data workers; whoever runs out of memory is killed."""
+
+    def explain(end: str) -> str:
+        return str(distributed.explain_worker_death(RuntimeError(f"DataLoader worker (pid(s) 1, 2) {end}. ")))
+
+    assert "more memory" in explain("is killed by signal: Killed")
+    assert "`training.workers` exited unexpectedly" in explain("exited unexpectedly")
+    assert "ended from outside (SIGTERM)" in explain("is killed by signal: Terminated")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert "ended by torchrun, as all are where one has ended (SIGTERM)" in explain("is killed by signal: Terminated")
+    assert "memory" not in explain("is killed by signal: Terminated")
+    handler = distributed.SignalHandler()
+    try:
+        handler.listen()
+        signal.raise_signal(signal.SIGTERM)
+        assert "ended by torchrun" in explain("exited unexpectedly")
+    finally:
+        handler.restore()
+
+
 def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, TORCHELASTIC_RUN_ID="a", LOCAL_WORLD_SIZE="2", WORLD_SIZE="6", RANK="3", LOCAL_RANK="1")
     assert (distributed.external_launcher(), distributed.launched_world(), distributed.is_main_process()) == (
