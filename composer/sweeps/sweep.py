@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.atomic_io import atomic_write
+from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import RunError, did_you_mean
 from composer.recipe.node import Node
 from composer.run_dir import RunDir, read_metrics
@@ -265,7 +265,7 @@ def read_trial(folder: Path) -> Trial:
     """Return the trial in a directory. Raises RunError if trial.json is damaged."""
     file = folder / "trial.json"
     try:
-        record = {"at_most": True, **json.loads(file.read_text(encoding="utf-8"))}  # older sweeps knew bounds alone
+        record = {"at_most": True, **parse_json(read_text(file))}  # older sweeps knew bounds alone
         trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
         counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
         optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))
@@ -306,7 +306,7 @@ def final_score(trial: Trial, seed: int, metric: str) -> float | None:
 def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
     """Return sweep.json. Raises RunError if it is damaged."""
     try:
-        record = json.loads(folder.record.read_text(encoding="utf-8"))
+        record = parse_json(read_text(folder.record))
         if not isinstance(record, dict) or not isinstance(record.get("name"), str):
             raise ValueError("it is not as a sweep has written it")
     except (OSError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split, training_hints
@@ -309,7 +309,7 @@ def training_samples(folder: Path) -> list[ComparedTexts]:
     log: dict[int, list[Sample]] = {}
     for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
+            table = parse_json(read_text(path))
             rows = [(int(step), Sample(*map(str, texts))) for step, *texts in table["data"]]
         except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
             continue
