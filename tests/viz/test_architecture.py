@@ -12,11 +12,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from composer.atomic_io import sha256_of_file
 from composer.cli.main import app
 from composer.errors import RunError
 from composer.model.builder import RecordingBuilder
 from composer.model.planner import TOKENS, Plan, count_parameters, plan_rows, vocabulary_bounds
 from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir
 from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
 from composer.viz.architecture_graph import Box, Graph, build_graph
 
@@ -341,7 +343,7 @@ def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(load(small).dump(), encoding="utf-8")
-    (folder / "run.json").write_text('{"vocabularies": {"target": 21}}', encoding="utf-8")
+    RunDir(folder).write({"vocabularies": {"target": 21}, "recipe": sha256_of_file(folder / "recipe.yaml")})
     assert "target, 21 tokens" in draw(folder).mermaid()
     assert "target, 21 tokens" not in draw(small).mermaid()
 
