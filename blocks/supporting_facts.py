@@ -76,8 +76,8 @@ class SupportingFacts(Block):
         story = as_story(context.memories[self.memory])
         made = embed_sentences(story, self.told, self.encoding, self.width, self.longest)  # (B, N, 3, d)
         question = as_sentence(context.memories[self.question])
-        hops = embed_sentences(question, self.asked, self.encoding, self.width, self.longest)  # (B, 1, 2, d)
-        return made, story.mask.any(-1), hops
+        embedded = embed_sentences(question, self.asked, self.encoding, self.width, self.longest)  # (B, 1, 2, d)
+        return made, story.mask.any(-1), embedded
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, question = state

@@ -36,35 +36,57 @@ if TYPE_CHECKING:
     """A run that was opened, or its folder."""
 
 
-def check(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[Fault]:
-    """Return every fault of a recipe, of its model and of its data files: none where it trains. Writes nothing.
+def check(
+    recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None, any_machine: bool = False
+) -> list[Fault]:
+    """Return every fault of a recipe, of its model and of its data: none where it trains here. Writes nothing.
 
     Args:
         recipe: A file, a loaded recipe, or recipe objects.
         overrides: `key=value` settings; not for a recipe that is loaded already.
         data: The folder in which data files are looked up first.
+        any_machine: Whether to leave out what only this machine cannot do: its devices and its memory.
 
-    Printing a fault's `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
+    Of each split's pairs a sample is encoded: the first 1,000 and 1,000 spread evenly over the rest. Printing a fault's
+    `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
     """
     try:
-        check_recipe(_to_recipe(recipe, overrides, data))
+        check_recipe(_to_recipe(recipe, overrides, data), any_machine)
     except ComposerError as error:
         return error.faults
     return []
 
 
-def check_recipe(recipe: Recipe) -> Plan:
-    """Return the plan of a loaded recipe. Raise ComposerError with every fault of its model and its data files."""
-    from composer.data.sources import check_files  # late: it imports torch, and faults of the text need none
+def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
+    """Return the plan of a loaded recipe, with all warnings. Raise ComposerError with all that training would refuse.
 
-    faults: list[Fault] = list(check_files(recipe, recipe.folders()))
+    any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
+    """
+    # late: these import torch, and faults of the text need none
+    from composer.data.dry_run import dry_run
+    from composer.data.sources import DataSource
+    from composer.model.planner import plan, plan_known
+    from composer.training.preflight import EpochSize, budget_warnings, machine_faults
+
+    faults: list[Fault] = []
+    planned, sample = None, None
     try:
-        model_plan = recipe.plan()
+        planned = plan(recipe)
     except ComposerError as error:
-        raise ComposerError([*faults, *error.faults]) from None
-    if faults:
+        faults += error.faults
+    try:
+        sample = dry_run(DataSource(recipe, recipe.folders()), planned.rooms if planned else {}, any_data)
+        if planned and sample and sample.is_all:
+            plan_known(recipe, sample.vocabularies())
+    except ComposerError as error:
+        faults += error.faults
+    if planned and not (faults or any_machine):
+        faults += machine_faults(recipe, planned, sample)
+    if faults or planned is None:
         raise ComposerError(faults)
-    return model_plan
+    return dataclasses.replace(
+        planned, warnings=(*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample)))
+    )
 
 
 def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:

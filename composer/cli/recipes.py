@@ -67,14 +67,18 @@ def new(
 def check(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).")],
     data: DataDir = None,
+    any_machine: Annotated[
+        bool, typer.Option("--any-machine", help="Leave out what only this machine cannot do: devices and memory.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Report every error of recipes, each with file, line, column and a fix.
 
-    Validates the text, builds the model without allocating it, and inspects the data files. A recipe that `check`
-    accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there is an error, 0 if there are warnings.
+    Validates the text, builds the model without allocating it, inspects the data files, and encodes a sample: the first
+    1,000 pairs of each split and 1,000 spread evenly over the rest; or all, if that has a fault. A recipe that `check`
+    accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there is an error, 0 with warnings.
     """
-    faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, quiet=as_json)]
+    faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, any_machine, quiet=as_json)]
     errors = [fault for fault in faults if fault.severity == "error"]
     if not (errors or as_json) and len(recipes) == 1:
         folder = ["--data", str(data)] if data else []
@@ -86,7 +90,7 @@ def check(
         raise ComposerError(errors)
 
 
-def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
+def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) -> list[Fault]:
     from composer.api import check_recipe
     from composer.recipe.recipe import load
 
@@ -94,7 +98,7 @@ def _faults_of(path: Path, data: Path | None, quiet: bool) -> list[Fault]:
         require_recipe_file(path)
         with show_loading():
             recipe = load(path, data_dir=data)
-            plan = check_recipe(recipe)
+            plan = check_recipe(recipe, any_machine)
     except ComposerError as error:
         return error.faults
     if not quiet:
@@ -128,9 +132,9 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
 
     require_recipe_file(recipe)
     loaded = load(recipe)
-    from composer.model.planner import plan as plan_recipe
+    from composer.api import check_recipe
 
-    planned = plan_recipe(loaded)
+    planned = check_recipe(loaded, any_machine=True, any_data=True)
     print_warnings(planned.warnings)
     if as_json:
         print_json(planned.as_json())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from composer.data.sources import (
     generate_pairs,
     is_endless,
     side_names,
+    split_path,
 )
 from composer.data.stories import (
     NO_FACT,
@@ -29,13 +31,15 @@ from composer.data.stories import (
     story_shape,
     tokenizer_lines,
 )
-from composer.data.tokenizer import CHUNK_LINES, Tokenizers, train_tokenizers
-from composer.errors import DataError
+from composer.data.tokenizer import CHUNK_LINES, Mark, Tokenizers, train_tokenizers
+from composer.errors import DataError, Fault
 from composer.model.encoder_decoder import FIXED_VOCABULARIES, PAD, UNK
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
+MARKS, MAX_BITS = get_args(Mark), 12
+"""What `bits` can be set to know: marks between vectors, and digits of a vector."""
 CACHED_EPOCHS = 3
 """Epochs of an endless task in memory: the present one and the next, whichever was used last."""
 MAX_UNK_RATE = 0.1
@@ -192,15 +196,20 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
     pairs = {split: source.pairs(split) for split in opened}
     tokenizers = tokenizers or train_source_tokenizers(source)
-    encoded = {split: _encode_pairs(recipe, pairs[split], tokenizers) for split in wanted}
+    encoded = {split: encode_pairs(recipe, pairs[split], tokenizers) for split in wanted}
     notes = [note for split in wanted for note in pairs[split].notes]
+    faults: list[Fault] = []
     if "train" in encoded:
-        encoded["train"] = _filter_trainable(recipe, encoded["train"], pairs["train"], notes)
+        rows = trainable_rows(recipe, encoded["train"], pairs["train"], notes)
+        faults += [] if rows.any() else [_nothing_left(recipe, encoded["train"], pairs["train"])]
+        encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
     for split, ids in encoded.items():
-        notes += _check_unknown_tokens(recipe, split, ids, pairs[split])
-        _check_output_length(recipe, split, ids)
+        faults += split_faults(recipe, split, ids, pairs[split])
+        notes += _unknown_notes(split, ids)
         if split != "train" and (blank := int((~_nonempty(pairs[split])).sum())):
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side, and are measured too")
+    if faults:
+        raise DataError(faults)
     return Data(tokenizers, encoded.get("train"), encoded.get("val"), encoded.get("test"), pairs, notes)
 
 
@@ -216,14 +225,20 @@ def training_corpus(
 ) -> Corpus:
     """Return the training pairs of every epoch: always `first`, or new ones if the task is endless.
 
-    `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered already.
+    `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered already, and stands
+    in for an epoch of which nothing is left.
     """
 
     def generate(epoch: int) -> Encoded:
         pairs = generate_pairs(recipe, "train", epoch)
-        encoded = _filter_trainable(recipe, _encode_pairs(recipe, pairs, tokenizers), pairs, [])
-        _check_output_length(recipe, "train", encoded)
-        return encoded.keep(keep(encoded))
+        encoded = encode_pairs(recipe, pairs, tokenizers)
+        rows = trainable_rows(recipe, encoded, pairs, []) & keep(encoded)
+        if not rows.any():
+            return first
+        encoded = encoded.keep(rows)
+        if faults := [*length_faults(recipe, "train", encoded)]:
+            raise DataError(faults)
+        return encoded
 
     return EndlessCorpus(first, generate) if is_endless(recipe) else first
 
@@ -247,7 +262,8 @@ def encode_side(
     return [np.array([rows[sentence] for sentence in story], np.int64).reshape(-1, shape.words) for story in stories]
 
 
-def _encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
+def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
+    """Encode the pairs of a split, without bos and eos."""
     sides: dict[str, Ids] = {}
     for side, lines in pairs.sides.items():
         chunks = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
@@ -268,53 +284,96 @@ def _nonempty(pairs: Pairs) -> np.ndarray:
     return result
 
 
-def _filter_trainable(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str]) -> Encoded:
-    """Drop pairs that are empty on a side or, with their eos, too long for `max_length`; stories are cut already."""
+def trainable_rows(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str]) -> np.ndarray:
+    """Return which pairs have text on every side and, with their eos, fit into `max_length`. -> (pairs,) bool
+
+    Stories are cut already. What is left out is added to `notes`.
+    """
     longest = recipe.dataset.get("max_length") or np.inf
-    full = _nonempty(pairs)
-    short = np.logical_and.reduce([ids.lengths() + 1 <= longest for ids in encoded.sides.values() if not ids.is_story])
+    full, fits = _nonempty(pairs), _positions(encoded) <= longest
     if blank := int((~full).sum()):
         notes.append(f"left out {blank:,} of {len(full):,} training pairs with an empty side")
-    if over := int((full & ~short).sum()):
+    if over := int((full & ~fits).sum()):
         notes.append(f"left out {over:,} of {len(full):,} training pairs longer than {longest} tokens")
-    if not (full & short).any():
-        message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {over:,} too long"
-        raise DataError([recipe.fault("empty", ("data", "max_length"), message, "check the files and `max_length`")])
-    return encoded if (full & short).all() else encoded.keep(full & short)
+    return full & fits
 
 
-def _check_output_length(recipe: Recipe, split: str, encoded: Encoded) -> None:
-    """Raise DataError if the output has a fixed length, and a target another one."""
+def _positions(encoded: Encoded) -> np.ndarray:
+    """Return the positions of the longest side of each pair that is no story. -> (pairs,)"""
+    result: np.ndarray = np.max([ids.positions() for ids in encoded.sides.values() if not ids.is_story], axis=0)
+    return result
+
+
+def _nothing_left(recipe: Recipe, encoded: Encoded, pairs: Pairs) -> Fault:
+    full = _nonempty(pairs)
+    blank = int((~full).sum())
+    message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {len(full) - blank:,} too long"
+    if blank == len(full):
+        return recipe.fault("empty", split_path(recipe, "train"), message, "give a pair text on every side")
+    hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
+    return recipe.fault("empty", ("data", "max_length"), message, hint)
+
+
+def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> list[Fault]:
+    """Return the faults of a split's tokens: answers of another length than the output's, tokens that are unknown."""
+    return [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs)]
+
+
+def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Fault]:
+    """Yield a fault if the output has a fixed length, and a target another one."""
     length, lengths = recipe.model["output"]["length"], encoded.target.lengths()
-    if length is None or (lengths == length).all():
-        return
-    row = int(np.flatnonzero(lengths != length)[0])
-    line = int(encoded.originals[row])
-    message = f"answers have {length} tokens here, and that of line {line + 1:,} of {split} has {lengths[row]}: "
-    message += f"`{encoded.lines[line]}`"
-    raise DataError([recipe.fault("length", ("model", "output", "length"), message, "remove it, or correct the data")])
+    if length is not None and (lengths != length).any():
+        row = int(np.flatnonzero(lengths != length)[0])
+        line = int(encoded.originals[row])
+        message = f"answers have {length} tokens here, and that of line {line + 1:,} of {split} has {lengths[row]}: "
+        message += f"`{encoded.lines[line]}`"
+        alike = (lengths == lengths[row]).all()
+        hint = f"write `length: {lengths[row]}`" if alike else "remove it: the answers have several lengths"
+        yield recipe.fault("length", ("model", "output", "length"), message, hint)
 
 
-def _check_unknown_tokens(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[str]:
-    """Yield a note of each side with many unknown tokens.
+def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[Fault]:
+    """Yield a fault of each side in which a tokenizer that learns nothing meets a token that it can never know, or of
+    whose training part nothing is known, so that nothing can be learned."""
+    for side, ids in encoded.sides.items():
+        unknown = ids.values == UNK
+        real = int((ids.values != PAD).sum())
+        kind, settings = next(iter(recipe.dataset["tokenizer"].items()))
+        path = ("data", "tokenizer", kind)
+        if kind in FIXED_VOCABULARIES and unknown.any():
+            at = int(np.flatnonzero(unknown)[0])
+            row = int(np.searchsorted(ids.starts, at, side="right")) - 1
+            line = int(encoded.originals[row])
+            text = pairs.sides[side][line]
+            token = [*text.split(), text][at - int(ids.starts[row])]
+            where = f"line {line + 1:,} of {split} {side}: `{text}`"
+            message = f"the tokenizer `{kind}` does not know `{token}` in {where}"
+            yield recipe.fault("unknown", path, message, _unknown_hint(kind, settings, token, side))
+        elif split == "train" and real and int(unknown.sum()) == real:
+            message = f"the tokenizer `{kind}` knows no token of train {side}"
+            rare = settings.get("min_count", 1) > 1
+            hint = "lower its `min_count`" if rare else "raise its `size`, or train its tokenizer on this text"
+            yield recipe.fault("unknown", path, message, hint)
 
-    Raises:
-        DataError: If a tokenizer that learns nothing meets a token that it can never know, or if a side of the training
-            part has only unknown tokens, from which nothing can be learned.
-    """
-    kind = next(iter(recipe.dataset["tokenizer"]))
+
+def _unknown_hint(kind: str, settings: Mapping[str, Any], token: str, side: str) -> str:
+    """Return what to write so that a token is known to a tokenizer that learns nothing."""
+    vector, _, number = token.partition("@")
+    if kind == "integers" and token.isascii() and token.isdecimal() and str(int(token)) == token:
+        return f"write `integers: {{below: {int(token) + 1}}}` or more, or `tokenizer: word`"
+    if kind == "bits" and side != TARGET and token in MARKS:
+        return f"add `marks: {json.dumps([*settings['marks'], token])}` to `bits`"
+    if kind == "bits" and vector and not vector.strip("01") and len(vector) <= MAX_BITS:
+        if len(vector) != settings["size"]:
+            return f"write `bits: {{size: {len(vector)}}}`"
+        if number and side != TARGET and not settings["numbers"]:
+            return "add `numbers: true` to `bits`"
+    return "write `tokenizer: word`, or correct the text"
+
+
+def _unknown_notes(split: str, encoded: Encoded) -> Iterator[str]:
+    """Yield a note of each side with many unknown tokens."""
     for side, ids in encoded.sides.items():
         rate = float((ids.values == UNK).sum()) / max(1, int((ids.values != PAD).sum()))
-        if split == "train" and rate == 1:
-            message = f"the tokenizer `{kind}` knows no token of train {side}"
-            hint = "lower its `min_count`, raise its `size`, or train without `--from`"
-            raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
-        if kind in FIXED_VOCABULARIES and rate:
-            at = int(np.flatnonzero(ids.values == UNK)[0])
-            line = int(encoded.originals[np.searchsorted(ids.starts, at, side="right") - 1])
-            text = f"line {line + 1:,} of {split} {side}: `{pairs.sides[side][line]}`"
-            hint = "see `seqcomposer schema` for what it takes; the task and the tokenizer must agree"
-            message = f"the tokenizer `{kind}` does not know all of {text}"
-            raise DataError([recipe.fault("unknown", ("data", "tokenizer", kind), message, hint)])
         if rate > MAX_UNK_RATE:
             yield f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer"

@@ -57,15 +57,38 @@ class DataSource:
 
     def pairs(self, split: str) -> Pairs:
         """Return the pairs of a split. Raises DataError with every fault of the data."""
-        if self.faults:
-            raise DataError(self.faults)
         if split not in self._opened:
+            if self.faults:
+                raise DataError(self.faults)
             self._opened[split] = open_pairs(self.recipe, split, self.folders)
         return self._opened[split]
+
+    def sample(self, count: int) -> DataSource:
+        """Return the same data with at most `count` pairs of each split: its first ones, and as many from the rest.
+
+        Of a task's training pairs, the first; its val and test are small.
+        """
+        sample = DataSource(self.recipe, self.folders)
+        for split in available_splits(self.recipe):
+            sizes = [settings["train"] for settings in (self.recipe.dataset.get("generate") or {}).values()]
+            if sizes:
+                sample._opened[split] = generate_pairs(self.recipe, split, train=min(sizes[0], count))
+            else:
+                sample._opened[split] = _sample_pairs(self.pairs(split), count)
+        return sample
 
     def all_pairs(self) -> dict[str, Pairs]:
         """Return the pairs of every split that there is. Raises DataError."""
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
+
+
+def _sample_pairs(pairs: Pairs, count: int) -> Pairs:
+    if len(pairs) <= count:
+        return pairs
+    first = count // 2
+    rows = np.concatenate([np.arange(first), np.linspace(first, len(pairs) - 1, count - first, dtype=np.int64)])
+    facts = None if pairs.facts is None else [pairs.facts[row] for row in rows]
+    return Pairs({side: RowSubset(lines, rows) for side, lines in pairs.sides.items()}, facts)
 
 
 def side_names(recipe: Recipe) -> list[str]:
@@ -134,9 +157,14 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         return [_read_fault(recipe, error)]
 
 
-def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
+def split_path(recipe: Recipe, split: str) -> tuple[str, ...]:
+    """Return the path in the recipe of what a split is read from."""
     kind = next(kind for kind in ("parallel", "hub", "babi", "generate") if recipe.dataset.get(kind))
-    path = ("data", kind, split) if kind in ("parallel", "hub") else ("data", kind)
+    return ("data", kind, split) if kind in ("parallel", "hub") else ("data", kind)
+
+
+def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
+    path = split_path(recipe, split)
     counts = {side: len(lines) for side, lines in pairs.sides.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{side} {count:,}" for side, count in counts.items())
@@ -300,9 +328,12 @@ def is_endless(recipe: Recipe) -> bool:
     return any(settings.get("endless") for settings in (recipe.dataset.get("generate") or {}).values())
 
 
-def generate_pairs(recipe: Recipe, split: str, epoch: int = 0) -> Pairs:
-    """Generate the pairs of a split of the recipe's task; of an endless one, the training pairs of this epoch."""
-    lines = _run_task(recipe, split, epoch)
+def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Pairs:
+    """Generate the pairs of a split of the recipe's task; of an endless one, the training pairs of this epoch.
+
+    changes: settings of the task in place of the recipe's.
+    """
+    lines = _run_task(recipe, split, epoch, **changes)
     return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})
 
 

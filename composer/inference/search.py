@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output, State
 from composer.errors import RunError
-from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, state_leaves
+from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, EncoderDecoder, state_leaves
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -192,8 +192,6 @@ class LazyRows(Mapping[str, Output]):
 
 MIN_LENGTH_LIMIT = 50
 """Tokens that every answer may have, however short its source is."""
-ROUNDING = 1e-9
-"""What a product of a room and a length may be too large by."""
 
 Lengths = Mapping[str, Sequence[int]]
 """Tokens of each row's source, eos counted, by the encoders' keys."""

@@ -28,6 +28,8 @@ NUM_SPECIAL = len(SPECIAL_TOKENS)
 """A token's own id is this or more."""
 FIXED_VOCABULARIES = ("bits", "integers")
 """Tokenizers whose words are all known before any text is; they learn nothing."""
+ROUNDING = 1e-9
+"""What a product of a room and a length may be too large by."""
 LEVELS = range(-100, 101)
 """The numbers that can stand behind a vector, in hundredths."""
 

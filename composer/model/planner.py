@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -69,6 +69,7 @@ class Plan:
     """Rows in the order of the recipe, and the totals; `vocabularies` are sizes by data key.
 
     `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
+    `rooms` is how many times as long as its source an answer may be, by the encoders' keys; 0 is without a limit.
     `warnings` are those of the recipe's text and of its model.
     """
 
@@ -80,11 +81,13 @@ class Plan:
     vocabularies: Mapping[str, int]
     at_most: bool = False
     warnings: tuple[Fault, ...] = ()
+    rooms: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
         data = asdict(self)
-        return {"blocks": data.pop("rows"), **{key: value for key, value in data.items() if key != "warnings"}}
+        del data["warnings"], data["rooms"]
+        return {"blocks": data.pop("rows"), **data}
 
 
 @dataclass
@@ -132,14 +135,21 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
         rows = tuple(replace(row, at_most=everywhere or row.block in sized) for row in rows)
     decoder = costs.get(id(model.decoder), BlockCost())
+    rooms = {key: encoder.room for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     parameters, state = count_parameters(model), decoder.state_bytes
-    return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings)
+    return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings, rooms)
 
 
 def has_trained_tokenizer(recipe: Recipe) -> bool:
     """Return True if the text decides how many ids the tokenizer has, so that its settings only bound them."""
     return not recipe.dataset["tokenizer"].keys() & set(FIXED_VOCABULARIES)
+
+
+def plan_known(recipe: Recipe, vocabularies: Mapping[str, int]) -> None:
+    """Raise RecipeError if the model does not suit vocabularies of these sizes, where its widths depend on them."""
+    if recipe.model["embedding"] == "one_hot" or recipe.model["output"]["kind"] == "identity":
+        plan(recipe, vocabularies)
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:

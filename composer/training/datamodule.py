@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader
 
 from composer.data.collate import Batch, data_loader
 from composer.data.encoding import Encoded, encode_data, training_corpus
+from composer.data.lengths import answerable_rows, sequence_lengths, unanswerable_fault
 from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler, all_pairs
-from composer.data.sources import TARGET, DataSource
+from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, RecipeError
-from composer.inference.search import ROUNDING
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
 from composer.training.module import Seq2SeqModule
@@ -55,19 +55,18 @@ class RecipeDataModule(LightningDataModule):
 
         Raises DataError if no pair is left.
         """
-        answerable = answerable_rows(model, self.train)
+        rooms = {key: encoder.room for key, encoder in model.readers().items()}
+        if fault := unanswerable_fault(self.recipe, rooms, self.train):
+            raise DataError([fault])
+        answerable = answerable_rows(rooms, self.train)
         if not answerable.all():
             dropped = f"{int((~answerable).sum()):,} of {len(answerable):,} training pairs"
             reason = f"whose answer is longer than {model.room:g} times its source"
             self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
-            if not answerable.any():
-                hint = "raise `max_length_ratio` of the block `grid`, or swap source and target"
-                message = f"no training pairs are left without {dropped} {reason}"
-                raise DataError([self.recipe.fault("empty", ("data",), message, hint)])
             self.train = self.train.keep(answerable)
         training = self.recipe.training
         self.batches = TrainBatchSampler(
-            training_corpus(self.recipe, self.train, self.tokenizers, partial(answerable_rows, model)),
+            training_corpus(self.recipe, self.train, self.tokenizers, partial(answerable_rows, rooms)),
             tokens_per_batch=training["tokens_per_batch"],
             seed=training["seed"],
             accumulate=accumulate,
@@ -106,16 +105,6 @@ class RecipeDataModule(LightningDataModule):
         if isinstance(share, float) and 0 < share * len(loader) < 1:
             self.trainer.limit_val_batches = 1  # Lightning refuses a share of less than one batch
         return loader
-
-
-def answerable_rows(model: EncoderDecoder, pairs: Encoded) -> np.ndarray:
-    """Return which pairs have a target short enough for the model's grid; all without one. -> (pairs,) bool"""
-    ratios = {key: encoder.room for key, encoder in model.readers().items() if encoder.room}
-    if not ratios:
-        return np.ones(len(pairs), dtype=bool)
-    limits = [np.ceil(ratio * (pairs.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
-    answerable: np.ndarray = pairs.target.lengths() + 1 <= np.max(limits, axis=0)
-    return answerable
 
 
 class Curriculum:
@@ -171,11 +160,3 @@ class Curriculum:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
         self.levels, self.wrong, self.graded = list(state["levels"]), state["wrong"], state["graded"]
-
-
-def sequence_lengths(encoded: Encoded, by: str | None = None) -> np.ndarray:
-    """Return the tokens of every pair without eos: of the side `by`, else of its longest source, else of the target."""
-    sides = {**encoded.sources, TARGET: encoded.target}
-    counted = [by] if by else [*encoded.sources] or [TARGET]
-    longest: np.ndarray = np.max([sides[side].lengths() for side in counted], axis=0)
-    return longest

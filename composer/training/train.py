@@ -16,17 +16,27 @@ from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, DataSource, source_names
-from composer.errors import ComposerError, Fault, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
+from composer.errors import (
+    ComposerError,
+    Fault,
+    RecipeError,
+    RunError,
+    RunFailed,
+    one_line_error,
+    os_error_hint,
+    os_error_reason,
+)
 from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
-from composer.model.planner import plan
+from composer.model.planner import count_parameters, plan
 from composer.model.weights import save_weights
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir, check_writable, checkpoint_path, locked, utc_now
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, describe_mode, wandb_mode
+from composer.training.preflight import EpochSize, budget_warnings, memory_fault
 from composer.training.progress import ProgressDisplay, format_scores
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import (
@@ -101,6 +111,7 @@ def train(
     display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
     training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers)
+    check_budget_and_memory(training)
 
     with exclusive(run_dir, resume, record), recorded_failure(training):
         training.loop.logger = logger = start_logging(training) if is_main_process() else None
@@ -124,6 +135,18 @@ def check(source: DataSource) -> Sequence[Fault]:
     if faults:
         raise ComposerError(faults)
     return warnings
+
+
+def check_budget_and_memory(training: TrainingSetup) -> None:
+    """Print warnings of settings that the budget never reaches. Raise RecipeError if memory does not suffice."""
+    recipe, data = training.recipe, training.data
+    if fault := memory_fault(recipe, count_parameters(training.module.model)):
+        raise RecipeError([fault])
+    epoch = None
+    if data.batches is not None and not recipe.training["curriculum"]:
+        epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], 0)
+    for warning in budget_warnings(recipe, epoch):
+        training.display.say(warning.render())
 
 
 @contextmanager

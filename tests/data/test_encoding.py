@@ -50,7 +50,7 @@ def test_a_target_of_another_length_than_the_output_is_refused(make, texts):
 def test_an_unknown_token_under_a_fixed_vocabulary_is_refused(make, texts):
     train = texts(source=["01 10", "01 ; 11"], target=["01", "11"])
     recipe = make({"parallel": {"train": train}, "tokenizer": {"bits": {"size": 2, "marks": []}}})
-    with pytest.raises(DataError, match="the tokenizer `bits` does not know all of line 2 of train source: `01 ; 11`"):
+    with pytest.raises(DataError, match="the tokenizer `bits` does not know `;` in line 2 of train source: `01 ; 11`"):
         load_data(recipe, recipe.folders())
 
 

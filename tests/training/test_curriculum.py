@@ -14,12 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from composer.data.encoding import Encoded, EndlessCorpus, Ids, load_data, training_corpus
+from composer.data.lengths import sequence_lengths
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
 from composer.run_dir import RunDir, read_metrics
 from composer.training.callback import TrainingLoopCallback
-from composer.training.datamodule import Curriculum, sequence_lengths
+from composer.training.datamodule import Curriculum
 from composer.training.module import Seq2SeqModule, count_wrong_rows
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights

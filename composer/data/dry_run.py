@@ -1,0 +1,79 @@
+"""Dry run of a recipe's data: encode a sample as training encodes all, so that `check` knows what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from composer.data.encoding import Data, encode_data, encode_pairs, split_faults, trainable_rows
+from composer.data.lengths import unanswerable_fault
+from composer.data.sampler import TrainBatchSampler
+from composer.data.sources import DataSource, generate_pairs, is_endless
+from composer.errors import DataError
+
+SAMPLED_PAIRS = 2_000
+"""Pairs of a split that are read at most, unless they have a fault."""
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """A sample of the data, encoded; `is_all` where that is all of them. `train_pairs`: how many there are in all."""
+
+    data: Data
+    is_all: bool
+    train_pairs: int
+
+    def vocabularies(self) -> dict[str, int]:
+        """Return the size of each side's vocabulary; of a sample's tokenizer a lower bound."""
+        return {side: self.data.tokenizers.size(side) for side in self.data.tokenizers.sides}
+
+    def steps_per_epoch(self, tokens_per_batch: int) -> float:
+        """Return the updates of an epoch; an estimate where the sample is not all."""
+        assert self.data.train is not None
+        batches = TrainBatchSampler(self.data.train, tokens_per_batch=tokens_per_batch, seed=0)
+        return len(batches) * self.train_pairs / len(self.data.pairs["train"])
+
+
+def dry_run(source: DataSource, rooms: Mapping[str, float], any_data: bool = False) -> DryRun | None:
+    """Encode a sample of the data; None for a data set of the hub, and with `any_data` where files are not here.
+
+    Raises DataError with what training would refuse. A fault of a sample is none yet: where it has one, everything is
+    read. rooms: those of the model's encoders, from its plan.
+    """
+    recipe = source.recipe
+    if any_data and any(fault.code == "file" for fault in source.faults):
+        return None
+    if source.faults:
+        raise DataError(source.faults)
+    if recipe.dataset.get("hub"):
+        return None
+    sample = source.sample(SAMPLED_PAIRS)
+    is_all = all(len(pairs) < SAMPLED_PAIRS for pairs in sample.all_pairs().values())
+    try:
+        data = _encode(sample, rooms)
+    except DataError:
+        if is_all:
+            raise
+        data, is_all = _encode(source, rooms), True
+    if is_endless(recipe):
+        _check_later_epochs(source, data)
+    sizes = [settings["train"] for settings in (recipe.dataset.get("generate") or {}).values()]
+    return DryRun(data, is_all, sizes[0] if sizes else len(source.pairs("train")))
+
+
+def _encode(source: DataSource, rooms: Mapping[str, float]) -> Data:
+    data = encode_data(source)
+    assert data.train is not None
+    if fault := unanswerable_fault(source.recipe, rooms, data.train):
+        raise DataError([fault])
+    return data
+
+
+def _check_later_epochs(source: DataSource, data: Data) -> None:
+    """Raise DataError if pairs that an endless task draws later do not suit the tokenizer or the output."""
+    recipe = source.recipe
+    pairs = generate_pairs(recipe, "train", epoch=1, train=SAMPLED_PAIRS)
+    encoded = encode_pairs(recipe, pairs, data.tokenizers)
+    encoded = encoded.keep(trainable_rows(recipe, encoded, pairs, []))
+    if faults := split_faults(recipe, "train", encoded, pairs):
+        raise DataError(faults)

@@ -1,0 +1,139 @@
+"""What is known before a training: settings that its budget never reaches, and what this machine cannot do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from composer.data.dry_run import DryRun
+from composer.data.lengths import sequence_lengths
+from composer.errors import Fault, RecipeError
+from composer.model.planner import Plan, plan
+from composer.model.weights import available_memory
+from composer.recipe.node import Steps
+from composer.recipe.recipe import Recipe
+
+OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
+"""Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
+NUMBER_BYTES = {"64": 8, "bf16-true": 2}
+"""Bytes of a parameter, by precision; 4 in the others."""
+SLACK = 1.25
+"""What an estimate of the steps of an epoch may be too small by, or too large."""
+
+
+class EpochSize(NamedTuple):
+    """Steps of an epoch of all pairs, and the length of the longest; `slack`: the factor that `steps` may be off."""
+
+    steps: float
+    longest: int
+    slack: float = 1.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, sample: DryRun | None) -> EpochSize | None:
+        """Return the size of an epoch of the pairs in a sample of the data; None without one."""
+        if sample is None or sample.data.train is None:
+            return None
+        curriculum = recipe.training["curriculum"] or {}
+        longest = int(sequence_lengths(sample.data.train, curriculum.get("by")).max())
+        steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
+        return cls(steps, longest, 1.0 if sample.is_all else SLACK)
+
+
+def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
+    """Yield a warning of each setting for which the budget is too small, whatever the training brings.
+
+    Of a budget in minutes nothing is known; without the size of an epoch, how many steps it has is not known.
+    """
+    training = recipe.training
+    steps, epochs = training["max_steps"] or math.inf, training["max_epochs"] or math.inf
+    # an epoch of a curriculum has fewer pairs, and one step or more
+    fewest = epoch.steps / epoch.slack if epoch and not training["curriculum"] else 1.0
+    most = epoch.steps * epoch.slack if epoch else math.inf
+    steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
+    every = training["validate_every"]
+    validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
+    for path, message, hint in (*_schedule(recipe, steps, validations), *_patience(recipe, validations)):
+        yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
+    if (curriculum := training["curriculum"]) and epochs < math.inf:
+        start, longest = curriculum["start"], epoch.longest if epoch else curriculum["start"] + 1
+        level = start + curriculum["step"] * (max(0, math.ceil(epochs) - 1) // 2)
+        if level < longest and (epoch or level == start):
+            message = f"{math.ceil(epochs):,} epochs at most raise its level to {level}: each level takes two or more"
+            message += f"; the longest pairs have {longest} tokens" if epoch else ""
+            hint = "write a larger `start` or `step`, or train longer"
+            yield recipe.fault("budget", ("training", "curriculum"), message, hint).as_warning()
+
+
+Places = Iterator[tuple[Steps, str, str]]
+"""Paths below `training`, with a message and a hint."""
+
+
+def _schedule(recipe: Recipe, steps: float, validations: float) -> Places:
+    ((name, settings),) = recipe.training["schedule"].items()
+    warmup, patience = settings.get("warmup_steps", 0), settings.get("patience", 0)
+    if warmup > steps:
+        message = f"the learning rate never reaches its value: that takes {warmup:,} steps, and there are "
+        yield ("schedule", name, "warmup_steps"), f"{message}{steps:,.0f} at most", "lower `warmup_steps`"
+    if patience and patience >= validations:
+        message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, and "
+        yield ("schedule", name, "patience"), f"{message}there are {validations:.0f} at most", "validate more often"
+
+
+def _patience(recipe: Recipe, validations: float) -> Places:
+    stopping, averaged = recipe.training["early_stopping"] or {}, recipe.training["average_checkpoints"]
+    path = ("early_stopping", "patience")
+    patience = stopping.get("patience")
+    meant = stopping.get("goal") is None or recipe.written_at(("training", *path))[2]
+    if patience and meant and patience >= validations:
+        message = f"nothing is stopped early: that takes {patience + 1} validations before the last one, and there are "
+        yield path, f"{message}{validations:.0f} at most", "lower `patience`, validate more often"
+    if averaged > validations + 1:
+        message = f"no more than {validations + 1:.0f} checkpoints will be there to be averaged"
+        yield ("average_checkpoints",), message, "write a smaller number, validate more often"
+
+
+def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
+    """Return why a recipe does not train on this machine: its memory, its devices, their precision."""
+    fault = memory_fault(recipe, planned.parameters)
+    if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
+        fault = memory_fault(recipe, plan(recipe, sample.vocabularies()).parameters)
+    faults = [fault] if fault and sample else []
+    shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
+    machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
+    if machine:
+        faults += _trainer_faults(recipe)
+    hint = "`check --any-machine` leaves this out"
+    return [
+        replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}") for fault in faults
+    ]
+
+
+def _trainer_faults(recipe: Recipe) -> list[Fault]:
+    from pytorch_lightning import Callback  # late: Lightning takes seconds to import
+
+    from composer.training.setup import build_trainer, silence_lightning
+
+    silence_lightning()
+    try:
+        build_trainer(recipe, Callback())
+    except RecipeError as error:
+        return error.faults
+    return []
+
+
+def memory_fault(recipe: Recipe, parameters: int) -> Fault | None:
+    """Return the fault of so many parameters, if they and what training computes of each do not fit into memory."""
+    ((name, settings),) = recipe.training["optimizer"].items()
+    states = OPTIMIZER_STATES.get(name, 0) + bool(settings.get("momentum")) + bool(settings.get("centered"))
+    needed = parameters * NUMBER_BYTES.get(str(recipe.training["precision"]), 4) * (2 + states)
+    on_gpu = torch.cuda.is_available() and recipe.trainer["accelerator"] in ("auto", "gpu")
+    memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
+    if needed <= memory or recipe.trainer["strategy"] == "fsdp" or recipe.trainer["accelerator"] in ("mps", "tpu"):
+        return None
+    message = f"{parameters:,} parameters with gradients and optimizer take {needed / 2**30:,.3g} GiB, and there are "
+    hint = "make the model smaller: fewer or narrower blocks, a smaller vocabulary"
+    return recipe.fault("memory", ("model", "width"), f"{message}{memory / 2**30:.3g} GiB of memory", hint)

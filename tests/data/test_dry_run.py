@@ -1,0 +1,139 @@
+"""What training would refuse in the data, `check` refuses, with a fix that can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.accepted import LINES
+from composer.api import check, check_recipe
+from composer.data import dry_run
+from composer.data.encoding import encode_data
+from composer.errors import ComposerError
+from tests.data.conftest import Make
+
+MODEL = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
+SMALL = {"train": 20, "val": 3, "test": 3}
+ADDITION = {"generate": {"binary_addition": SMALL}}
+TASKS: list[tuple[Mapping[str, Any], str, str, str]] = [
+    ({**ADDITION, "tokenizer": "bits"}, "unknown", "does not know `0` in line 1 of train source", "{size: 1}"),
+    ({**ADDITION, "tokenizer": "integers"}, "unknown", "does not know `+`", "tokenizer: word"),
+    (
+        {"generate": {"ram_copy": {**SMALL, "cells": 20}}, "tokenizer": {"integers": {"below": 5}}},
+        "unknown",
+        "`",
+        "below:",
+    ),
+    ({"generate": {"sort": SMALL}, "tokenizer": "integers"}, "unknown", "does not know `", "tokenizer: word"),
+    (
+        {"generate": {"priority_sort": {**SMALL, "bits": 3}}, "tokenizer": {"bits": {"size": 3}}},
+        "unknown",
+        "@",
+        "numbers: true",
+    ),
+    (
+        {"generate": {"associative_recall": {**SMALL, "bits": 3}}, "tokenizer": {"bits": {"size": 3}}},
+        "unknown",
+        "`?`",
+        '";", "?"',
+    ),
+    (
+        {"generate": {"vector_copy": {**SMALL, "bits": 4}}, "tokenizer": {"bits": {"size": 3}}},
+        "unknown",
+        "train target",
+        "{size: 4}",
+    ),
+    ({**ADDITION, "max_length": 2}, "empty", "0 are empty, 20 too long", "max_length: 4"),
+    ({**ADDITION, "tokenizer": {"word": {"min_count": 900}}}, "unknown", "knows no token", "min_count"),
+]
+
+
+@pytest.mark.parametrize(("data", "code", "message", "hint"), TASKS)
+def test_a_tokenizer_that_cannot_read_its_task(
+    make: Make, data: Mapping[str, Any], code: str, message: str, hint: str
+) -> None:
+    faults = check(make(data, MODEL))
+    assert any(message in fault.message and hint in fault.hint and fault.code == code for fault in faults), faults
+    assert all(fault.line > 1 for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"), [(["a b", "c d"], "write `length: 2`"), (["a b", "c"], "remove it: the answers have several")]
+)
+def test_answers_of_another_length_than_the_output(
+    make: Make, texts: Callable[..., dict[str, str]], lines: list[str], hint: str
+) -> None:
+    train = texts(source=lines, target=lines)
+    (fault,) = check(make({"parallel": {"train": train}}, {**MODEL, "output": {"length": 4}}))
+    assert (fault.path, fault.message[:41]) == ("model.output.length", "answers have 4 tokens here, and that of l")
+    assert hint in fault.hint
+
+
+def test_a_task_whose_later_epochs_have_other_answers(make: Make) -> None:
+    """The one pair of the first epoch has the right length by chance."""
+    task = {"copy": {"train": 1, "val": 1, "test": 1, "min_length": 1, "max_length": 3}}
+    refused = [check(make({"generate": task}, {**MODEL, "output": {"length": length}})) for length in (1, 2, 3)]
+    assert all(refused)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_lines_that_are_all_blank(make: Make, texts: Callable[..., dict[str, str]], side: str) -> None:
+    train = {**texts(source=["a", "b"]), **texts(target=["a", "b"]), **texts(**{side: LINES["blank"][:2]})}
+    (fault,) = check(make({"parallel": {"train": train}}, MODEL))
+    assert (fault.path, fault.code) == ("data.parallel.train", "empty")
+    assert "2 are empty, 0 too long" in fault.message
+
+
+def test_answers_longer_than_the_grid(make: Make, texts: Callable[..., dict[str, str]]) -> None:
+    grid = [{"grid": {"max_length_ratio": 1}}, {"cgru": {"kernel": [3, 3]}}, {"select_column": 0}]
+    train = texts(source=["a", "b"], target=["a b c d", "a b c"])
+    (fault,) = check(make({"parallel": {"train": train}}, {"encoder": grid, "decoder": ["source_state"]}))
+    assert "no training pairs are left" in fault.message
+
+
+def test_a_vocabulary_that_is_smaller_than_its_bound(make: Make, texts: Callable[..., dict[str, str]]) -> None:
+    """The decoder is as wide as the tokenizer may have tokens, and the text has fewer."""
+    data = {"parallel": {"train": texts(source=["a", "b"], target=["a", "b"])}, "tokenizer": {"word": {"size": 12}}}
+    (fault,) = check(make(data, {**MODEL, "output": {"kind": "identity", "length": 1}}))
+    assert "8 wide, and there are 2 tokens" in fault.message
+
+
+def test_of_a_large_corpus_a_sample_is_read_and_all_where_it_has_a_fault(
+    make: Make, texts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run, "SAMPLED_PAIRS", 10)
+    long, short = ["a b c d"] * 99, ["a b c"]
+    train = texts(source=long + short, target=long + short)
+    encoded: list[int] = []
+    monkeypatch.setattr(
+        dry_run, "encode_data", lambda source: encoded.append(len(source.pairs("train"))) or encode_data(source)
+    )
+    assert check_recipe(make({"parallel": {"train": train}, "max_length": 8}, MODEL)).parameters
+    assert encoded == [10]
+    check_recipe(make({"parallel": {"train": train}, "max_length": 4}, MODEL))
+    assert encoded == [10, 10]  # the last line is one of the sample
+    train = texts(source=["a b c d"] * 7 + short + long, target=["a b c d"] * 7 + short + long)
+    check_recipe(make({"parallel": {"train": train}, "max_length": 4}, MODEL))
+    assert encoded == [10, 10, 10, 107]
+    with pytest.raises(ComposerError, match=r"none of the 107 training pairs"):
+        check_recipe(make({"parallel": {"train": train}, "max_length": 3}, MODEL))
+
+
+def test_plan_needs_no_files_and_reads_those_that_are_there(make: Make, texts: Callable[..., dict[str, str]]) -> None:
+    absent = make({"parallel": {"train": {"source": "x", "target": "y"}}}, MODEL)
+    assert check_recipe(absent, any_data=True).parameters
+    blank = make({"parallel": {"train": texts(source=[" "], target=[" "])}}, MODEL)
+    with pytest.raises(ComposerError):
+        check_recipe(blank, any_data=True)
+
+
+def test_a_file_that_is_checked_is_not_changed(
+    make: Make, texts: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    recipe = make({"parallel": {"train": texts(source=["a"], target=["a"])}}, MODEL)
+    before = sorted(tmp_path.iterdir())
+    assert check(recipe) == []
+    assert sorted(tmp_path.iterdir()) == before

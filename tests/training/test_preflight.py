@@ -1,0 +1,91 @@
+"""Settings that the budget never reaches are warnings; what only this machine cannot do is left out on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from composer.api import check, check_recipe
+from composer.data.dry_run import dry_run
+from composer.data.sources import DataSource
+from composer.errors import RecipeError
+from composer.model import weights
+from composer.model.planner import plan
+from composer.training import preflight
+from composer.training.train import train
+from tests.training.tiny_recipes import Tiny
+
+STOPPING = "training.early_stopping"
+UNREACHED = [
+    (
+        "training.schedule",
+        ["training.schedule={cosine: {warmup_steps: 50}}", "training.max_steps=40"],
+        "takes 50 steps",
+    ),
+    ("training.schedule", ["training.schedule=inverse_sqrt", "training.max_epochs=1"], "takes 400 steps"),
+    (
+        "training.schedule",
+        ["training.schedule={plateau: {patience: 4}}", "training.max_steps=40", "training.validate_every=10"],
+        "5 validations before the last one, and there are 3",
+    ),
+    (STOPPING, [f"{STOPPING}={{patience: 3}}", "training.max_epochs=4"], "4 validations before the last one"),
+    ("training.average_checkpoints", ["training.average_checkpoints=9", "training.max_epochs=3"], "more than 3 checkp"),
+    ("training.curriculum", ["training.curriculum={start: 1}", "training.max_epochs=2"], "raise its level to 1"),
+]
+
+
+@pytest.mark.parametrize(("path", "overrides", "message"), UNREACHED)
+def test_a_setting_that_the_budget_never_reaches(tiny: Tiny, path: str, overrides: list[str], message: str) -> None:
+    everything = ["training.max_steps=null", "training.validate_every=null", *overrides]
+    (warning,) = check_recipe(tiny(*everything)).warnings
+    assert (warning.severity, warning.code, warning.line) == ("warning", "budget", 1)
+    assert warning.path.startswith(path)
+    assert message in warning.message
+    assert check(tiny(*everything)) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["training.schedule={cosine: {warmup_steps: 40}}", "training.max_steps=40"],
+        ["training.schedule=inverse_sqrt", "training.max_minutes=1"],
+        [f"{STOPPING}={{patience: 2}}", "training.max_epochs=4"],
+        [f"{STOPPING}={{goal: 0.1}}", "training.max_epochs=2"],
+        ["training.average_checkpoints=3", "training.max_epochs=3"],
+        ["training.curriculum={start: 1, step: 90}", "training.max_epochs=3"],
+    ],
+)
+def test_a_setting_that_the_budget_reaches(tiny: Tiny, overrides: list[str]) -> None:
+    assert check_recipe(tiny("training.max_steps=null", "training.validate_every=null", *overrides)).warnings == ()
+
+
+def test_train_prints_the_warning(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny("training.schedule={cosine: {warmup_steps: 50}}", "training.max_steps=2"), tmp_path / "run")
+    assert "warning[budget]: the learning rate never reaches" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("override", ["training.precision=16-mixed", "trainer.accelerator=gpu"])
+def test_what_this_machine_cannot_do(tiny: Tiny, override: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for better in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(better, "is_available", lambda: False)
+    (fault,) = check(tiny(override))
+    assert fault.message.startswith("on this machine, ")
+    assert "--any-machine" in fault.hint
+    assert check(tiny(override), any_machine=True) == []
+
+
+def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights fit, and with gradients and Adam's two means of each they do not."""
+    sample = dry_run(DataSource(tiny(), []), {})
+    assert sample is not None
+    parameters = plan(tiny(), sample.vocabularies()).parameters
+    monkeypatch.setattr(preflight, "available_memory", lambda: 8.0 * parameters)
+    assert weights.available_memory() > 8.0 * parameters
+    (fault,) = check(tiny())
+    assert (fault.code, fault.path) == ("memory", "model.width")
+    assert check(tiny(), any_machine=True) == check(tiny("training.optimizer=sgd")) == []
+    with pytest.raises(RecipeError, match="GiB of memory"):
+        train(tiny(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
