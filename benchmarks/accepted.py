@@ -60,14 +60,14 @@ ALONE: list[Any] = [[{"rnn": {"cell": "gru"}}], ["identity"], [{"linear": 4}], [
 
 def draw_tokenizer(of: random.Random) -> Any:
     """Draw a tokenizer with its settings."""
-    size = of.choice([5, 6, 8, 20, 10_000])
+    size = of.choice([5, 8, 20, 10_000, 10_000, 10_000])
     pieces, split = of.choice([300, 310, 1000]), of.choice(["marks", "spaces"])
     joint = {"joint": of.random() < 0.5} if of.random() < 0.5 else {}
     marks = {"marks": [";", "?"]} if of.random() < 0.3 else {}
     return of.choice(
         [
-            "word",
-            {"word": {"size": size, "min_count": of.choice([1, 2, 50]), "split": split} | joint},
+            *["word"] * 4,
+            {"word": {"size": size, "min_count": of.choice([1, 1, 2, 50]), "split": split} | joint},
             {"char": {"size": size} | joint},
             {"bpe": {"size": pieces} | joint},
             {"unigram": {"size": pieces} | joint},
@@ -80,8 +80,8 @@ def draw_tokenizer(of: random.Random) -> Any:
 def draw_data(of: random.Random, folder: Path, has_encoder: bool) -> Recipe:
     """Draw a generated task, or files that are written into `folder`, and how they are read."""
     data: Recipe = {"tokenizer": draw_tokenizer(of)}
-    if of.random() < 0.5:
-        data["max_length"] = of.choice([1, 2, 3, 8, 64])
+    if of.random() < 0.3:
+        data["max_length"] = of.choice([1, 3, 8, 8, 64, 64])
     if of.random() < 0.2:
         data["lowercase"] = True
     if of.random() < 0.5:
@@ -147,10 +147,10 @@ def draw_recipe(of: random.Random, folder: Path) -> Recipe:
     decoder = of.choice(ALONE if encoder is None else DECODERS)
     data = draw_data(of, folder, encoder is not None)
     model: Recipe = {"width": of.choice([4, 6, 16]), "decoder": decoder}
-    kind, length = "linear", of.choice([None, None, None, 1, 2, 4, 8])
+    kind, length = "linear", of.choice([*[None] * 9, 1, 2, 4, 8])
     if encoder is not None:
         model["encoder"] = encoder
-        if of.random() < 0.3:  # without a matrix between the words and what they are read from
+        if of.random() < 0.1:  # without a matrix between the words and what they are read from
             model["decoder"], model["embedding"], kind = ["source_state"], "one_hot", "identity"
             model["encoder"] = [{"nram": {"steps": 2}}] if of.random() < 0.8 else encoder
             length = length or 4
