@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, Output, Site, State
+from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, NoEffect, Output, Site, State
 from blocks.core.functional import mask_cells
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack, check_same_stream, checkpointed
@@ -60,6 +60,9 @@ class ActiveMemory(Block):
         names = Scope({TAPE: tape}, site.names.taken, site.names.declared, site.names.reserved, [])
         self.stack: Stack = site.stack(("stack",), stack, names=names, stream=memory, causal="")
         check_same_stream(replace(site, stream=memory), self.stack, "a memory goes from step to step")
+        if self.all and (memory.columns == 1 or TAPE not in names.reads):
+            one = "the tape has one column"
+            raise NoEffect("write", one if memory.columns == 1 else "nothing in the stack reads the tape")
         site.names.taken |= names.taken
         self.out = arriving._replace(width=memory.width, grid=True, columns=memory.columns)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Name, Rate, Site, State
+from blocks.core.contract import Block, Bounds, Context, Count, Name, NoEffect, Rate, Site, State
 from blocks.core.functional import mask_cells, pad_same
 from blocks.core.named_inputs import read_named, resolve_streams
 
@@ -47,7 +47,7 @@ class Cgru(Block):
 
     Shapes: (B, T, W, D) -> (B, T, W, D).
     Raises BlockError where a sequence arrives or no grid is called so, in a decoder, since a convolution looks ahead,
-    where plain gates have a saturation cost, and for settings of a dropout of 0.
+    where plain gates have a saturation cost, for settings of a dropout of 0, and for diagonal gates of 1 or 2 features.
     """
 
     def __init__(
@@ -74,11 +74,14 @@ class Cgru(Block):
         if saturation and gates == "plain":
             message = "plain gates never reach 0 or 1, so they do not saturate"
             fix = "write `gates: cutoff` or `gates: hard`, or leave `saturation` out"
-            raise BlockError("saturation", message, fix=fix)
+            raise NoEffect("saturation", message, fix=fix)
         for setting, value, default in (("dropout_of", dropout_of, "state"), ("dropout_by", dropout_by, "rate")):
             if not dropout and value != default:
                 message = "nothing is dropped here, for `dropout` is 0"
-                raise BlockError(setting, message, fix=f"write `dropout: 0.1` beside it, or remove `{setting}`")
+                raise NoEffect(setting, message, fix=f"write `dropout: 0.1` beside it, or remove `{setting}`")
+        if diagonal and stream.width < 3:
+            message = f"a third of {stream.width} features is none, so no gate is diagonal"
+            raise NoEffect("diagonal", message, fix="remove `diagonal`, or make the grid 3 wide or wider")
         (down, across), width = kernel, stream.width
         self.kernel, self.gates, self.hard, self.diagonal = (down, across), gates, candidate == "hard", diagonal
         self.dropout, self.dropout_of, self.dropout_by = dropout, dropout_of, dropout_by

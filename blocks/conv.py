@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, Positive, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Positive, Site, State
 from blocks.core.functional import Activation, activate, gate_factor, last_positions, weight_norm_gain, weight_normed
 
 
@@ -32,8 +32,8 @@ class Conv(Block):
 
     Shapes: (B, T, D) -> (B, ceil(T / stride), width). State on a causal site: the inputs that later positions still
     read, (B, (kernel - 1) dilation, D).
-    Raises BlockError where a grid arrives, for a stride above 1 on a causal site, and for another width of a depthwise
-    convolution.
+    Raises BlockError where a grid arrives, for a stride above 1 on a causal site, for another width of a depthwise
+    convolution, and for the dilation of a kernel of 1.
     """
 
     def __init__(
@@ -55,6 +55,9 @@ class Conv(Block):
             site.require_full_context(
                 "stride", "a strided convolution", "remove `stride`, or move this block to the encoder"
             )
+        if dilation > 1 and kernel == 1:
+            message = "a kernel of 1 reads one position, and has no distances"
+            raise NoEffect("dilation", message, fix="remove `dilation`, or write `kernel: 3`")
         arriving, read = stream.width, 1 if depthwise else stream.width
         width = _width(site, width, depthwise)
         inner = width * gate_factor(activation)

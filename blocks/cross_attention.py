@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch.nn.functional as F
@@ -16,8 +17,15 @@ from blocks.core.attention_scores import (
     check_window,
     projection_widths,
 )
-from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, Rate, Site, State
-from blocks.core.named_inputs import optional_linear, project_memories, read_named, resolve_sources, resolve_streams
+from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, NoEffect, Rate, Site, State
+from blocks.core.named_inputs import (
+    MemorySource,
+    optional_linear,
+    project_memories,
+    read_named,
+    resolve_sources,
+    resolve_streams,
+)
 
 
 class CrossAttention(Block):
@@ -80,6 +88,7 @@ class CrossAttention(Block):
         check_score(score, heads, max_length, query_stream.width, sources)
         check_window(local, window, query_stream, 2 if several else 1)
         features = width if projects or several else sources[-1].width
+        _check_merge(site, heads, merge, sqrt_length, sources)
         _check_heads(heads, score, merge, local, query_stream.width, width, features)
         made = projection_widths(
             score, query_stream.width, width, heads, max_length, features if projects or several else 0
@@ -132,6 +141,16 @@ class CrossAttention(Block):
     def _record(self, weights: Tensor, context: Context) -> None:
         one = weights if self.score.heads == self.slices else weights.mean(1, keepdim=True)
         context.record("weights", one.transpose(1, 2))  # (B, T, H, S)
+
+
+def _check_merge(site: Site, heads: int, merge: str, sqrt_length: bool, sources: Sequence[MemorySource]) -> None:
+    """Raise NoEffect where there is one head to average, or one position that sqrt_length counts."""
+    if merge == "average" and heads == 1:
+        message = "the mean of one head is that head"
+        raise NoEffect("merge", message, fix="remove `merge`, or write `heads: 2` or more")
+    if sqrt_length and all(site.memories[source.memory].stream.length_ratio == 0 for source in sources):
+        message = f"`{sources[0].memory}` has one position for all, and sqrt(1) is 1"
+        raise NoEffect("sqrt_length", message)
 
 
 def _check_heads(heads: int, score: str, merge: str, local: str, query_width: int, width: int, features: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Bounds, Context, Count, Few, Memory, Rate, Site, State
+from blocks.core.contract import Block, Bounds, Context, Count, Few, Memory, NoEffect, Rate, Site, State
 from blocks.core.sentence_encoding import (
     Encoding,
     NonNegative,
@@ -25,6 +25,8 @@ from blocks.core.sentence_encoding import (
 
 Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
 """A share, 0 to 1."""
+NOISE = 0.1
+"""The noise that the paper has."""
 
 
 class MemoryNetwork(Block):
@@ -75,7 +77,7 @@ class MemoryNetwork(Block):
         tying: Literal["adjacent", "layer_wise"] = "adjacent",
         encoding: Encoding = "position",
         time: NonNegative = 50,
-        noise: Rate = 0.1,
+        noise: Rate = NOISE,
         linear_start: Share = 0.0,
         slots: NonNegative = 0,
         answer: Literal["state", "words"] = "state",
@@ -83,6 +85,10 @@ class MemoryNetwork(Block):
         super().__init__()
         stream = site.sequence("memory_network")
         self.memory, self.question = site.memory(from_), query
+        if slots == 1:
+            raise NoEffect("slots", "a story has a sentence at least")
+        if time < 2 and noise not in (0.0, NOISE):
+            raise NoEffect("noise", f"with `time: {time}` T is the same for all sentences", fix="write `time: 50`")
         asking = stream.width if query is None else question_stream(site, query).width
         words, self.width = site.memories[self.memory].stream.width, width or site.width
         self.hops, self.encoding, self.noise = hops, encoding, noise

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from blocks.core import addressing
 from blocks.core.addressing import AddressParams, AddressTape
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, InitialState, Site, State
+from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, InitialState, NoEffect, Site, State
 from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
@@ -244,4 +244,4 @@ def _check_settings(slots: int, shift: int, memory: str, initial_state: str | di
         raise BlockError("shift", message, fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`")
     if memory != "constant" and isinstance(initial_state, dict):
         message = "`memory` conflicts with `initial_state: {copy: ...}`, which continues another ntm's memory"
-        raise BlockError("memory", message, fix="remove `memory` here, or set it on the copied ntm")
+        raise NoEffect("memory", message, fix="remove `memory` here, or set it on the copied ntm")

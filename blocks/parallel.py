@@ -10,7 +10,19 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Branches, Context, Named, NamedOutputs, Output, Site, State, Stream
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Branches,
+    Context,
+    Named,
+    NamedOutputs,
+    NoEffect,
+    Output,
+    Site,
+    State,
+    Stream,
+)
 from blocks.core.stack import Stack
 
 
@@ -42,6 +54,8 @@ class Parallel(Block):
         super().__init__()
         stacks_by_key: list[tuple[str | int, Any]]
         stacks_by_key = list(branches.items()) if isinstance(branches, dict) else list(enumerate(branches))
+        if len(branches) == 1 and merge != "sum":
+            raise NoEffect("merge", "there is one branch, and nothing to merge it with")
         forks = [site.names.branch() for _ in stacks_by_key]
         stacks = [
             site.stack(("branches", key), stack, names=fork)

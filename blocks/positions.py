@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Context, Count, Site, State
+from blocks.core.contract import Block, Context, Count, NoEffect, Site, State
 
 
 class Positions(Block):
@@ -43,10 +43,10 @@ class Positions(Block):
         if per_iteration and in_model and not in_named_stack and "repeat" not in site.path:
             message = "there is no `repeat` around it, so no iteration to count"
             fix = "remove `per_iteration`, or move this block into the stack of a `repeat`"
-            raise BlockError("per_iteration", message, fix=fix)
+            raise NoEffect("per_iteration", message, fix=fix)
         if kind == "sinusoidal" and max_length is not None:
             message = "`max_length` applies to `learned` positions only"
-            raise BlockError("max_length", message, fix="remove it, or write `kind: learned`")
+            raise NoEffect("max_length", message, fix="remove it, or write `kind: learned`")
         self.width, self.per_iteration = stream.width, per_iteration
         self.table = nn.Embedding(max_length or 512, self.width) if kind == "learned" else None
         self.out = stream

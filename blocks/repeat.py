@@ -19,6 +19,7 @@ from blocks.core.contract import (
     Context,
     Count,
     NamedOutputs,
+    NoEffect,
     Output,
     Positive,
     Site,
@@ -94,18 +95,24 @@ class Repeat(Block):
         sets, shared = self.relaxation.sets if self.relaxation else 1, share or self.relaxation is not None
         self.times, self.recompute = None if times == "length" else times, recompute
         _check_settings(site, self.times, shared, sets)
+        if share and (self.relaxation is not None or self.times == 1):
+            message = "`relaxation` shares the parameters" if self.relaxation else "one iteration has nothing to share"
+            raise NoEffect("share", message)
         built: list[Stack] = []
         stream, names = site.stream, site.names
         for _ in range(sets if shared or self.times is None else self.times):
             names = site.names.copy()
             built.append(site.stack(("stack",), stack, names=names, stream=stream))
             stream = built[-1].out
+        has_parameters = any(True for _ in built[0].parameters())
+        if share and self.times is not None and not has_parameters:
+            raise NoEffect("share", "nothing in the stack has parameters")
+        if sets > 1 and not has_parameters:
+            message = "nothing in the stack has parameters, so there are no sets of them"
+            raise NoEffect("relaxation", message)
         site.names.merge([names])
         if shared:
             check_same_stream(site, built[0], "a shared repeat enters it again")
-        if sets > 1 and not any(True for _ in built[0].parameters()):
-            message = "nothing in the stack has parameters, so there are no sets of them"
-            raise BlockError("relaxation", message, fix="remove `relaxation`")
         self.stacks = nn.ModuleList(built)
         self.joined: Tensor
         if self.relaxation is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, Rate, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
 from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
@@ -68,7 +68,10 @@ class Rnn(Block):
         _check_settings(cell, width, bidirectional, reset, projection, norm)
         if output_activation == "none" and (cell, norm) != ("lstm", "gates"):
             message = "only an lstm with normalised gates can leave out the activation of its cell"
-            raise BlockError("output_activation", message, fix="remove it, or write `cell: lstm, norm: gates`")
+            raise NoEffect("output_activation", message, fix="remove it, or write `cell: lstm, norm: gates`")
+        if dropout and layers == 1:
+            message = "dropout stands between two layers, and here is one"
+            raise NoEffect("dropout", message, fix="write `layers: 2`, or put `- dropout` after this block")
         self.directions = 2 if bidirectional else 1
         self.dropout = dropout
         self.out = stream._replace(width=projection or width)
@@ -118,10 +121,10 @@ class Rnn(Block):
 def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:
     """Raise BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
-        raise BlockError("reset", f"`{cell}` has no reset gate", fix="write `reset: before`, or `cell: gru`")
+        raise NoEffect("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
     if projection is not None and cell != "lstm":
         message = f"only an lstm has a projection, and this is `{cell}`"
-        raise BlockError("projection", message, fix="remove `projection`, or put a `linear` after this block")
+        raise NoEffect("projection", message, fix="remove `projection`, or put a `linear` after this block")
     if projection is not None and norm != "none":
         message = "an lstm with normalised gates has no projection"
         raise BlockError("projection", message, fix="remove `projection`, or put a `linear` after this block")

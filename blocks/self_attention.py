@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import RelativeAttention, apply_rotary, attention, check_heads, join_heads, split_heads
-from blocks.core.contract import Block, BlockError, Context, Count, Rate, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Rate, Site, State
 from blocks.core.functional import last_positions
 
 
@@ -47,6 +47,12 @@ class SelfAttention(Block):
         stream = site.sequence("self_attention")
         width = stream.width
         check_heads(heads, width)
+        if window == 1 and positions == "rotary":
+            message = "the position itself is all that is seen, and its distance is 0"
+            raise NoEffect("positions", message, fix="remove `positions`, or write `window: 2` or more")
+        if window is not None and max_distance is not None and max_distance >= max(window, 2):
+            message = f"in a window of {window} no distance is above {window - 1}"
+            raise NoEffect("max_distance", message, fix=f"remove it, or write `max_distance: {window - 1}`")
         self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
         self.rotary, self.relative = positions == "rotary", None
         self.project = nn.Linear(width, 3 * width)
@@ -61,7 +67,7 @@ class SelfAttention(Block):
             self.relative = RelativeAttention(width // heads, furthest, future=not self.causal)
         elif max_distance is not None:
             message = "only relative positions have a largest distance"
-            raise BlockError("max_distance", message, fix="remove it, or write `positions: relative`")
+            raise NoEffect("max_distance", message, fix="remove it, or write `positions: relative`")
         if self.rotary:
             _check_rotary(heads, width)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Context, Count, Few, Memory, Positive, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Few, Memory, NoEffect, Positive, Site, State
 from blocks.core.sentence_encoding import (
     Encoding,
     as_sentence,
@@ -65,6 +65,8 @@ class SupportingFacts(Block):
             fix = f"write `query: {site.encoders[0]}`, or another memory"
             raise BlockError("query", message, code="memory", fix=fix)
         self.question, self.width = query, width or site.width
+        if encoding == "position_code" and self.width == 1:
+            raise NoEffect("encoding", "of one feature all words count the same")
         self.hops, self.encoding, self.margin = hops, encoding, margin
         self.longest = max(1, site.memories[self.memory].stream.columns)
         self.asked = normal_matrix(2 * self.width, question_stream(site, query).width)  # for U x, for the answer

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.attention import split_heads
-from blocks.core.contract import BlockError, State, Stream
+from blocks.core.contract import BlockError, NoEffect, State, Stream
 from blocks.core.named_inputs import MemorySource, ProjectionWidths
 
 
@@ -140,10 +140,10 @@ def check_score(
         _check_location(max_length, sources)
     elif max_length is not None:
         message = f"the score `{score}` has no maximal length"
-        raise BlockError("max_length", message, fix="write `score: location`, or remove `max_length`")
+        raise NoEffect("max_length", message, fix="write `score: location`, or remove `max_length`")
     if score == "fine_grained" and heads > 1:
         message = "a fine-grained score has a weight for each feature, and no heads"
-        raise BlockError("heads", message, fix="remove `heads`, or write `score: additive`")
+        raise NoEffect("heads", message, fix="remove `heads`, or write `score: additive`")
     unlike = [source for source in sources if source.keys and source.width != query_width]
     if score == "dot" and unlike:
         raise BlockError(
@@ -242,7 +242,7 @@ def check_window(local: str, window: int | None, query: Stream, memories: int) -
         if window is not None:
             message = "`window` needs `local`"
             fix = "write `local: monotonic` or `local: predicted`, or remove `window`"
-            raise BlockError("window", message, fix=fix)
+            raise NoEffect("window", message, fix=fix)
         return
     if query.length_ratio == 0:
         message = "a local window needs a query for each position, and here is one for all"

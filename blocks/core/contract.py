@@ -138,6 +138,16 @@ class BlockError(ValueError):
         self.setting, self.message, self.fix, self.code = setting, message, fix, code
 
 
+class NoEffect(BlockError):
+    """A setting changes nothing beside the others: a fault where it is written, a warning where it is a default.
+
+    The builder then goes on without the setting.
+    """
+
+    def __init__(self, setting: str, message: str, *, fix: str = "") -> None:
+        super().__init__(setting, message, fix=fix or f"remove `{setting}`", code="unused")
+
+
 @dataclass(frozen=True)
 class Site:
     """Where a block stands: all that its constructor may know.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from blocks.core.contract import Block, BlockError, Context, Named, Path, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError
@@ -61,15 +61,18 @@ class StandIn(Block):
 class Builder:
     """Builder of the stacks of one recipe, which collects their faults and warnings.
 
-    `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by the
-    names that they have in the encoder or decoder that is being built. `shared` are the first uses of named stacks, and
-    `open_stacks` those that are being built. `is_dry`: what is built is thrown away, and its faults are ignored, since
-    they will be reported when the stack is really built.
+    `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by
+    the names that they have in the encoder or decoder that is being built. `shared` are the first uses of named
+    stacks, and `open_stacks` those that are being built; `uses` has the paths of all uses, and whether they are
+    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `is_dry`: what is built
+    is thrown away, and its faults are ignored, since they will be reported when the stack is really built.
     """
 
     recipe: Recipe
     faults: list[Fault] = field(default_factory=list)
     warnings: list[Fault] = field(default_factory=list)
+    uses: dict[str, list[tuple[Path, bool]]] = field(default_factory=dict)
+    no_effects: dict[Path, tuple[str, str]] = field(default_factory=dict)
     shared: dict[str, Stack] = field(default_factory=dict)
     open_stacks: list[str] = field(default_factory=list)
     size: ModelSizeGuard = field(default_factory=ModelSizeGuard)
@@ -228,6 +231,8 @@ class Builder:
             block = block_class(word)(site, **arguments)
             check_block_attributes(block)
         except BlockError as error:
+            if isinstance(error, NoEffect) and error.setting in settings:
+                return self.block_without(error, site, word, settings)
             setting = (error.setting,) if error.setting else ()
             message = error.message + (self.related_places(site, error.message) if error.code == "width" else "")
             self.fault(error.code, (*site.path, *setting), message, error.fix)
@@ -243,6 +248,11 @@ class Builder:
             block = StandIn(stand_in_stream)
         block.path = site.path
         return block
+
+    def block_without(self, error: NoEffect, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
+        """Build a block without the setting that has no effect there, and note the setting."""
+        self.no_effects[(*site.path, error.setting)] = error.message, error.fix
+        return self.block(site, word, {key: value for key, value in settings.items() if key != error.setting})
 
     def related_places(self, site: Site, message: str) -> str:
         """Return where else to look for a fault of widths: at inner blocks that change it, and at names it mentions."""
@@ -264,6 +274,7 @@ class Builder:
         stacks = self.recipe.model["stacks"]
         if name not in stacks:
             raise site.names.unknown_name(name, "stack", stacks, what="no stack")
+        self.uses.setdefault(name, []).append((site.path, copy))
         if name in self.open_stacks:
             fix = "write `repeat` to run a stack several times"
             raise BlockError("stack", f"`{name}` contains itself", code="cycle", fix=fix)

@@ -32,6 +32,7 @@ from composer.model.encoder_decoder import (
     max_vocabulary,
     state_leaves,
 )
+from composer.model.no_effect import no_effect_faults
 from composer.recipe.recipe import Recipe, source_path
 
 TOKENS = 32
@@ -120,6 +121,10 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabularies)
+    no_effects = no_effect_faults(builder, vocabularies)
+    builder.faults += [fault for fault in no_effects if fault.severity == "error"]
+    builder.warnings += [fault for fault in no_effects if fault.severity == "warning"]
+    builder.finish()
     try:
         costs, flops = measure_costs(model)
         with wrap_blocks(model, attribute_failures):

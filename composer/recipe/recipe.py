@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.errors import Fault, format_path
+from composer.errors import Fault, RecipeError, format_path
 from composer.recipe import schema_generator
 from composer.recipe.defaults import fill_defaults, fingerprints
 from composer.recipe.extends_and_overrides import apply_overrides, extend
@@ -50,11 +50,15 @@ def load_text(
 def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str | Path | None) -> Recipe:
     rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
-    return from_node(file, substitute(overridden), rules, data_dir)
+    return from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
 
 
-def from_node(file: Path, root: Node, rules: Schema, data_dir: str | Path | None = None) -> Recipe:
+def from_node(
+    file: Path, root: Node, rules: Schema, data_dir: str | Path | None = None, unchanged: Node | None = None
+) -> Recipe:
     """Return the recipe in a mapping without `extends` and open variables; `file` is where it lies.
+
+    `unchanged` is the mapping before overrides or a sweep's axes, with open variables.
 
     Raises RecipeError with every fault that the schema or the consistency checks find.
     """
@@ -66,7 +70,8 @@ def from_node(file: Path, root: Node, rules: Schema, data_dir: str | Path | None
     explicit = {key: value for key, value in to_data(root).items() if key != "vars"}
     explicit.setdefault("name", default_name(file))
     frozen = fill_defaults(explicit, rules, default_name(file))
-    recipe = Recipe(file, explicit, frozen, root, rules, None if data_dir is None else Path(data_dir))
+    data_dir = None if data_dir is None else Path(data_dir)
+    recipe = Recipe(file, explicit, frozen, root, rules, data_dir, unchanged=unchanged)
     check_block_count(recipe)
     return recipe
 
@@ -82,7 +87,8 @@ class Recipe:
 
     `explicit` holds only what its files say, with `extends` and variables resolved; `frozen` is the canonical form, in
     which every default is filled in and every block is a single-key mapping with all its settings. `root` is `explicit`
-    with source locations, and `rules` the schema. `warnings` are those of its text.
+    with source locations, and `rules` the schema. `warnings` are those of its text;
+    `unchanged` is the recipe before overrides or a sweep's axes, None without any.
     """
 
     file: Path
@@ -92,6 +98,7 @@ class Recipe:
     rules: Schema = field(repr=False)
     data_dir: Path | None = None
     warnings: tuple[Fault, ...] = ()
+    unchanged: Node | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -189,6 +196,33 @@ class Recipe:
         by_key = not exact or is_block or code == "causality" or isinstance(node.value, (bool, list, dict))
         mark = node.place if by_key else node.value_mark
         return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
+
+    def no_effect(self, path: Steps, message: str, hint: str) -> Fault:
+        """Return the fault of a setting that changes nothing; a warning, with both places, where it is from elsewhere.
+
+        Elsewhere is another file, the command line or a default under `model`. What a run has stored is not to be
+        mended, so there it is a warning too.
+        """
+        fault, (node, steps, _), (block, block_steps, _) = (
+            self.fault("unused", path, message, hint),
+            self.written_at(path),
+            self.written_at(path[:-1]),
+        )
+        own = node.place.file == self.root.mark.file and steps[: len(block_steps)] == block_steps
+        if own and not (self.file.parent / "run.json").is_file():
+            return fault
+        at = block.place
+        where = f"`{path[-2]}` stands in {'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
+        return replace(fault, message=f"{message}; {where}").as_warning()
+
+    def before_overrides(self) -> Recipe | None:
+        """Return the recipe as it was before overrides or a sweep's axes; None without any, or if it is at fault."""
+        if self.unchanged is None:
+            return None
+        try:
+            return from_node(self.file, substitute(self.unchanged), self.rules)
+        except RecipeError:
+            return None
 
     def written_at(self, path: Steps) -> tuple[Node, Steps, bool]:
         """Return the node written for a path of `frozen`, its path as written, and whether it is exactly that value."""

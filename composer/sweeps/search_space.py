@@ -92,7 +92,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = No
         raise RecipeError(faults)
     root = apply_point(sweep, complete(sweep, point), () if seed is None else [f"training.seed={seed}"])
     recipe = from_node(
-        sweep.base, root, schema_generator.load(), sweep.data_dir
+        sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root
     )  # data files are looked up where the base's are
     name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
     sections = {key: value for key, value in recipe.explicit.items() if key != "name"}

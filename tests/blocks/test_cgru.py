@@ -224,7 +224,7 @@ def test_the_cost_is_the_mean_over_real_cells() -> None:
 @pytest.mark.parametrize(
     ("settings", "setting", "code"),
     [
-        ({"gates": "plain", "saturation": 0.1}, "saturation", "setting"),
+        ({"gates": "plain", "saturation": 0.1}, "saturation", "unused"),
         ({"with_": "row"}, "with", "kind"),
         ({"with_": "wide"}, "with", "kind"),
     ],

@@ -227,6 +227,8 @@ def sinusoid(at: int, width: int) -> Tensor:
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned"])
 def test_positions_add_the_iteration(share: bool, kind: str) -> None:
     counted = {"block": Positions, "kind": kind, "per_iteration": True}
+    if share and kind == "sinusoidal":
+        pytest.skip("nothing has parameters that could be shared")
     block = Repeat(site_of(4, causal="a decoder"), times=3, stack=[counted], share=share)
     x, y = torch.zeros(1, 5, 4), torch.zeros(1, 5, 4)
     for iteration, stack in enumerate([*block.stacks] * 3 if share else block.stacks):
@@ -237,8 +239,8 @@ def test_positions_add_the_iteration(share: bool, kind: str) -> None:
 
 
 def test_the_innermost_repeat_sets_the_iteration() -> None:
-    inner = {"block": Repeat, "times": 2, "stack": [{"block": Positions, "per_iteration": True}], "share": True}
-    block = Repeat(site_of(4), times=3, stack=[inner], share=True)
+    inner = {"block": Repeat, "times": 2, "stack": [{"block": Positions, "per_iteration": True}]}
+    block = Repeat(site_of(4), times=3, stack=[inner])
     places = torch.stack([sinusoid(at, 4) for at in range(5)])
     expected = 6 * places + 3 * (sinusoid(0, 4) + sinusoid(1, 4))
     torch.testing.assert_close(run(block, torch.zeros(1, 5, 4))[0][0], expected, atol=1e-6, rtol=0)

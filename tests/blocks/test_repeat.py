@@ -24,7 +24,7 @@ VARIANTS = {
         {"times": 2, "stack": [*RNN, *TANH_STACK], "share": True},
         {"times": 3, "stack": TANH_STACK, "relaxation": {"sets": 2}},
         {"times": "length", "stack": [{"conv": {}}, {"linear": {"activation": "tanh", "as": "made"}}], "share": True},
-        {"times": "length", "stack": CGRU, "share": True, "relaxation": {"sets": 2}},
+        {"times": "length", "stack": CGRU, "relaxation": {"sets": 2}},
         {"times": 2, "stack": [*CGRU, {"conv2d": {"activation": "tanh"}}]},
     ),
 }

@@ -1,0 +1,91 @@
+"""Settings that change nothing: faults in the recipe itself, warnings where they come from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer.errors import RecipeError
+from composer.model.planner import plan
+from composer.recipe.recipe import load, load_text
+
+HEAD = "recipe: 1\ndata: {generate: copy}\n"
+
+
+def faults_of(model: str) -> list[str]:
+    try:
+        plan(load_text(HEAD + model))
+    except RecipeError as error:
+        return [f"{fault.code} {fault.path}" for fault in error.faults]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("block", "setting"),
+    [
+        ("rnn: {dropout: 0.1}", "rnn.dropout"),
+        ("rnn: {cell: lstm, reset: after}", "rnn.reset"),
+        ("conv: {kernel: 1, dilation: 2}", "conv.dilation"),
+        ("self_attention: {window: 3, positions: relative, max_distance: 9}", "self_attention.max_distance"),
+        ("repeat: {times: 1, share: true, stack: [linear]}", "repeat.share"),
+        ("repeat: {times: 2, share: true, stack: [{norm: {}}, identity], relaxation: {sets: 2}}", "repeat.share"),
+        ("parallel: {branches: [[linear]], merge: max}", "parallel.merge"),
+        ("use: {stack: shelf, copy: true}", "use.copy"),
+    ],
+)
+def test_a_setting_of_a_block_that_changes_nothing_is_a_fault(block: str, setting: str) -> None:
+    shelf = "  stacks: {shelf: [linear]}\n" if "shelf" in block else ""
+    assert faults_of(f"model:\n  width: 16\n{shelf}  decoder: [{{{block}}}]\n") == [
+        f"unused model.decoder[0].{setting}"
+    ]
+
+
+def test_the_mean_of_one_head_is_a_fault() -> None:
+    model = "model: {width: 16, encoder: [rnn], decoder: [{cross_attention: {merge: average}}]}\n"
+    assert faults_of(model) == ["unused model.decoder[0].cross_attention.merge"]
+
+
+def test_an_unused_stack_is_a_fault_and_its_own_faults_are_seen() -> None:
+    stacks = "{mine: [{self_attention: {heads: 5}}], other: [{use: mine}]}"
+    assert faults_of(f"model: {{width: 16, stacks: {stacks}, decoder: [linear]}}\n") == [
+        "unused model.stacks.mine",
+        "width model.stacks.mine[0].self_attention.heads",
+        "unused model.stacks.other",
+    ]
+
+
+def test_a_default_that_no_block_takes_or_that_changes_nothing_is_a_warning() -> None:
+    text = f"{HEAD}model:\n  width: 16\n  conv: {{kernel: 2}}\n  rnn: {{dropout: 0.1}}\n  decoder: [rnn]\n"
+    warnings = plan(load_text(text)).warnings
+    assert [(fault.line, fault.path, fault.severity) for fault in warnings] == [
+        (5, "model.conv.kernel", "warning"),
+        (6, "model.rnn.dropout", "warning"),
+    ]
+    assert warnings[1].message.endswith("`rnn` stands in line 7")
+    assert not plan(load_text(text.replace("[rnn]", "[conv, rnn, {rnn: {layers: 2}}]"))).warnings
+
+
+def test_a_setting_from_a_fragment_is_a_warning_with_both_places(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(f"{HEAD}model:\n  width: 16\n  decoder:\n    - rnn: {{dropout: 0.1}}\n")
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("recipe: 1\nextends: base.yaml\n")
+    (warning,) = plan(load(recipe)).warnings
+    assert (warning.file, warning.line, warning.severity) == (str(tmp_path / "base.yaml"), 6, "warning")
+    assert "line 6" in warning.message
+
+
+def test_what_an_override_makes_idle_is_a_warning_and_what_was_idle_before_stays_a_fault() -> None:
+    text = f"{HEAD}model: {{width: 16, decoder: [{{rnn: {{layers: 2, dropout: 0.1}}}}]}}\n"
+    (warning,) = plan(load_text(text, overrides=["model.decoder.0.rnn.layers=1"])).warnings
+    assert warning.path == "model.decoder[0].rnn.dropout"
+    (warning,) = plan(load_text(text, overrides=["model.decoder.0.rnn.reset=after"])).warnings
+    assert (warning.file, warning.path) == ("<command line>", "model.decoder[0].rnn.reset")
+    with pytest.raises(RecipeError):
+        plan(load_text(text.replace("layers: 2", "layers: 1"), overrides=["training.max_steps=3"]))
+
+
+def test_a_run_that_has_such_a_setting_can_still_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "recipe.yaml").write_text(f"{HEAD}model: {{width: 16, decoder: [{{rnn: {{dropout: 0.1}}}}]}}\n")
+    assert len(plan(load(tmp_path / "recipe.yaml")).warnings) == 1
