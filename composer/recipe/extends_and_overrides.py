@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -30,6 +30,8 @@ REPLACED_WHOLE = {
     ("model", "output"),
 }
 """Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
+MEANINGFUL_NULLS = {("training", "early_stopping", "patience"), ("data", "hub", "val"), ("data", "hub", "test")}
+"""Keys that `null` sets where no base has them: their default is another."""
 FirstSetting = Callable[[Steps], str | None]
 """Returns the first setting of the block, optimizer, ... at a path; None if there is none."""
 EXAMPLE = "write, for example, `training.max_steps=100`"
@@ -110,6 +112,8 @@ class _Extender:
                 bases.append(self.base(node, shown, folder, chain))
             except RecipeError as error:
                 faults.extend(error.faults)
+        if len(chain) == 1 and bases:  # what a fragment says without effect is not the recipe's to mend
+            faults.extend(_idle_nulls(reduce(merge, bases), own))
         if faults:
             raise RecipeError(faults)
         return reduce(merge, (*bases, own))
@@ -165,8 +169,11 @@ def _check_version(root: Node) -> Node:
 
 def _base_nodes(own: Node) -> list[Node]:
     extends = own.value.get("extends")
-    if extends is None or extends.value is None:
+    if extends is None:
         return []
+    if not extends.value and not isinstance(extends.value, (str, dict)):
+        hint = "remove `extends`, or name a recipe: `extends: base.yaml`"
+        raise error_at(extends.place, "unused", "extends", "`extends` names no recipe", hint)
     nodes = extends.value if isinstance(extends.value, list) else [extends]
     wrong = [node for node in nodes if not isinstance(node.value, (str, dict)) or not node.value]
     if wrong:
@@ -174,6 +181,19 @@ def _base_nodes(own: Node) -> list[Node]:
         hint = "write `extends: base.yaml`, or `extends: {pull: REF, sha256: HEX}`"
         raise RecipeError(fault_at(node.mark, "type", "extends", message, hint) for node in wrong)
     return nodes
+
+
+def _idle_nulls(base: Node, own: Node, path: Steps = ()) -> Iterator[Fault]:
+    """Yield a fault for each `null` that is to remove what no base has."""
+    if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
+        return
+    for key, node in own.value.items():
+        if key in base.value:
+            yield from _idle_nulls(base.value[key], node, (*path, key))
+        elif node.value is None and key != "extends" and (*path, key) not in MEANINGFUL_NULLS:
+            shown = format_path((*path, key))
+            message = f"`null` removes `{key}`, and nothing that is extended has it"
+            yield fault_at(node.place, "unused", shown, message, "remove this line, or correct the key")
 
 
 def merge(base: Node, own: Node, path: Steps = ()) -> Node:
@@ -184,7 +204,7 @@ def merge(base: Node, own: Node, path: Steps = ()) -> Node:
     if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
         merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES}
     for key, node in own.value.items():
-        if node.value is None:
+        if node.value is None and (key in merged or (*path, key) not in MEANINGFUL_NULLS):
             merged.pop(key, None)
         else:
             merged[key] = merge(merged[key], node, (*path, key)) if key in merged else node

@@ -6,7 +6,7 @@ A whole value, `$name` or `${name}`, becomes the variable's value with its type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,6 +48,28 @@ def recipe_variables(root: Node) -> dict[str, Node]:
     """Return the nodes under `vars` by name."""
     node = root.value.get("vars")
     return node.value if node is not None and isinstance(node.value, dict) else {}
+
+
+def unused_variables(root: Node) -> dict[str, Node]:
+    """Return the variables that nothing reads, by name; one that only such variables read is unused too."""
+    variables = recipe_variables(root)
+    todo = [node for key, node in root.value.items() if key != "vars"]
+    used: set[str] = set()
+    while todo:
+        new = set(_references(todo.pop())) & variables.keys() - used
+        used |= new
+        todo += [variables[name] for name in new]
+    return {name: node for name, node in variables.items() if name not in used}
+
+
+def _references(node: Node) -> Iterator[str]:
+    """Yield the names of the variables that a node reads."""
+    if isinstance(node.value, (dict, list)):
+        for child in node.value.values() if isinstance(node.value, dict) else node.value:
+            yield from _references(child)
+    elif isinstance(node.value, str):
+        bare = _BARE.fullmatch(node.value)
+        yield from [bare[1]] if bare else _BRACED.findall(node.value)
 
 
 def unknown_variable(name: str, variables: Iterable[str]) -> tuple[str, str]:

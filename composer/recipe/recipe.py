@@ -12,7 +12,7 @@ from composer.errors import Fault, RecipeError, format_path
 from composer.recipe import schema_generator
 from composer.recipe.defaults import fill_defaults, fingerprints
 from composer.recipe.extends_and_overrides import apply_overrides, extend
-from composer.recipe.interpolation import escape, substitute
+from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.node import Node, Steps, fault_at, to_data
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema
@@ -50,7 +50,23 @@ def load_text(
 def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str | Path | None) -> Recipe:
     rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
-    return from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
+    recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
+    return replace(recipe, warnings=_unused_variable_warnings(extended))
+
+
+def _unused_variable_warnings(extended: Node) -> tuple[Fault, ...]:
+    """Return a warning for each variable of a fragment that nothing reads. Raise RecipeError for its own."""
+    faults, file = [], extended.mark.file
+    for name, node in unused_variables(extended).items():
+        is_own = node.place.file == file
+        message = f"nothing reads the variable `{name}`" + ("" if is_own else f"; it comes into {file} by `extends`")
+        fault = fault_at(
+            node.place, "unused", f"vars.{name}", message, f"write `${name}` where it is wanted, or remove it"
+        )
+        faults.append(fault if is_own else fault.as_warning())
+    if own := [fault for fault in faults if fault.severity == "error"]:
+        raise RecipeError(own)
+    return tuple(faults)
 
 
 def from_node(

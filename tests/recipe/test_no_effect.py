@@ -1,0 +1,50 @@
+"""Variables, `null` and `extends` that change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer.errors import RecipeError
+from composer.recipe.recipe import load
+
+BASE = "recipe: 1\nvars: {wide: 16, other: 3}\ndata: {generate: copy}\nmodel: {width: $wide, decoder: [linear]}\n"
+
+
+def faults_of(folder: Path, own: str) -> list[str]:
+    (folder / "base.yaml").write_text(BASE)
+    (folder / "mine.yaml").write_text(f"recipe: 1\n{own}")
+    try:
+        load(folder / "mine.yaml")
+    except RecipeError as error:
+        return [f"{fault.line} {fault.code} {fault.path}" for fault in error.faults]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("own", "fault"),
+    [
+        ("extends: base.yaml\nvars: {widht: 3}\n", "3 unused vars.widht"),
+        ("extends: base.yaml\nvars: {a: 3, b: $a}\n", "3 unused vars.a"),
+        ("extends: base.yaml\nmodel: {encoder: null}\n", "3 unused model.encoder"),
+        ("extends: base.yaml\ntraining: {early_stopping: {patience: null, goal: 1}}\n", ""),
+        ("extends: []\n", "2 unused extends"),
+        ("extends: null\n", "2 unused extends"),
+    ],
+)
+def test_what_changes_nothing_is_a_fault(tmp_path: Path, own: str, fault: str) -> None:
+    found = faults_of(tmp_path, own)
+    assert fault in found if fault else not found
+
+
+def test_a_variable_of_a_fragment_that_nothing_reads_is_a_warning_with_both_places(tmp_path: Path) -> None:
+    assert faults_of(tmp_path, "extends: base.yaml\n") == []
+    (warning,) = load(tmp_path / "mine.yaml").warnings
+    assert (warning.file, warning.line, warning.path) == (str(tmp_path / "base.yaml"), 2, "vars.other")
+    assert "mine.yaml" in warning.message
+
+
+def test_an_override_may_leave_a_variable_without_a_reader(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(BASE.replace(", other: 3", ""))
+    assert not load(tmp_path / "base.yaml", ["model.width=8"]).warnings
