@@ -22,7 +22,7 @@ from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import as_maximised, text_scores
 from composer.recipe.recipe import Recipe
-from composer.training.checkpointing import DIVERGED, CheckpointManager, capture_rng_state, restore_rng_state, seed_all
+from composer.training.checkpointing import CheckpointManager, capture_rng_state, restore_rng_state, seed_all
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks, SignalHandler, TrainingInterrupted
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger
@@ -199,7 +199,7 @@ class TrainingLoopCallback(Callback):
     def check_finite(self, value: float, name: str) -> None:
         """Raise RunFailed if a loss is NaN or infinite."""
         if not math.isfinite(value):
-            raise RunFailed.of(f"{name} is {value} after {self.progress.step} steps", DIVERGED)
+            raise self.module.diverged(f"{name} is {value} after {self.progress.step} steps")
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Continue from the checkpoint that Lightning has loaded, if any.

@@ -23,7 +23,7 @@ from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError, RunFailed, first_few
+from composer.errors import RunError, first_few
 from composer.fingerprint import read_verified
 from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load
@@ -43,8 +43,6 @@ History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""
 
 NEW_RUN = "begin a new run with `--run DIR`; `--from` starts it from these weights"
-DIVERGED = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
-"""Fix of a loss, weight or optimizer state that is not finite."""
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -131,7 +129,8 @@ class CheckpointManager:
         if trainer.strategy.reduce(bad, reduce_op="sum"):
             cause = "a gradient since the last checkpoint was not finite"
             message = f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}"
-            raise RunFailed.of(message, DIVERGED)
+            module: Any = trainer.lightning_module
+            raise module.diverged(message)
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
         if trainer.is_global_zero:
             self.prune(step, history)
