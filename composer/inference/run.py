@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,6 +150,10 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}
 
 
+MAX_TOKENS = 10_000
+"""Tokens of a line that are read at most: a line of a million would take hours, or all the memory."""
+
+
 def translate_lines(
     runs: Sequence[Run],
     lines: Sequence[str],
@@ -173,9 +178,13 @@ def translate_lines(
     check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
     ids = {side: encode_side(runs[0].recipe, tokenizers, side, lines) for side, lines in texts.items()}
+    places = [f"{origin}:{first + at + 1}" for at in full]
+    read = {
+        side: [cut_line(row, place) for row, place in zip([*rows], places, strict=True)] for side, rows in ids.items()
+    }
     models, forced, numbers = [run.model for run in runs], tokenizers.encode(TARGET, begun), [first + at for at in full]
-    with oom_as_run_failed(ids):
-        results = decode_all(models, ids, decoding, forced, n_best, numbers)
+    with oom_as_run_failed(read):
+        results = decode_all(models, read, decoding, forced, n_best, numbers)
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
     answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):
@@ -185,6 +194,14 @@ def translate_lines(
             line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
             answers[at][rank] = Translation(line, hypothesis.score, hypothesis.ended)
     return answers
+
+
+def cut_line(ids: SourceIds, place: str) -> SourceIds:
+    """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
+    if len(ids) > MAX_TOKENS:
+        note = f"{place}: this line has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
+        sys.stderr.write(note + "\n")
+    return ids[:MAX_TOKENS]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from composer.errors import DataError, RunError, RunFailed
+from composer.inference.run import MAX_TOKENS, cut_line
 from composer.inference.translate import BATCH_LINES, read_chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
@@ -188,3 +189,9 @@ def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
     assert progress[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
     assert f"{len(TEXT.splitlines())} lines translated" in progress
     assert no_progress == []
+
+
+def test_a_line_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(cut_line([5] * 1_000_000, "in.txt:2")) == MAX_TOKENS
+    assert "in.txt:2: this line has 1,000,000 tokens, and only its first 10,000 are read" in capsys.readouterr().err
+    assert cut_line([5, 6], "in.txt:3") == [5, 6]
