@@ -28,6 +28,8 @@ TIMEOUT = 30.0
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 StorageError = StorageInternalError
 """Raised when the study's file cannot be written: the disk is full, or another process has locked it."""
+STARTUP_TRIALS = 10
+"""Trials at random points from whose results TPE first learns."""
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two trials, so that sweeps of neighbouring seeds draw different points."""
 
@@ -116,8 +118,11 @@ class Study:
         """Return the next suggestion: the queue's first, or the sampler's, which ignores all results if `at_random`."""
         # each trial has a seed of its own, so that a resumed sweep draws the same points
         seed = (self.sweep.search.seed * SEED_STRIDE + len(self.trials())) % 2**32
+        # Optuna counts every pruned trial as one to learn from, and points that were never trained are told as such
+        startup = STARTUP_TRIALS + sum("skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED))
         learns = self.sweep.search.kind == "tpe" and not at_random
-        self.study.sampler = TPESampler(seed=seed, constant_liar=True) if learns else RandomSampler(seed=seed)
+        tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
+        self.study.sampler = tpe if learns else RandomSampler(seed=seed)
         return self._suggestion(self.study.ask())
 
     def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:

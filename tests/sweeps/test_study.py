@@ -188,3 +188,16 @@ def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
     asked_points(Study(sweep, tmp_path / "study.db"), 3)
     (found,) = optuna.study.get_all_study_summaries(f"sqlite:///{tmp_path / 'study.db'}")
     assert (found.study_name, found.n_trials, found.direction.name) == (sweep.fingerprint[:12], 3, "MINIMIZE")
+
+
+def test_points_that_are_not_trained_do_not_end_the_random_start(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    learning, blind = Study(sweep, tmp_path / "learning.db"), Study(sweep, tmp_path / "blind.db")
+    for number in range(15):  # only every other point can be trained
+        suggestions = learning.ask(), blind.ask(at_random=True)
+        assert suggestions[0].point == suggestions[1].point
+        for study, suggestion in zip((learning, blind), suggestions, strict=True):
+            if number % 2:
+                study.tell(suggestion.number, ended(suggestion, loss(suggestion.point)))
+            else:
+                study.skip(suggestion, "excluded", as_bad=True)
