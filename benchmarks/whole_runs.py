@@ -156,7 +156,10 @@ def check(file: Path) -> None:
 
 
 def train(file: Path) -> None:
+    """Train; every number of the metrics is finite."""
     done("train", file, "--run", file.parent / "run")
+    for row in (file.parent / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        json.loads(row, parse_constant=refuse_constant)
 
 
 def resume(file: Path) -> None:

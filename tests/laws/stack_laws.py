@@ -36,6 +36,8 @@ def expect_places(refusal: RecipeError, file: Path) -> None:
 
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
-    """Small vocabularies, one where the tokenizer is joint."""
+    """Small vocabularies, one where the tokenizer is joint; where they are the width, those that were planned with."""
+    if recipe.model["embedding"] == "one_hot":
+        return dict(recipe.plan().vocabularies)
     keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}
