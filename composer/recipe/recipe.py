@@ -228,8 +228,8 @@ class Recipe:
         if own and not (self.file.parent / "run.json").is_file():
             return fault
         at = block.place
-        where = f"`{path[-2]}` stands in {'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
-        return replace(fault, message=f"{message}; {where}").as_warning()
+        where = f"{'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
+        return replace(fault, message=f"{message}; see `{path[-2]}`, {where}").as_warning()
 
     def before_overrides(self) -> Recipe | None:
         """Return the recipe as it was before overrides or a sweep's axes; None without any, or if it is at fault."""

@@ -78,7 +78,7 @@ REFUSED = {
     ),
     "sets of no parameters": (
         "repeat: {times: 2, relaxation: {sets: 2}, stack: [{add: input}, dropout]}",
-        "12:26:setting",
+        "12:26:unused",
         "nothing in the stack has parameters",
     ),
     "a concatenation of different lengths": (
@@ -364,7 +364,7 @@ MEMORIES_REFUSED = {
     ),
     "a tape that is filled and copied": (
         "ntm: {slots: 6, slot_width: 3, memory: random, initial_state: {copy: encoder.paper}}",
-        "12:46:setting",
+        "12:46:unused",
         "continues another ntm's memory",
         "remove `memory` here",
     ),

@@ -62,7 +62,7 @@ def test_a_default_that_no_block_takes_or_that_changes_nothing_is_a_warning() ->
         (5, "model.conv.kernel", "warning"),
         (6, "model.rnn.dropout", "warning"),
     ]
-    assert warnings[1].message.endswith("`rnn` stands in line 7")
+    assert warnings[1].message.endswith("see `rnn`, line 7")
     assert not plan(load_text(text.replace("[rnn]", "[conv, rnn, {rnn: {layers: 2}}]"))).warnings
 
 
