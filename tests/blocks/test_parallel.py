@@ -110,7 +110,7 @@ def test_names_of_branches_can_be_read_after_the_merge() -> None:
         ({"a": [{"block": Maxout, "width": 2}], "b": []}, "the branches `a` and `b` end 2 and 3 wide"),
         ([[], [{"block": Conv, "stride": 2}]], "the branches number 1 and number 2 end with different positions"),
         ([], "there is no branch"),
-        ({"input": []}, "`input` is a word of the language"),
+        ({"input": []}, "`input` is a reserved word"),
         ({"a": [{"block": Identity, "as": "b"}], "b": []}, "the name `b` is given twice"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from composer.cli.main import main
 from composer.hub.manifest import MANIFEST, local_paths_in
 from tests.hub.packs import names_in
+from tests.inference.untrained import record_hashes
 
 
 def status(*words: str) -> object:
@@ -36,6 +37,7 @@ def test_pack_notes_local_paths_in_a_recipe(run: Path, tmp_path: Path, capsys: p
     mine = shutil.copytree(run, tmp_path / "mine")
     text = (mine / "recipe.yaml").read_text(encoding="utf-8")
     (mine / "recipe.yaml").write_text(text.replace("test.1", "/srv/ann/test.1"), encoding="utf-8")
+    record_hashes(mine)
     assert status("pack", str(mine), "--output", str(tmp_path / "x")) == 0
     assert "/srv/ann/test.1" in capsys.readouterr().err
     assert status("pack", str(run), "--output", str(tmp_path / "y")) == 0

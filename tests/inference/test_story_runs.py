@@ -19,6 +19,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.train import train
 from composer.viz.alignments import alignments
+from tests.inference.untrained import record_hashes
 
 RECIPE = """
 recipe: 1
@@ -73,6 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         torch.nn.init.normal_(parameter, std=0.3)
     save_weights(model, inside / "model.safetensors")
     RunDir(inside).write({"name": "stories", "status": "finished", "data": {"folders": [str(folder)]}})
+    record_hashes(inside)
     return open_run(inside)
 
 

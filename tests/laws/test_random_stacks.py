@@ -21,7 +21,7 @@ from tests.laws.random_stacks import recipes
 from tests.laws.random_stories import continued, stories
 from tests.laws.stack_laws import outcome
 
-SHARE_ACCEPTED = 0.4
+SHARE_ACCEPTED = 0.1
 MEMORIES = 15
 """Random recipes of each kind about memories, every day."""
 
@@ -109,7 +109,7 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
             "encoder": [{"repeat": {"times": 2, "relaxation": {"sets": 2}, "stack": ["dropout"]}}, "linear"],
             "decoder": ATTENDS,
         },
-        "setting",
+        "unused",
     ),
     "a decoder that reads no target": ({"encoder": ["linear"], "decoder": ["source_state"]}, ""),
 }

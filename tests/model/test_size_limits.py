@@ -137,7 +137,7 @@ WIDTHS = {
         "norm\n    - residual:\n        - linear: 32\n        - norm",
         "7:7",
         "64 into 32",
-        "`linear` stands in line 8",
+        "see `linear`, line 8",
     ),
     "a sum with an earlier output": (
         "linear: {width: 32, as: low}\n    - linear: 64\n    - norm\n    - add: low",
@@ -149,7 +149,7 @@ WIDTHS = {
         "parallel:\n        merge: sum\n        branches:\n          - [norm]\n          - [{linear: 8}]",
         "8:9",
         "64 and 8 wide",
-        "`linear` stands in line 10",
+        "see `linear`, line 10",
     ),
 }
 

@@ -62,12 +62,14 @@ def test_check_and_plan_mark_upper_bounds(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_sizes_that_no_text_decides_are_not_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path, "integers", task="sort")
+    file = write(tmp_path, "{integers: {below: 40}}", task="ram_increment")
     for command in ("check", "plan"):
         assert "at most" not in printed(capsys, command, file)
     assert not json.loads(printed(capsys, "plan", "--json", file))["at_most"]
     assert "at most" not in draw(load(file)).svg()
-    assert "at most" not in diff(file, write(tmp_path, "integers", task="sort", width=16)).text()
+    assert (
+        "at most" not in diff(file, write(tmp_path, "{integers: {below: 40}}", task="ram_increment", width=16)).text()
+    )
 
 
 def test_a_bound_is_one_and_a_known_vocabulary_is_none(tmp_path: Path) -> None:

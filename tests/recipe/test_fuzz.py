@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import fuzz
-from benchmarks.fuzz import NAME, Case, Result, Worker, copy_recipes, minimise, mutate_case, run_case
+from benchmarks.fuzz import NAME, Case, Worker, copy_recipes, minimise, mutate_case, run_case
+from benchmarks.worker import WorkerDied
 from composer.errors import Fault, RecipeError
 from composer.recipe import schema_generator
 from tests.small_recipes import SMALL, places, refused
@@ -135,11 +136,12 @@ def test_a_fault_must_point_into_its_file(
 
 
 def test_a_killed_worker_is_restarted(tmp_path: Path) -> None:
-    worker, case = Worker(tmp_path), Case(SMALL.encode(), ".")
+    worker, case = Worker(run_case, tmp_path), Case(SMALL.encode(), ".")
     try:
         worker.process.kill()
         worker.process.join()
-        assert worker.run(case) == Result((), message := "the process ended with -9", message)
+        with pytest.raises(WorkerDied, match="the process ended with -9"):
+            worker.run(case)
         assert worker.run(case).outcomes == ("read",)
         assert (tmp_path / NAME).read_bytes() == case.data
     finally:

@@ -88,7 +88,7 @@ def test_a_goal_that_no_run_logs_is_not_exported(tmp_path: Path) -> None:
     assert told["metric"] == {"name": "val/loss", "goal": "minimize"}
     assert (told["method"], told["parameters"]) == ("grid", {"width": {"values": [8, 16]}})
     text = text.replace(", {val/loss: min}", "") + "search: {tpe: {trials: 2}}\n"
-    with pytest.raises(RunError, match="`rank` has none of it"):
+    with pytest.raises(RunError, match="`rank` names none"):
         points.write_wandb_sweep(tmp_path / "other.yaml", read_sweep(write_sweep(tmp_path, text)), (), None)
     assert not (tmp_path / "other.yaml").exists()
 

@@ -155,10 +155,10 @@ def test_a_permission_error_has_its_own_fix(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(RunError, match="permission denied") as raised:
         run_dir.locked(RunDir(tmp_path))
-    assert "right to write" in raised.value.faults[0].hint
+    assert "check its permissions" in raised.value.faults[0].hint
     with pytest.raises(RunError, match=r"cannot be read: permission denied\n") as raised:
         RunDir(tmp_path).read()
-    assert "right to read" in raised.value.faults[0].hint
+    assert "check its permissions" in raised.value.faults[0].hint
 
 
 def test_a_full_disk_is_an_error_with_its_fix(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
