@@ -135,7 +135,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             row = parse_json(line)
         except ValueError:
             continue
-        if mapping_of(is_plain_data, "step")(row) and is_count(row["step"]):
+        if mapping_of(_is_metric, "step")(row) and is_count(row["step"]):
             rows.append(row)
     return rows
 
@@ -165,6 +165,10 @@ def _is_bool(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < MAX_INTEGER)
+
+
+def _is_metric(value: Any) -> bool:
+    return value is None or _is_number(value) or (isinstance(value, list) and all(map(_is_number, value)))
 
 
 def _is_scalar(value: Any) -> bool:
