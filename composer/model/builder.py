@@ -234,7 +234,9 @@ class Builder:
             if isinstance(error, NoEffect) and error.setting in settings:
                 return self.block_without(error, site, word, settings)
             setting = (error.setting,) if error.setting else ()
-            message = error.message + (self.related_places(site, error.message) if error.code == "width" else "")
+            message = error.message + (
+                self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
+            )
             self.fault(error.code, (*site.path, *setting), message, error.fix)
             block = StandIn(stand_in_stream)
         except ModelTooLarge as error:
