@@ -174,7 +174,7 @@ def try_recipe(file: Path, run: Path) -> tuple[str, str]:
         composer.train(file, run=run)
     except ComposerError as error:
         return "broken", error.render()
-    except Exception:
+    except Exception:  # whatever is no refusal is what this looks for
         return "broken", traceback.format_exc(limit=-4)
     return "trained", ""
 

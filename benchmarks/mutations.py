@@ -180,8 +180,7 @@ _TOKEN = re.compile(r"[\w.+-]+|\s+|.", re.DOTALL)
 
 def words() -> list[str]:
     """Every word of the language."""
-    found = set(re.findall(r'"([A-Za-z_][\w-]{0,30})"', str(schema_generator.load()).replace("'", '"')))
-    return sorted(found)
+    return sorted(set(re.findall(r'"([A-Za-z_][\w-]{0,30})"', str(schema_generator.load()).replace("'", '"'))))
 
 
 WORDS = words()

@@ -155,8 +155,8 @@ def draw_case(strategy: st.SearchStrategy[Any], number: str) -> Any:
 def whole_recipes(draw: Draw) -> Case:
     """A recipe with its files."""
     kind = draw(st.sampled_from(["stacks"] * 7 + ["continued"] * 2 + ["stories"] * 2))
-    drawn = draw({"stacks": recipes(), "continued": continued(), "stories": stories()}[kind])
-    model = drawn["model"]
+    sections = draw({"stacks": recipes(), "continued": continued(), "stories": stories()}[kind])
+    model = sections["model"]
     sides = list(model.get("encoders", {"source": ()} if "encoder" in model else ()))
     files: dict[str, str] = {}
     if kind == "stories":
@@ -208,10 +208,10 @@ def task_length(data: Mapping[str, Any]) -> int:
 @st.composite
 def training(draw: Draw) -> dict[str, Any]:
     """The section `training`, of a few steps."""
-    drawn = {"max_steps": MAX_STEPS, **draw(optional(TRAINING, 4))}
-    drawn |= {key: draw(settings_of(name)) for key, name in SECTIONS.items() if draw(one_in(5))}
+    section = {"max_steps": MAX_STEPS, **draw(optional(TRAINING, 4))}
+    section |= {key: draw(settings_of(name)) for key, name in SECTIONS.items() if draw(one_in(5))}
     kinds = {"optimizer": "optimizers", "schedule": "schedules", "initialization": "initializations"}
-    return drawn | {key: draw(choice(name)) for key, name in kinds.items() if not draw(one_in(4))}
+    return section | {key: draw(choice(name)) for key, name in kinds.items() if not draw(one_in(4))}
 
 
 @st.composite

@@ -98,7 +98,7 @@ class MemoryNetwork(Block):
         adjacent = tying == "adjacent"
         self.count = hops + 1 if adjacent else 2
         self.maps = normal_matrix(self.count * self.width, words)
-        self.asked = None if query and adjacent and asking == words else normal_matrix(self.width, asking)
+        self.question_map = None if query and adjacent and asking == words else normal_matrix(self.width, asking)
         self.between = None if adjacent else normal_matrix(self.width, self.width)
         self.times = normal_matrix(time, self.count * self.width) if time else None
         if linear_start:
@@ -121,7 +121,7 @@ class MemoryNetwork(Block):
         made = made * real[..., None, None].to(made.dtype)
         if self.question is None:
             return made, real
-        maps = self.maps[: self.width] if self.asked is None else self.asked
+        maps = self.maps[: self.width] if self.question_map is None else self.question_map
         question = as_sentence(context.memories[self.question])
         embedded = embed_sentences(question, maps, self.encoding, self.width, self.longest)  # (B, 1, 1, d)
         return made, real, embedded[:, 0]
@@ -135,7 +135,7 @@ class MemoryNetwork(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, *question = state
-        u = question[0] if self.asked is None or question else F.linear(x, self.asked)  # (B, T, d)
+        u = question[0] if self.question_map is None or question else F.linear(x, self.question_map)  # (B, T, d)
         looked = []
         for hop in range(self.hops):
             keys, values = self._pair(made, hop)  # (B, N, d)

@@ -69,16 +69,22 @@ class SupportingFacts(Block):
             raise NoEffect("encoding", "of one feature all words count the same")
         self.hops, self.encoding, self.margin = hops, encoding, margin
         self.longest = max(1, site.memories[self.memory].stream.columns)
-        self.asked = normal_matrix(2 * self.width, question_stream(site, query).width)  # for U x, for the answer
-        self.told = normal_matrix(3 * self.width, site.memories[self.memory].stream.width)  # U y, U x, the answer
+        self.question_maps = normal_matrix(
+            2 * self.width, question_stream(site, query).width
+        )  # for U x, for the answer
+        self.sentence_maps = normal_matrix(
+            3 * self.width, site.memories[self.memory].stream.width
+        )  # U y, U x, the answer
         self.older = normal_matrix(3, self.width)
         self.out = stream._replace(width=self.width)
 
     def start(self, x: Tensor, context: Context) -> State:
         story = as_story(context.memories[self.memory])
-        made = embed_sentences(story, self.told, self.encoding, self.width, self.longest)  # (B, N, 3, d)
+        made = embed_sentences(story, self.sentence_maps, self.encoding, self.width, self.longest)  # (B, N, 3, d)
         question = as_sentence(context.memories[self.question])
-        embedded = embed_sentences(question, self.asked, self.encoding, self.width, self.longest)  # (B, 1, 2, d)
+        embedded = embed_sentences(
+            question, self.question_maps, self.encoding, self.width, self.longest
+        )  # (B, 1, 2, d)
         return made, story.mask.any(-1), embedded
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

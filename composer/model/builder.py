@@ -234,10 +234,9 @@ class Builder:
             if isinstance(error, NoEffect) and error.setting in settings:
                 return self.block_without(error, site, word, settings)
             setting = (error.setting,) if error.setting else ()
-            message = error.message + (
-                self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
-            )
-            self.fault(error.code, (*site.path, *setting), message, error.fix)
+            # what is built dry is thrown away, and so are its faults
+            related = self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
+            self.fault(error.code, (*site.path, *setting), error.message + related, error.fix)
             block = StandIn(stand_in_stream)
         except ModelTooLarge as error:
             error.path = error.path or site.path

@@ -174,7 +174,10 @@ class Seq2SeqModule(LightningModule):
         return OPTIMIZERS[name]([p for p in self.parameters() if p.requires_grad], **settings)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Set the learning rate of this step. No torch scheduler does it: a budget may be minutes of a clock."""
+        """Trace the gradients, and set the learning rate of this step.
+
+        No torch scheduler does it: a budget may be minutes of a clock.
+        """
         if not is_sharded(self.model) and self.recipe.training["precision"] != "16-mixed":  # it skips infinite steps
             self.trace.add_gradients(self.progress().step, self.model)
         ((_, chosen),) = self.recipe.training["optimizer"].items()

@@ -100,7 +100,12 @@ def by_hand(block: MemoryNetwork, row: int, tying: str, encoding: str) -> Tensor
     maps, times = block.maps.unflatten(0, (-1, WIDTH)), block.times
     counts, story = COUNTS[row], READ["story"].states[row]
     real = [i for i, count in enumerate(counts) if count]
-    u = sentence(maps[0] if block.asked is None else block.asked, READ["question"].states[row], encoding, ASKED[row])
+    u = sentence(
+        maps[0] if block.question_map is None else block.question_map,
+        READ["question"].states[row],
+        encoding,
+        ASKED[row],
+    )
     of_age = place_weight(LONGEST, encoding) if encoding == "position_code" else 1.0
     for hop in range(block.hops):
         a, c = (hop, hop + 1) if tying == "adjacent" else (0, 1)
@@ -150,7 +155,7 @@ def test_a_bag_of_words_ignores_the_order() -> None:
 def test_one_hop_is_key_value_attention() -> None:
     block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
-    questions = X @ block.asked.T
+    questions = X @ block.question_map.T
     there = READ["narrow"].mask[:, None]  # (B, 1, S)
     close(answers(block), questions + F.scaled_dot_product_attention(questions, keys, values, there, scale=1.0))
 
@@ -158,7 +163,7 @@ def test_one_hop_is_key_value_attention() -> None:
 def test_empty_sentences_are_part_of_the_softmax() -> None:
     block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, slots=7)
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
-    questions, result = X @ block.asked.T, answers(block)
+    questions, result = X @ block.question_map.T, answers(block)
     for row, count in enumerate((3, 2)):
         scores = torch.cat((questions[row] @ keys[row, :count].T, questions.new_zeros(X.shape[1], 7 - count)), -1)
         close(result[row], questions[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
@@ -172,7 +177,7 @@ def test_the_linear_start_has_no_softmax() -> None:
     block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, linear_start=0.25)
     after = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0)
     keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(WIDTH, -1)
-    questions = X @ block.asked.T
+    questions = X @ block.question_map.T
     block.set_progress(0.2)
     close(answers(block), questions + questions @ (keys.transpose(1, 2) @ values))
     block.set_progress(0.25)
@@ -193,9 +198,9 @@ def test_words_are_scored_by_the_last_embedding() -> None:
 
 
 def test_a_question_of_another_width_has_its_own_map() -> None:
-    assert build_block().asked is None
-    assert build_block(query="narrow").asked.shape == (WIDTH, 3)
-    assert build_block(tying="layer_wise").asked.shape == (WIDTH, WORDS)
+    assert build_block().question_map is None
+    assert build_block(query="narrow").question_map.shape == (WIDTH, 3)
+    assert build_block(tying="layer_wise").question_map.shape == (WIDTH, WORDS)
 
 
 # ------------------------------------------------------------------------------------------- time

@@ -51,7 +51,7 @@ class Row:
     """One row, its equations as they are written."""
 
     def __init__(self, block: SupportingFacts, row: int) -> None:
-        asked, told = block.asked.unflatten(0, (2, -1)), block.told.unflatten(0, (3, -1))
+        asked, told = block.question_maps.unflatten(0, (2, -1)), block.sentence_maps.unflatten(0, (3, -1))
         question = READ["question"].states[row][READ["question"].mask[row]].sum(0)
         story = READ["story"].states[row, : LENGTHS[row]]
         self.x, self.answer = asked[0] @ question, asked[1] @ question
@@ -118,7 +118,7 @@ def test_unlabelled_facts_are_not_read() -> None:
 def test_the_answers_loss_does_not_train_the_selection() -> None:
     block = build_block(hops=2)
     run_block(block).sum().backward()
-    choosing, teaching = block.told.grad[: 2 * WIDTH], block.told.grad[2 * WIDTH :]
+    choosing, teaching = block.sentence_maps.grad[: 2 * WIDTH], block.sentence_maps.grad[2 * WIDTH :]
     assert block.older.grad is None
     assert not choosing.any()
     assert teaching.any()

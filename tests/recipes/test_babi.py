@@ -56,7 +56,7 @@ def sentence(matrix: Tensor, words: list[int], encoding: str) -> Tensor:
 def hops(block: Any, encoding: str, wise: bool) -> tuple[Tensor, Tensor]:
     """u after three hops, and the last C."""
     maps, times = block.maps.unflatten(0, (-1, WIDTH)), block.times.unflatten(1, (-1, WIDTH))
-    u = sentence(block.asked if wise else maps[0], ASKED, encoding)
+    u = sentence(block.question_map if wise else maps[0], ASKED, encoding)
     for hop in range(3):
         a, c = (0, 1) if wise else (hop, hop + 1)
         m, read = (
@@ -132,14 +132,17 @@ def test_the_learning_rate_falls_as_in_the_paper(name: str, falls: list[float]) 
 def test_a_memory_network_reads_as_many_facts_as_it_has_hops() -> None:
     model = model_of("memory_network", "model.supporting_facts.hops=2")
     block: Any = model.decoder.blocks[0]
-    (choose, asks), (more, told) = block.asked.unflatten(0, (2, -1)), block.told.unflatten(0, (3, -1))[1:]
-    candidates = torch.stack([sentence(block.told[:WIDTH], words, "bag") for words in STORY])
+    (choose, asks), (more, sentences) = (
+        block.question_maps.unflatten(0, (2, -1)),
+        block.sentence_maps.unflatten(0, (3, -1))[1:],
+    )
+    candidates = torch.stack([sentence(block.sentence_maps[:WIDTH], words, "bag") for words in STORY])
     x, y, at = sentence(choose, ASKED, "bag"), sentence(asks, ASKED, "bag"), len(STORY)
     for _ in range(2):
         best = 0
         for other in range(1, len(STORY)):
             ages = torch.tensor([at < best, at < other, best < other], dtype=x.dtype)
             best = best if x @ (candidates[best] - candidates[other] + block.older.T @ ages) > 0 else other
-        x, y = x + sentence(more, STORY[best], "bag"), y + sentence(told, STORY[best], "bag")
+        x, y = x + sentence(more, STORY[best], "bag"), y + sentence(sentences, STORY[best], "bag")
         at = best
     torch.testing.assert_close(logits(model)[0, NUM_SPECIAL:], model.output(y)[NUM_SPECIAL:])
