@@ -119,7 +119,7 @@ def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
         ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` continues"),
         ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
         ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
-        ("data:1:0", 2, "process 1 ended with status 2", "read what it printed"),
+        ("data:1:0", 2, "process 1 ended with status 2", "see its output above"),
     ],
 )
 def test_all_processes_end_if_one_is_lost(
