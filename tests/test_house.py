@@ -61,8 +61,8 @@ DOORS = {
     "wandb": {"training.loggers", "hub.remotes"},
     "optuna": {"sweeps.study"},
     "ray": {"sweeps.workers"},
-    "plotly": {"viz.charts", "sweeps.leaderboard_html"},
-    "jinja2": {"viz.page", "viz.charts"},
+    "plotly": {"viz.page", "sweeps.leaderboard_html"},
+    "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},
     "ctranslate2": {"exporters.ctranslate2"},
 }

@@ -29,8 +29,7 @@ from composer.sweeps.leaderboard_text import (
     ranking_note,
 )
 from composer.sweeps.sweep import Goal
-from composer.viz.charts import chart_text, figure_html
-from composer.viz.page import render, write_document
+from composer.viz.page import chart_text, figure_html, render, write_document
 
 LOG_RATIO = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""

@@ -22,8 +22,15 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics, recorded_vocabularies, utc_now
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import draw
-from composer.viz.charts import Rows, accuracy_chart, bleu_chart, learning_curves
-from composer.viz.page import check_can_overwrite, render, write_document
+from composer.viz.page import (
+    Rows,
+    accuracy_chart,
+    bleu_chart,
+    check_can_overwrite,
+    learning_curves,
+    render,
+    write_document,
+)
 from composer.viz.records import evenly_spaced
 
 FILE_NAME = "report.html"

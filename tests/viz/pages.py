@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 from PIL import Image
 
-from composer.viz.charts import plotly_script
+from composer.viz.page import plotly_script
 
 BEGINNING = "<!DOCTYPE html>\n"
 

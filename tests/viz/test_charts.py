@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composer.viz.charts import (
+from composer.viz.page import (
     MAX_MARKERS,
     MAX_POINTS,
     Bar,

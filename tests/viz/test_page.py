@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from composer.viz.charts import figure_html, plotly_script
-from composer.viz.page import load_templates, render
+from composer.viz.page import figure_html, load_templates, plotly_script, render
 from tests.viz.pages import check_self_contained, figures, read
 
 

@@ -18,7 +18,7 @@ from composer.evaluation.evaluate import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.viz.charts import plotly_script, points
+from composer.viz.page import plotly_script, points
 from composer.viz.records import evenly_spaced
 from composer.viz.report import report
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
