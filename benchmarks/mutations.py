@@ -11,8 +11,7 @@ import yaml
 
 from composer.errors import RecipeError
 from composer.recipe import schema_generator
-from composer.recipe.node import to_data
-from composer.recipe.yaml_reader import MAX_BYTES, dump, parse
+from composer.recipe.yaml_reader import MAX_BYTES, dump, parse, to_data
 
 Path = tuple[str | int, ...]
 

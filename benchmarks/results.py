@@ -19,7 +19,7 @@ from typing import Any
 
 import composer
 from composer.errors import ComposerError
-from composer.recipe.defaults import TRAINING_WITHOUT_EFFECT
+from composer.recipe.canonical_form import TRAINING_WITHOUT_EFFECT
 from composer.recipe.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Bounds, Context, Count, Name, NoEffect, Rate, Site, State
+from blocks.core.contract import Block, Context, Count, Name, NoEffect, NonNegative, Rate, Site, State
 from blocks.core.functional import mask_cells, pad_same
 from blocks.core.named_inputs import read_named, resolve_streams
 
 Gates = Literal["cutoff", "plain", "hard"]
-Weight = Annotated[float, Bounds(minimum=0.0)]
-"""A weight of 0 or more; 0 switches the term off."""
 LIMITS = {"cutoff": 0.9 * math.log(11.0), "hard": 0.9}
 """From where on a gate costs, by its kind: nine tenths of the way to where it is 0 or 1 and has no gradient."""
 LENGTH, ROOT = 8.0, 3.0
@@ -63,7 +61,7 @@ class Cgru(Block):
         dropout: Rate = 0.0,
         dropout_of: Literal["state", "candidate"] = "state",
         dropout_by: Literal["rate", "length", "sqrt_length"] = "rate",
-        saturation: Weight = 0.0,
+        saturation: NonNegative = 0.0,
         with_: Name | None = None,
     ) -> None:
         super().__init__()

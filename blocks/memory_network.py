@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Bounds, Context, Count, Few, Memory, NoEffect, Rate, Site, State
+from blocks.core.contract import (
+    Block,
+    Context,
+    Count,
+    Few,
+    Memory,
+    NoEffect,
+    NonNegativeInt,
+    Proportion,
+    Rate,
+    Site,
+    State,
+)
 from blocks.core.sentence_encoding import (
     Encoding,
-    NonNegative,
     as_sentence,
     as_story,
     embed_sentences,
@@ -23,8 +34,6 @@ from blocks.core.sentence_encoding import (
     sentence_ages,
 )
 
-Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
-"""A share, 0 to 1."""
 NOISE = 0.1
 """The noise that the paper has."""
 
@@ -76,10 +85,10 @@ class MemoryNetwork(Block):
         width: Count | None = None,
         tying: Literal["adjacent", "layer_wise"] = "adjacent",
         encoding: Encoding = "position",
-        time: NonNegative = 50,
+        time: NonNegativeInt = 50,
         noise: Rate = NOISE,
-        linear_start: Share = 0.0,
-        slots: NonNegative = 0,
+        linear_start: Proportion = 0.0,
+        slots: NonNegativeInt = 0,
         answer: Literal["state", "words"] = "state",
     ) -> None:
         super().__init__()

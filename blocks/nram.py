@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, Site, State
+from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, NonNegative, Site, State
 from blocks.core.register_machine import (
     LOG_EPSILON,
     Choices,
@@ -21,10 +21,8 @@ from blocks.core.register_machine import (
     tape_from_stream,
 )
 
-Steps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
+MaxSteps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 """Two or more: what the last step writes into registers is read by nobody."""
-Bonus = Annotated[float, Bounds(minimum=0.0)]
-"""A factor, 0 or more."""
 
 
 class Nram(Block):
@@ -58,11 +56,11 @@ class Nram(Block):
         self,
         site: Site,
         *,
-        steps: Steps = 10,
+        steps: MaxSteps = 10,
         registers: Count = 4,
         hidden: Count = 64,
         layers: Few = 1,
-        entropy: Bonus = 0.0,
+        entropy: NonNegative = 0.0,
     ) -> None:
         super().__init__()
         self.out = site.sequence("nram")

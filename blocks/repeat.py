@@ -22,13 +22,12 @@ from blocks.core.contract import (
     NoEffect,
     Output,
     Positive,
+    PositiveProportion,
     Site,
     State,
 )
 from blocks.core.stack import Stack, StackStep, check_same_stream, checkpointed
 
-Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
-"""A share, above 0 and at most 1."""
 Sets = Annotated[int, Bounds(minimum=2, maximum=1_000_000)]
 """Two or more."""
 Parameters = dict[str, Tensor]
@@ -49,7 +48,7 @@ class Relaxation:
 
     sets: Sets
     weight: Positive = 5e-4
-    until: Share = 0.5
+    until: PositiveProportion = 0.5
 
     @classmethod
     def parse(cls, setting: Relaxation | Mapping[str, Any] | None) -> Relaxation | None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Bounds, Context, Site, State
-
-Index = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
-"""The number of a column, 0 or more."""
+from blocks.core.contract import Block, BlockError, Context, NonNegativeInt, Site, State
 
 
 class SelectColumn(Block):
@@ -22,7 +17,7 @@ class SelectColumn(Block):
     Raises BlockError where a sequence arrives, and where the grid has no such column.
     """
 
-    def __init__(self, site: Site, *, index: Index = 0) -> None:
+    def __init__(self, site: Site, *, index: NonNegativeInt = 0) -> None:
         super().__init__()
         stream = site.grid("select_column")
         if index >= stream.columns:

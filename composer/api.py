@@ -75,7 +75,7 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
     except ComposerError as error:
         faults += error.faults
     try:
-        sample = dry_run(DataSource(recipe, recipe.folders()), planned.rooms if planned else {}, any_data)
+        sample = dry_run(DataSource(recipe, recipe.folders()), planned.max_target_ratios if planned else {}, any_data)
         if planned and sample and sample.is_all:
             plan_known(recipe, sample.vocabularies())
     except ComposerError as error:

@@ -10,12 +10,27 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
+MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults that are printed
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 WINDOW = 120  # characters of a long line that are shown around the fault
+
+
+KeyPath = tuple[str | int, ...]
+"""A path to a value: keys and list indices, as `("model", "encoder", 0)`."""
+
+
+class Mark(NamedTuple):
+    """A source location. `line` and `column` count from 1; `text` is the line, `length` how much of it is meant."""
+
+    file: str
+    line: int
+    column: int
+    length: int
+    text: str
 
 
 @dataclass(frozen=True, order=True)
@@ -110,6 +125,23 @@ class RunFailed(RunError):
     """A run that had started and cannot continue."""
 
     status = 1
+
+
+def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
+    """Return a fault at a source location."""
+    texts = (_shorten(path), _shorten(message), _shorten(hint))
+    return Fault(mark.file, mark.line, mark.column, code, *texts, mark.text, mark.length)
+
+
+def error_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> RecipeError:
+    """Return the error for one fault at a source location."""
+    return RecipeError([fault_at(mark, code, path, message, hint)])
+
+
+def _shorten(text: str) -> str:
+    """Return a text on one line, without its middle if it is very long: what was meant is at the end."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 4 :]}"
 
 
 def count_faults(faults: Iterable[Fault]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource, Pairs, is_endless
 from composer.errors import RunError, os_error_reason
-from composer.recipe import defaults
+from composer.recipe import canonical_form
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import HASHED, RunDir
 
@@ -63,7 +63,7 @@ def fingerprint_pairs(
     processes: those of the training, where their number changes its result.
     """
     began = dict(weights) if weights else None
-    return defaults.fingerprints(recipe.frozen, data_sha256(recipe, pairs), began, processes)
+    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs), began, processes)
 
 
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:

@@ -105,7 +105,7 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
     code = (
         "import sys, composer\n"
         "from composer.recipe import classes\n"
-        "composer.load('small.yaml').fingerprints, classes.read('small.yaml').recipe().frozen\n"
+        "composer.load('small.yaml').fingerprints, classes.read('small.yaml').recipe().canonical\n"
         "composer.check, composer.plan, composer.train\n"
         "print('torch' in sys.modules)"
     )

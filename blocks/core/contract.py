@@ -69,12 +69,22 @@ class Kind:
 
 Count = Annotated[int, Bounds(minimum=1, maximum=1_000_000)]
 """A whole number, 1 or more."""
+LargeCount = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
+"""A whole number, 1 or more, of steps or tokens."""
+NonNegativeInt = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
+"""A whole number, 0 or more."""
 Few = Annotated[int, Bounds(minimum=1, maximum=1_000)]
 """How many layers, heads or hops of one block, 1 or more."""
 Rate = Annotated[float, Bounds(minimum=0.0, below=1.0)]
 """A probability of dropping, 0 <= rate < 1."""
 Positive = Annotated[float, Bounds(above=0.0)]
 """A number above 0."""
+NonNegative = Annotated[float, Bounds(minimum=0.0)]
+"""A number, 0 or more."""
+Proportion = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
+"""A number from 0 to 1."""
+PositiveProportion = Annotated[float, Bounds(above=0.0, maximum=1.0)]
+"""A number above 0 and at most 1."""
 Name = Annotated[str, Kind("name")]
 """The name of an earlier output of the same encoder or decoder (given with `as`), `input`, or a memory's output."""
 NameList = Annotated[list[str], Kind("names")]

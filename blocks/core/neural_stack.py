@@ -141,8 +141,8 @@ class NeuralStack(Block):
     def _pad_cells(self, cells: Sequence[Tensor]) -> Tensor:
         """Stack what each position says of its cells, with zeros for cells that come later: (B, T, ., n)"""
         last = len(cells) - 1
-        room = [(last - t if self.count == 2 else 0, last - t) for t in range(len(cells))]
-        return torch.stack([F.pad(one, around) if last else one for one, around in zip(cells, room, strict=True)], 1)
+        padding = [(last - t if self.count == 2 else 0, last - t) for t in range(len(cells))]
+        return torch.stack([F.pad(one, around) if last else one for one, around in zip(cells, padding, strict=True)], 1)
 
     def _read(self, weights: Tensor, values: Tensor) -> Tensor:
         """(B, T, ends, n), (B, n, m) -> (B, T, ends m)"""

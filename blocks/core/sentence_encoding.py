@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Bounds, Output, Site, Stream
+from blocks.core.contract import BlockError, Output, Site, Stream
 
 Encoding = Literal["position", "position_code", "bag"]
 """How the place of a word in its sentence counts: as in the paper, as in its authors' code, or not at all."""
-NonNegative = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
-"""A whole number, 0 or more."""
 
 INIT_STD = 0.1
 """The deviation of what every matrix is at first (Sukhbaatar et al. 2015, section 4.2)."""

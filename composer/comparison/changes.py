@@ -103,7 +103,7 @@ def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
     changes: list[Change] = []
     for section in SECTIONS:
         hidden = STACKS if section == "model" else ()
-        sections = (recipe.frozen[section].items() for recipe in (one, other))
+        sections = (recipe.canonical[section].items() for recipe in (one, other))
         before, after = ({key: value for key, value in items if key not in hidden} for items in sections)
         path = ("decoding",) if section == "decoding" else ()
         walk = SettingWalk(one.rules["$defs"], section)
@@ -291,7 +291,7 @@ class Matching:
         return {id(node) for pair in self.pairs for node in pair}
 
     @cached_property
-    def shown_whole(self) -> set[int]:
+    def with_content(self) -> set[int]:
         """Nodes that were replaced with everything inside: nothing below either of the two matches."""
         return {
             id(node)
@@ -319,7 +319,7 @@ class Matching:
             if one.word != other.word and one.kind == BRANCH:
                 yield self._change("renamed", one, other, one.word, other.word)
             elif one.word != other.word:
-                texts = [node.notation() if id(node) in self.shown_whole else node.head() for node in (one, other)]
+                texts = [node.notation() if id(node) in self.with_content else node.head() for node in (one, other)]
                 yield self._change("replaced", one, other, *texts)
             else:
                 for key in dict.fromkeys((*one.settings, *other.settings)):
@@ -341,8 +341,8 @@ class Matching:
 
     def _unmatched(self) -> Iterator[tuple[Order, Change]]:
         """Yield what was removed and inserted; what is equal on both sides has moved."""
-        inserted = _lone(self.after, self.matched, self.shown_whole)
-        for one in _lone(self.before, self.matched, self.shown_whole):
+        inserted = _lone(self.after, self.matched, self.with_content)
+        for one in _lone(self.before, self.matched, self.with_content):
             equal = next((other for other in inserted if other.content == one.content), None)
             if equal is None:
                 yield self._change("removed", one, None, one.notation(), None)
@@ -353,12 +353,12 @@ class Matching:
             yield self._change("inserted", None, other, None, other.notation())
 
 
-def _lone(root: TreeNode, matched: set[int], shown_whole: set[int]) -> list[TreeNode]:
+def _lone(root: TreeNode, matched: set[int], with_content: set[int]) -> list[TreeNode]:
     """Return the outermost nodes without a match at or below them; none inside what is shown whole."""
     nodes: list[TreeNode] = []
     for child in root.children:
         if id(child) in matched or any(id(inner) in matched for inner in child.descendants()):
-            nodes += [] if id(child) in shown_whole else _lone(child, matched, shown_whole)
+            nodes += [] if id(child) in with_content else _lone(child, matched, with_content)
         else:
             nodes.append(child)
     return nodes

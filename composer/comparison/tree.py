@@ -10,8 +10,7 @@ from difflib import Match, SequenceMatcher
 from functools import cached_property
 from typing import Any
 
-from composer.errors import format_path
-from composer.recipe.node import Steps
+from composer.errors import KeyPath, format_path
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import is_stack, scalar_text
 
@@ -33,7 +32,7 @@ class TreeNode:
 
     kind: str
     word: str
-    path: Steps
+    path: KeyPath
     settings: Mapping[str, Any]
     children: tuple[TreeNode, ...] = ()
     defaults: Mapping[str, Any] | None = None
@@ -53,7 +52,7 @@ class TreeNode:
 
     def path_in(self, recipe: Recipe) -> str:
         """Return its path as the recipe writes it: `decoder[1].repeat.stack[0].residual[0]`."""
-        _, steps, _ = recipe.written_at(self.path)
+        _, steps, _ = recipe.locate(self.path)
         is_word = self.kind != BRANCH and steps[-1:] == (self.word,)
         return format_path(steps[1:-1] if is_word else steps[1:])
 
@@ -112,13 +111,13 @@ def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
     return trees
 
 
-def to_nodes(recipe: Recipe, stack: list[Any], path: Steps) -> tuple[TreeNode, ...]:
-    """Return the blocks of one stack of a frozen recipe as nodes."""
+def to_nodes(recipe: Recipe, stack: list[Any], path: KeyPath) -> tuple[TreeNode, ...]:
+    """Return the blocks of one stack of a canonical recipe as nodes."""
     return tuple(to_node(recipe, item, (*path, index)) for index, item in enumerate(stack))
 
 
-def to_node(recipe: Recipe, item: Mapping[str, Any], path: Steps) -> TreeNode:
-    """Return one block of a frozen recipe as a node; stacks among its settings become children."""
+def to_node(recipe: Recipe, item: Mapping[str, Any], path: KeyPath) -> TreeNode:
+    """Return one block of a canonical recipe as a node; stacks among its settings become children."""
     ((word, settings),) = item.items()
     schema = recipe.rules["$defs"].get(f"block.{word}", {})
     known, here = schema.get("properties", {}), (*path, word)

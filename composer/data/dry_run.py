@@ -34,11 +34,11 @@ class DryRun:
         return len(batches) * self.train_pairs / len(self.data.pairs["train"])
 
 
-def dry_run(source: DataSource, rooms: Mapping[str, float], any_data: bool = False) -> DryRun | None:
+def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool = False) -> DryRun | None:
     """Encode a sample of the data; None for a data set of the hub, and with `any_data` where files are not here.
 
     Raises DataError with what training would refuse. A fault of a sample is none yet: where it has one, everything is
-    read. rooms: those of the model's encoders, from its plan.
+    read. max_ratios: `max_target_ratios` of the model's plan.
     """
     recipe = source.recipe
     if any_data and any(fault.code == "file" for fault in source.faults):
@@ -50,21 +50,21 @@ def dry_run(source: DataSource, rooms: Mapping[str, float], any_data: bool = Fal
     sample = source.sample(SAMPLED_PAIRS)
     is_all = all(len(pairs) < SAMPLED_PAIRS for pairs in sample.all_pairs().values())
     try:
-        data = _encode(sample, rooms)
+        data = _encode(sample, max_ratios)
     except DataError:
         if is_all:
             raise
-        data, is_all = _encode(source, rooms), True
+        data, is_all = _encode(source, max_ratios), True
     if is_endless(recipe):
         _check_later_epochs(source, data)
     sizes = [settings["train"] for settings in (recipe.dataset.get("generate") or {}).values()]
     return DryRun(data, is_all, sizes[0] if sizes else len(source.pairs("train")))
 
 
-def _encode(source: DataSource, rooms: Mapping[str, float]) -> Data:
+def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:
     data = encode_data(source)
     assert data.train is not None
-    if fault := unanswerable_fault(source.recipe, rooms, data.train):
+    if fault := unanswerable_fault(source.recipe, max_ratios, data.train):
         raise DataError([fault])
     return data
 

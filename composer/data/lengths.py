@@ -16,23 +16,25 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 
-def answerable_rows(rooms: Mapping[str, float], pairs: Encoded) -> np.ndarray:
+def answerable_rows(max_ratios: Mapping[str, float], pairs: Encoded) -> np.ndarray:
     """Return which pairs have a target short enough for the model's grid; all without one. -> (pairs,) bool
 
-    rooms: how many times as long as the source an answer may be, by the encoders' keys; 0 where that does not matter.
+    max_ratios: how many times as long as the source an answer may be, by the encoders' keys; 0 is without a limit.
     """
-    limits = [np.ceil(room * (pairs.sources[key].lengths() + 1) - ROUNDING) for key, room in rooms.items() if room]
+    limits = [
+        np.ceil(ratio * (pairs.sources[key].lengths() + 1) - ROUNDING) for key, ratio in max_ratios.items() if ratio
+    ]
     if not limits:
         return np.ones(len(pairs), dtype=bool)
     answerable: np.ndarray = pairs.target.lengths() + 1 <= np.max(limits, axis=0)
     return answerable
 
 
-def unanswerable_fault(recipe: Recipe, rooms: Mapping[str, float], pairs: Encoded) -> Fault | None:
+def unanswerable_fault(recipe: Recipe, max_ratios: Mapping[str, float], pairs: Encoded) -> Fault | None:
     """Return the fault of pairs none of which has a target short enough for the model's grid."""
-    if answerable_rows(rooms, pairs).any():
+    if answerable_rows(max_ratios, pairs).any():
         return None
-    message = f"no training pairs are left: every answer is longer than {max(rooms.values()):g} times its source"
+    message = f"no training pairs are left: every answer is longer than {max(max_ratios.values()):g} times its source"
     hint = "raise `max_length_ratio` of the block `grid`, or swap source and target"
     return recipe.fault("empty", ("data",), message, hint)
 

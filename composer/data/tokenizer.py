@@ -164,7 +164,7 @@ def _unreadable(error: Exception, origin: Path | str) -> RunError:
 
 
 def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
-    """Train the tokenizer of a frozen recipe's section `data` on the lines of every side.
+    """Train the tokenizer of a canonical recipe's section `data` on the lines of every side.
 
     `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """

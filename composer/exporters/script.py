@@ -22,7 +22,7 @@ import torch
 from composer.atomic_io import atomic_directory, is_hash, require_absent
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, FrozenRecipe
+from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, ExportedRecipe
 from composer.fingerprint import read_verified
 from composer.inference.viterbi import require_first_order
 from composer.model.builder import build
@@ -112,10 +112,10 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     if "viterbi" in recipe.decoding:
         require_first_order([model], "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
-    frozen = FrozenRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
+    exported = ExportedRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
     with atomic_directory(target, OPTION) as draft:
         write_modules(draft, model)
-        (draft / RECIPE).write_text(json.dumps(vars(frozen), indent=1) + "\n", encoding="utf-8")
+        (draft / RECIPE).write_text(json.dumps(vars(exported), indent=1) + "\n", encoding="utf-8")
         if source.run is not None:
             load_weights(model, source.run.weights)
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too

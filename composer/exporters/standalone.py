@@ -29,7 +29,7 @@ BATCH_LINES = 1024
 
 
 @dataclass(frozen=True)
-class FrozenRecipe:
+class ExportedRecipe:
     """The sections of a recipe that building and decoding read, as recipe.json has them."""
 
     model: dict[str, Any]
@@ -44,9 +44,9 @@ class FrozenRecipe:
         return Fault(RECIPE, 0, 0, code, ".".join(map(str, path)), message, hint)
 
 
-def load_recipe(folder: Path) -> FrozenRecipe:
+def load_recipe(folder: Path) -> ExportedRecipe:
     """Read recipe.json of an exported folder."""
-    return FrozenRecipe(**json.loads((folder / RECIPE).read_text(encoding="utf-8")))
+    return ExportedRecipe(**json.loads((folder / RECIPE).read_text(encoding="utf-8")))
 
 
 def load_model(folder: Path) -> EncoderDecoder:
@@ -77,7 +77,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 
 
 def translate(
-    model: EncoderDecoder, recipe: FrozenRecipe, tokenizers: Tokenizers, lines: Sequence[str], first: int = 0
+    model: EncoderDecoder, recipe: ExportedRecipe, tokenizers: Tokenizers, lines: Sequence[str], first: int = 0
 ) -> list[str]:
     """Return the best output for each line; a blank line stays blank.
 
@@ -107,7 +107,7 @@ def translate(
     return outputs
 
 
-def encode(recipe: FrozenRecipe, tokenizers: Tokenizers, side: str, texts: Sequence[str]) -> list[Any]:
+def encode(recipe: ExportedRecipe, tokenizers: Tokenizers, side: str, texts: Sequence[str]) -> list[Any]:
     """Return the ids of each text, without eos; of a story those of each sentence, padded on the right."""
     shape = story_shape(cast(Any, recipe), side)
     if shape is None:

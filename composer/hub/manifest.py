@@ -17,9 +17,8 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from composer.atomic_io import is_hash, open_regular
 from composer.errors import RunError, os_error_reason
-from composer.recipe.node import strings_in
 from composer.recipe.schema_reader import RECIPE_NAME
-from composer.recipe.yaml_reader import MAX_BYTES
+from composer.recipe.yaml_reader import MAX_BYTES, strings_in
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")

@@ -15,10 +15,9 @@ from safetensors import SafetensorError, safe_open
 
 from composer.errors import ComposerError, RunError
 from composer.hub.manifest import FileDigest, Manifest, check_size, is_local_path, local_paths_in, refuse
-from composer.recipe.node import strings_in
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import read, strings_in
 from composer.run_dir import HASHED, RunDir, is_count, is_plain_data, is_text, mapping_of, versions
 
 

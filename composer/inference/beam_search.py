@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Bounds, Count, Positive
+from blocks.core.contract import Bounds, Count, NonNegative, Positive
 from composer.errors import RunError
 from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
 from composer.model.encoder_decoder import EOS, PAD
@@ -19,7 +19,7 @@ def beam(
     search: Search,
     *,
     size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
-    length_penalty: Annotated[float, Bounds(minimum=0.0)] = 0.6,
+    length_penalty: NonNegative = 0.6,
     max_length: Count = 512,
     max_ratio: Positive = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -40,7 +40,7 @@ def beam(
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
     log_p, position, prefix_log_p = prefill(search)
     beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
-    layout = Layout.of(torch.ones_like(beams.room), size)
+    layout = Layout.of(torch.ones_like(beams.num_open), size)
     stops = set(beams.limit.tolist())
     results: dict[int, list[Hypothesis]] = {}
     for step in range(1, max(stops) + 1):
@@ -51,14 +51,14 @@ def beam(
             bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)
             done = (beams.rank[:, -1:] >= bound)[:, 0] | (beams.limit <= step)
             results |= finished_hypotheses(search, beams, done, step, length_penalty, results)
-            needed = int(beams.room[~done].sum())
+            needed = int(beams.num_open[~done].sum())
             if needed == 0:
                 break
             lay_out |= needed <= COMPACT_BELOW * len(layout.slots)
         if lay_out:
             going = (~done).nonzero()[:, 0]
             beams, parents, tokens = Beams(*reorder_state(beams, going)), parents[going], tokens[going]
-            layout = Layout.of(beams.room, size)
+            layout = Layout.of(beams.num_open, size)
             position = position.select(parents.flatten()[layout.slots])
         else:
             position = position.reorder(parents.flatten()[layout.slots])
@@ -72,7 +72,7 @@ class Beams(NamedTuple):
     row: Tensor  # (B,) of the search
     prefix_length: Tensor  # (B,) tokens of the forced prefix
     limit: Tensor  # (B,) tokens at most after it
-    room: Tensor  # (B,) how many may still grow
+    num_open: Tensor  # (B,) how many may still grow
     score: Tensor  # (B, K) sum of log p of those that grow; -inf where there is none
     ids: Tensor  # (B, K, t) their tokens, the prefix left out
     rank: Tensor  # (B, N) normalised score of those that have ended; -inf where there is none
@@ -91,12 +91,12 @@ class Layout(NamedTuple):
     rows: Tensor  # (B, K) which row each hypothesis is; of those without one, a row of the same sequence
 
     @classmethod
-    def of(cls, room: Tensor, size: int) -> Layout:
-        """Give each sequence as many rows as it has room for, at least 1."""
-        column = torch.arange(size, device=room.device)
-        slots = (column < room[:, None]).flatten().nonzero()[:, 0]
-        first = room.cumsum(0) - room
-        return cls(slots, first[:, None] + torch.minimum(column, room[:, None] - 1))
+    def of(cls, num_open: Tensor, size: int) -> Layout:
+        """Give each sequence as many rows as it has open hypotheses, at least 1."""
+        column = torch.arange(size, device=num_open.device)
+        slots = (column < num_open[:, None]).flatten().nonzero()[:, 0]
+        first = num_open.cumsum(0) - num_open
+        return cls(slots, first[:, None] + torch.minimum(column, num_open[:, None] - 1))
 
 
 def initial_beams(search: Search, prefix_log_p: Tensor, limits: Tensor, size: int) -> Beams:
@@ -107,8 +107,8 @@ def initial_beams(search: Search, prefix_log_p: Tensor, limits: Tensor, size: in
     score[:, 0] = prefix_log_p
     none = torch.full((batch, search.n_best), -torch.inf, device=device)
     empty = torch.empty(batch, size, 0, dtype=torch.long, device=device)
-    room = torch.full_like(rows, size)
-    return Beams(rows, search.prefix_lengths(), limits, room, score, empty, none, none, empty[:, : search.n_best])
+    num_open = torch.full_like(rows, size)
+    return Beams(rows, search.prefix_lengths(), limits, num_open, score, empty, none, none, empty[:, : search.n_best])
 
 
 def expand(
@@ -124,7 +124,7 @@ def expand(
     rank, order = rank.topk(beams.rank.shape[1])
     ended_ids = torch.cat((torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD), ids), 1)
     beams = beams._replace(
-        room=beams.room - (ends & (score > -torch.inf)).sum(1),
+        num_open=beams.num_open - (ends & (score > -torch.inf)).sum(1),
         rank=rank,
         ended_score=torch.cat((beams.ended_score, ended_score), 1).gather(1, order),
         ended_ids=gather_ids(ended_ids, order),
@@ -135,7 +135,7 @@ def expand(
 
 
 def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best continuations, as many as the beams have room for.
+    """Return the best continuations, as many as are open.
 
     -> scores, which of the K hypotheses they continue, tokens, (B, K) each
     """
@@ -146,7 +146,7 @@ def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor,
     grid = total.new_full((batch * size, count), -torch.inf).index_copy(0, layout.slots, total)
     words = chosen.new_zeros(batch * size, count).index_copy(0, layout.slots, chosen)
     score, index = grid.view(batch, -1).topk(size)
-    full = torch.arange(size, device=score.device) >= beams.room[:, None]
+    full = torch.arange(size, device=score.device) >= beams.num_open[:, None]
     tokens = words.view(batch, -1).gather(1, index) + EOS
     return score.masked_fill(full, -torch.inf), index.div(count, rounding_mode="floor"), tokens
 

@@ -41,7 +41,7 @@ DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
 """Every decoder by its word in a recipe: from a `Search` to the n best hypotheses of each of its rows."""
 
 Decoding = Mapping[str, Mapping[str, Any]]
-"""A decoder's name with its settings, as a frozen recipe has it."""
+"""A decoder's name with its settings, as a canonical recipe has it."""
 
 SourceIds: TypeAlias = "Sequence[int] | np.ndarray"
 """The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
@@ -65,11 +65,11 @@ def decode(
     """Return the n best hypotheses for each row of one batch, best first.
 
     sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right; of a story (B, N, W). decoding: a
-    decoder's name with its settings, as a frozen recipe has it. prefixes: ids with which each row's answer must begin;
-    a model without encoders needs them, and they may be empty. numbers: each row's number, part of the sampler's seed.
-    Where a model makes room for its answer, each row is decoded at each candidate length, and the best are returned.
-    Raises RunError where the models cannot form an ensemble, where the decoder has no n answers, and where `viterbi` is
-    to search with a decoder that has a state.
+    decoder's name with its settings, as a canonical recipe has it. prefixes: ids with which each row's answer must
+    begin; a model without encoders needs them, and they may be empty. numbers: each row's number, part of the sampler's
+    seed. Where a model makes room for its answer, each row is decoded at each candidate length, and the best are
+    returned. Raises RunError where the models cannot form an ensemble, where the decoder has no n answers, and where
+    `viterbi` is to search with a decoder that has a state.
     """
     rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * rows

@@ -9,7 +9,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Bounds, Count, Positive
+from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
 from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
 from composer.model.encoder_decoder import EOS
 
@@ -34,7 +34,7 @@ def sample(
     *,
     temperature: Positive = 1.0,
     top_k: Count | None = None,
-    top_p: Annotated[float, Bounds(above=0.0, maximum=1.0)] | None = None,
+    top_p: PositiveProportion | None = None,
     seed: Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)] = 1,
     max_length: Count = 512,
     max_ratio: Positive = 3.0,

@@ -100,8 +100,8 @@ class DecoderState(NamedTuple):
 def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     """Run the encoders and the forced prefixes, in one step. -> log p, decoder state, log p of the prefixes (B,)"""
     batch = len(search.prefixes)
-    room = None if search.sizes is None else search.sizes.room()
-    origins = [model.encode(search.sources, room=room) for model in search.models]
+    target_mask = None if search.sizes is None else search.sizes.target_mask()
+    origins = [model.encode(search.sources, target_mask=target_mask) for model in search.models]
     starts = tuple(model.start(origin, batch) for model, origin in zip(search.models, origins, strict=True))
     position = DecoderState(starts, origins, torch.arange(batch, device=search.device), origins, {})
     longest = max(len(prefix) for prefix in search.prefixes)
@@ -212,7 +212,7 @@ class LengthConstraint(NamedTuple):
     left: Tensor  # (B,) tokens of that, eos counted, a forced prefix not
     exact: Tensor  # (B,) bool: exactly so many tokens, not at most
 
-    def room(self) -> Tensor:
+    def target_mask(self) -> Tensor:
         """Return the mask of positions that the encoders are to allocate. -> (B, N) bool"""
         return torch.arange(int(self.size.max()), device=self.size.device) < self.size[:, None]
 
@@ -236,15 +236,15 @@ def candidate_lengths(
     models: Sequence[EncoderDecoder], lengths: Lengths, prefixes: Sequence[Sequence[int]], limits: Sequence[int]
 ) -> list[LengthQuery]:
     """Return each row at each length that the models and `limits` allow; at least one a row."""
-    readers = [reader for model in models if model.room for reader in model.readers().items()]
-    rooms = [(encoder.room, lengths[key]) for key, encoder in readers if encoder.room]
-    if not rooms:
+    readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
+    ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
+    if not ratios:
         return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
     queries = []
     for row, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
-        own = min(length[row] for _, length in rooms)
+        own = min(length[row] for _, length in ratios)
         first = max(own, len(prefix) + 1)
-        most = max(math.ceil(room * length[row] - ROUNDING) for room, length in rooms)
+        most = max(math.ceil(ratio * length[row] - ROUNDING) for ratio, length in ratios)
         last = max(first, min(most, len(prefix) + limit))
         queries += [LengthQuery(row, size, own) for size in range(first, last + 1)]
     return queries

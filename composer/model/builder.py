@@ -1,4 +1,4 @@
-"""Build a model from a frozen recipe: the one walk that allocates memory and, on the meta device, plans.
+"""Build a model from a canonical recipe: the one walk that allocates memory and, on the meta device, plans.
 
 Building and shape inference are one: each block's constructor gets the stream that arrives, and sets the one it leaves.
 """
@@ -263,10 +263,10 @@ class Builder:
             if stack[:-1] == site.path or (stack[:-2] == site.path and stack[-2] == "branches")
         ]
         mentioned = [path for name, path in self.named_paths.items() if f"`{name}`" in message]
-        here = self.recipe.written_at(site.path)[0].place.file
+        here = self.recipe.locate(site.path)[0].place.file
         text = ""
         for path in (*inside, *mentioned):
-            at = self.recipe.written_at(path)[0].place
+            at = self.recipe.locate(path)[0].place
             text += f"; see `{path[-1]}`, {'' if at.file == here else f'{at.file}, '}line {at.line}"
         return text
 

@@ -29,13 +29,13 @@ NUM_SPECIAL = len(SPECIAL_TOKENS)
 FIXED_VOCABULARIES = ("bits", "integers")
 """Tokenizers whose words are all known before any text is; they learn nothing."""
 ROUNDING = 1e-9
-"""What a product of a room and a length may be too large by."""
+"""What a product of a ratio and a length may be too large by."""
 LEVELS = range(-100, 101)
 """The numbers that can stand behind a vector, in hundredths."""
 
 
 def max_vocabulary(tokenizer: Mapping[str, Mapping[str, Any]], target: bool) -> int:
-    """Return the most ids that a side can have with this tokenizer of a frozen recipe, special tokens included."""
+    """Return the most ids that a side can have with this tokenizer of a canonical recipe, special tokens included."""
     ((kind, settings),) = tokenizer.items()
     if kind == "bits":
         return NUM_SPECIAL + len(bits_vocabulary(settings, target))
@@ -185,26 +185,26 @@ NOTHING = StepInputs()
 class Encoder(nn.Module):
     """Embedding and stack of one encoder. `memory` is the name under which other stacks read it.
 
-    `room` is how many times as long as the source an answer may be, where the stack makes room for it; else 0.
-    `columns` is how many words each sentence of a story has room for; 0 where the source is no story.
+    `max_target_ratio` is how many times as long as the source an answer may be, 0 where the stack makes no room for it.
+    `columns` is how many words each sentence of a story has room for, 0 where the source is no story.
     """
 
     def __init__(self, memory: str, embedding: AnyEmbedding, stack: Stack, columns: int = 0) -> None:
         super().__init__()
         self.memory, self.embedding, self.stack, self.columns = memory, embedding, stack, columns
         blocks = (block for block in stack.modules() if isinstance(block, Block))
-        self.room = max((block.max_target_ratio for block in blocks), default=0.0)
+        self.max_target_ratio = max((block.max_target_ratio for block in blocks), default=0.0)
 
     def forward(
-        self, ids: Tensor, memories: Mapping[str, Output], context: Context, room: Tensor | None = None
+        self, ids: Tensor, memories: Mapping[str, Output], context: Context, target_mask: Tensor | None = None
     ) -> dict[str, Output]:
         """Encode ids (B, S), of a story (B, N, W); return the outputs `MEMORY`, and `MEMORY.x` of each named block.
 
-        room: (B, T) bool, the positions of the answer; a stack that makes room for it reads blanks up to its end.
+        target_mask: (B, T) bool; a stack that makes room for the answer reads blanks up to its end.
         """
         x = self.embedding(ids)  # (B, S, D) or (B, N, W, D)
-        if self.room and room is not None:
-            x, mask = pad_with_blanks(x, context.mask, room)
+        if self.max_target_ratio and target_mask is not None:
+            x, mask = pad_with_blanks(x, context.mask, target_mask)
             context = context._replace(mask=mask)
         outputs = {"input": Output(x, context.mask)}
         context = context._replace(named_outputs=outputs, memories=memories)
@@ -213,19 +213,19 @@ class Encoder(nn.Module):
         return {self.memory: output} | {f"{self.memory}.{name}": value for name, value in {**outputs, **named}.items()}
 
 
-def pad_with_blanks(x: Tensor, mask: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+def pad_with_blanks(x: Tensor, mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Append zeros to the embedded source, unmasked up to the end of the answer. -> (B, N, D), (B, N)"""
-    length = max(x.shape[1], room.shape[1])
+    length = max(x.shape[1], target_mask.shape[1])
     x = F.pad(x * mask[..., None].to(x.dtype), (0, 0, 0, length - x.shape[1]))
-    return x, F.pad(mask, (0, length - mask.shape[1])) | F.pad(room, (0, length - room.shape[1]))
+    return x, F.pad(mask, (0, length - mask.shape[1])) | F.pad(target_mask, (0, length - target_mask.shape[1]))
 
 
 class EncoderDecoder(nn.Module):
     """Encoders by their key in the data, a decoder, and the output head.
 
     Pad is id 0 in every vocabulary: masks are made from the ids. `embedding` is None where the decoder reads no tokens;
-    zeros of `width` arrive there then. `room` is that of the encoders: not 0 where an answer's size is part of the
-    question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
+    zeros of `width` arrive there then. `max_target_ratio` is that of the encoders: not 0 where an answer's size is part
+    of the question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class EncoderDecoder(nn.Module):
         self.encoders = nn.ModuleDict(encoders)
         self.embedding, self.decoder, self.output, self.width = embedding, decoder, output, width
         self.length = length
-        self.room = max((encoder.room for encoder in encoders.values()), default=0.0)
+        self.max_target_ratio = max((encoder.max_target_ratio for encoder in encoders.values()), default=0.0)
 
     @property
     def vocabulary(self) -> int:
@@ -258,16 +258,16 @@ class EncoderDecoder(nn.Module):
         return cast("dict[str, Encoder]", dict(self.encoders.items()))
 
     def encode(
-        self, sources: Mapping[str, Tensor], inputs: StepInputs = NOTHING, room: Tensor | None = None
+        self, sources: Mapping[str, Tensor], inputs: StepInputs = NOTHING, target_mask: Tensor | None = None
     ) -> dict[str, Output]:
         """Return the outputs of all encoders. sources: ids (B, S), or of a story (B, N, W), by their keys in the data.
 
-        room: (B, T) bool, the positions that the answer has, its eos counted; a model without `room` needs none.
+        target_mask: (B, T) bool, the answer's positions, eos counted; needed where `max_target_ratio` is not 0.
         """
         memories: dict[str, Output] = {}
         for key, encoder in self.readers().items():
             mask = sources[key] != PAD  # (B, S)
-            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs), room)
+            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs), target_mask)
         return memories
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
@@ -353,7 +353,7 @@ def has_state(model: EncoderDecoder) -> bool:
     """
     with torch.no_grad():
         ids = example_ids(model, FEW)
-        memories = model.encode(example_sources(model, FEW), room=ids != PAD)
+        memories = model.encode(example_sources(model, FEW), target_mask=ids != PAD)
         before = model.start(memories, 1)
         after = model.step(ids[:, :1], before, memories)[1]
     return any(

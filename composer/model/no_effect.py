@@ -43,7 +43,7 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
     recipe, effective = builder.recipe, effective_defaults(builder)
     reported: set[Path] = set()
     for path, (message, fix) in builder.no_effects.items():
-        _, steps, _ = recipe.written_at(path)
+        _, steps, _ = recipe.locate(path)
         if steps not in effective | reported:  # a default may change something at another block
             yield recipe.no_effect(path, message, fix)
         reported.add(steps)
@@ -67,7 +67,7 @@ def effective_defaults(builder: RecordingBuilder) -> set[Path]:
     """Return the paths, as written, of all that changes something at a block."""
     recipe = builder.recipe
     return {
-        recipe.written_at((*path, setting))[1]
+        recipe.locate((*path, setting))[1]
         for path in builder.names
         for setting in recipe.settings_at(path)
         if (*path, setting) not in builder.no_effects

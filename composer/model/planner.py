@@ -46,7 +46,7 @@ class PlanRow:
     """One block of the recipe with the blocks inside it. FLOPs and bytes are those of one pair of `TOKENS` tokens.
 
     `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its `as`, `reads` what
-    it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `frozen`, and
+    it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `canonical`, and
     `reads_stream` whether anything depends on the stream that arrives. `at_most`: its sizes are upper bounds.
     """
 
@@ -70,7 +70,7 @@ class Plan:
     """Rows in the order of the recipe, and the totals; `vocabularies` are sizes by data key.
 
     `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
-    `rooms` is how many times as long as its source an answer may be, by the encoders' keys; 0 is without a limit.
+    `max_target_ratios` is how many times as long as its source an answer may be, by the encoders' keys; 0: any length.
     `warnings` are those of the recipe's text and of its model.
     """
 
@@ -82,12 +82,12 @@ class Plan:
     vocabularies: Mapping[str, int]
     at_most: bool = False
     warnings: tuple[Fault, ...] = ()
-    rooms: Mapping[str, float] = field(default_factory=dict)
+    max_target_ratios: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
         data = asdict(self)
-        del data["warnings"], data["rooms"]
+        del data["warnings"], data["max_target_ratios"]
         return {"blocks": data.pop("rows"), **data}
 
 
@@ -140,10 +140,10 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
         rows = tuple(replace(row, at_most=everywhere or row.block in sized) for row in rows)
     decoder = costs.get(id(model.decoder), BlockCost())
-    rooms = {key: encoder.room for key, encoder in model.readers().items()}
+    max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     parameters, state = count_parameters(model), decoder.state_bytes
-    return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings, rooms)
+    return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings, max_target_ratios)
 
 
 def has_trained_tokenizer(recipe: Recipe) -> bool:

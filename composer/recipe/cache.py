@@ -16,9 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from composer.atomic_io import atomic_write, is_hash, open_regular
-from composer.errors import Fault, RecipeError, RunError, closest_match, did_you_mean, os_error_reason
-from composer.recipe.node import Node, error_at, fault_at
-from composer.recipe.yaml_reader import MAX_BYTES, read_bytes
+from composer.errors import (
+    Fault,
+    RecipeError,
+    RunError,
+    closest_match,
+    did_you_mean,
+    error_at,
+    fault_at,
+    os_error_reason,
+)
+from composer.recipe.yaml_reader import MAX_BYTES, Node, read_bytes
 
 SHORT_HASH = 12
 """Digits of a hash that are shown to people."""

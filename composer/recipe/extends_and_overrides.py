@@ -14,14 +14,13 @@ from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
-from composer.errors import Fault, RecipeError, did_you_mean, format_path
+from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe.cache import parse_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.messages import unsupported_version
-from composer.recipe.node import COMMAND_LINE, Mark, Node, Steps, error_at, fault_at, nesting_depth, to_data
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import DATA_SOURCES, VERSION
-from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse_value, read
+from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
 
 MAX_FILES = 32
 REPLACED_WHOLE = {
@@ -32,7 +31,7 @@ REPLACED_WHOLE = {
 """Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
 MEANINGFUL_NULLS = {("training", "early_stopping", "patience"), ("data", "hub", "val"), ("data", "hub", "test")}
 """Keys that `null` sets where no base has them: their default is another."""
-FirstSetting = Callable[[Steps], str | None]
+FirstSetting = Callable[[KeyPath], str | None]
 """Returns the first setting of the block, optimizer, ... at a path; None if there is none."""
 EXAMPLE = "write, for example, `training.max_steps=100`"
 
@@ -183,7 +182,7 @@ def _base_nodes(own: Node) -> list[Node]:
     return nodes
 
 
-def _idle_nulls(base: Node, own: Node, path: Steps = ()) -> Iterator[Fault]:
+def _idle_nulls(base: Node, own: Node, path: KeyPath = ()) -> Iterator[Fault]:
     """Yield a fault for each `null` that is to remove what no base has."""
     if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
         return
@@ -196,7 +195,7 @@ def _idle_nulls(base: Node, own: Node, path: Steps = ()) -> Iterator[Fault]:
             yield fault_at(node.place, "unused", shown, message, "remove this line, or correct the key")
 
 
-def merge(base: Node, own: Node, path: Steps = ()) -> Node:
+def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
     """Return `own` laid over `base`: mappings key by key, lists and choices replaced whole, `null` removes."""
     if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
         return own
@@ -283,7 +282,7 @@ class _Setter(NamedTuple):
     first: FirstSetting
     value: Node
 
-    def set(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: Steps) -> Node:
+    def set(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: KeyPath) -> Node:
         """Return a node with the value set at `steps` below it, which are names with their marks."""
         if not steps:
             return self.value
@@ -308,7 +307,7 @@ class _Setter(NamedTuple):
             del changed[name]
         return replace(node or Node(None, mark, key=mark), value=changed)
 
-    def _children(self, node: Node | None, name: str, mark: Mark, path: Steps) -> dict[str, Node]:
+    def _children(self, node: Node | None, name: str, mark: Mark, path: KeyPath) -> dict[str, Node]:
         if node is None or node.value is None:
             return {}
         if isinstance(node.value, dict):

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from composer.errors import Fault, RecipeError, did_you_mean, format_path
-from composer.recipe.node import Node, Steps, fault_at
+from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, fault_at, format_path
 from composer.recipe.schema_reader import scalar_text
-from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES
+from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node
 
 MAX_TEXT = 4096  # characters that variables may make of one text
 
@@ -89,7 +88,7 @@ class _Variables:
     faults: list[Fault] = field(default_factory=list)
     num_values: int = 0
 
-    def replace(self, node: Node, path: Steps) -> Node:
+    def replace(self, node: Node, path: KeyPath) -> Node:
         """Return a node with the variables in it replaced by their values."""
         if isinstance(node.value, dict):
             return replace(node, value={k: self.replace(v, (*path, k)) for k, v in node.value.items()})
@@ -115,7 +114,7 @@ class _Variables:
             self.evaluating.pop()
         return self.values[name]
 
-    def _interpolate(self, node: Node, path: Steps) -> Any:
+    def _interpolate(self, node: Node, path: KeyPath) -> Any:
         """Return what a text with variables stands for: the value itself if the text is one variable alone."""
         escaped = _ESCAPED.fullmatch(node.value)
         if escaped is not None:
@@ -130,7 +129,7 @@ class _Variables:
             return ""
         return text
 
-    def _lookup_text(self, match: re.Match[str], node: Node, path: Steps) -> str:
+    def _lookup_text(self, match: re.Match[str], node: Node, path: KeyPath) -> str:
         value = self._lookup(match, node, path)
         if value is None or isinstance(value, list):
             kind = "null" if value is None else "a list"
@@ -139,7 +138,7 @@ class _Variables:
             return ""
         return scalar_text(value)
 
-    def _lookup(self, match: re.Match[str], node: Node, path: Steps) -> Any:
+    def _lookup(self, match: re.Match[str], node: Node, path: KeyPath) -> Any:
         name = match.group(1)
         if match.group().startswith("${") and not match.group().endswith("}"):
             self._fault(node, match, "variable", path, "this `${` is never closed", "write `${name}`")
@@ -155,7 +154,7 @@ class _Variables:
             return self.value(name)
         return ""
 
-    def _evaluate(self, node: Node, path: Steps) -> Any:
+    def _evaluate(self, node: Node, path: KeyPath) -> Any:
         if isinstance(node.value, list):
             items = [self._evaluate(item, (*path, i)) for i, item in enumerate(node.value)]
             nested = [item for item, value in zip(node.value, items, strict=True) if isinstance(value, list)]
@@ -169,7 +168,9 @@ class _Variables:
             return ""
         return self._interpolate(node, path) if _has_variable(node.value) else node.value
 
-    def _fault(self, node: Node, match: re.Match[str] | None, code: str, path: Steps, message: str, hint: str) -> None:
+    def _fault(
+        self, node: Node, match: re.Match[str] | None, code: str, path: KeyPath, message: str, hint: str
+    ) -> None:
         mark = node.mark
         if match is not None:
             # a text over several lines, or with escapes, is pointed at as a whole

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, closest_match, did_you_mean, foreign_letter, format_path
-from composer.recipe.node import Mark, Node, Steps, fault_at
+from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -29,6 +28,7 @@ from composer.recipe.schema_reader import (
     scalar_text,
     usage_example,
 )
+from composer.recipe.yaml_reader import Node
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 _JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
@@ -40,7 +40,7 @@ class SchemaError(NamedTuple):
 
     root: Schema
     """The whole schema."""
-    path: Steps
+    path: KeyPath
     keyword: str
     detail: Any
     value: Any

@@ -8,15 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.errors import Fault, RecipeError, format_path
+from composer.errors import Fault, KeyPath, RecipeError, fault_at, format_path
 from composer.recipe import schema_generator
-from composer.recipe.defaults import fill_defaults, fingerprints
+from composer.recipe.canonical_form import check_block_count, fill_defaults, fingerprints
 from composer.recipe.extends_and_overrides import apply_overrides, extend
 from composer.recipe.interpolation import escape, substitute, unused_variables
-from composer.recipe.node import Node, Steps, fault_at, to_data
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema
-from composer.recipe.yaml_reader import dump, parse
+from composer.recipe.yaml_reader import Node, dump, parse, to_data
 
 if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
@@ -79,16 +78,15 @@ def from_node(
     Raises RecipeError with every fault that the schema or the consistency checks find.
     """
     # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
-    from composer.recipe.block_count import check_block_count
     from composer.recipe.validation import validate
 
     validate(root, rules)
     explicit = {key: value for key, value in to_data(root).items() if key != "vars"}
     explicit.setdefault("name", default_name(file))
-    frozen = fill_defaults(explicit, rules, default_name(file))
+    canonical = fill_defaults(explicit, rules, default_name(file))
     data_dir = None if data_dir is None else Path(data_dir)
-    recipe = Recipe(file, explicit, frozen, root, rules, data_dir, unchanged=unchanged)
-    check_block_count(recipe)
+    recipe = Recipe(file, explicit, canonical, root, rules, data_dir, unchanged=unchanged)
+    check_block_count(recipe.model, recipe.fault)
     return recipe
 
 
@@ -101,15 +99,15 @@ def default_name(file: Path) -> str:
 class Recipe:
     """A validated recipe.
 
-    `explicit` holds only what its files say, with `extends` and variables resolved; `frozen` is the canonical form, in
-    which every default is filled in and every block is a single-key mapping with all its settings. `root` is `explicit`
-    with source locations, and `rules` the schema. `warnings` are those of its text;
-    `unchanged` is the recipe before overrides or a sweep's axes, None without any.
+    `explicit` holds only what its files say, with `extends` and variables resolved. In `canonical` every default is
+    filled in and every block is a single-key mapping with all its settings. `root` is `explicit` with source locations,
+    and `rules` the schema. `warnings` are those of its text; `unchanged` is the recipe before overrides or a sweep's
+    axes, None without any.
     """
 
     file: Path
     explicit: dict[str, Any]
-    frozen: dict[str, Any]
+    canonical: dict[str, Any]
     root: Node = field(repr=False)
     rules: Schema = field(repr=False)
     data_dir: Path | None = None
@@ -119,37 +117,37 @@ class Recipe:
     @property
     def name(self) -> str:
         """The name of the recipe and of its runs."""
-        return self.frozen["name"]
+        return self.canonical["name"]
 
     @property
     def dataset(self) -> dict[str, Any]:
         """The section `data` with its defaults."""
-        return self.frozen["data"]
+        return self.canonical["data"]
 
     @property
     def model(self) -> dict[str, Any]:
         """The section `model` with its defaults."""
-        return self.frozen["model"]
+        return self.canonical["model"]
 
     @property
     def training(self) -> dict[str, Any]:
         """The section `training` with its defaults."""
-        return self.frozen["training"]
+        return self.canonical["training"]
 
     @property
     def decoding(self) -> dict[str, Any]:
         """The section `decoding` with its defaults: a single-key mapping."""
-        return self.frozen["decoding"]
+        return self.canonical["decoding"]
 
     @property
     def logging(self) -> dict[str, Any]:
         """The section `logging` with its defaults."""
-        return self.frozen["logging"]
+        return self.canonical["logging"]
 
     @property
     def trainer(self) -> dict[str, Any]:
         """The section `trainer` with its defaults."""
-        return self.frozen["trainer"]
+        return self.canonical["trainer"]
 
     @property
     def joint(self) -> bool:
@@ -160,16 +158,16 @@ class Recipe:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of `model`, `data` and `run`; the same for every way to write the same recipe."""
-        return fingerprints(self.frozen)
+        return fingerprints(self.canonical)
 
     def folders(self, data_dir: str | Path | None = None) -> list[Path]:
         """Return the folders in which data files are looked up, in order: `data_dir`, then that of the recipe."""
         data_dir = self.data_dir if data_dir is None else Path(data_dir)
         return [*([] if data_dir is None else [data_dir]), self.file.parent]
 
-    def settings_at(self, path: Steps) -> dict[str, Any]:
-        """Return the settings, with defaults, of the block at a path of `frozen`."""
-        settings: Any = self.frozen
+    def settings_at(self, path: KeyPath) -> dict[str, Any]:
+        """Return the settings, with defaults, of the block at a path of `canonical`."""
+        settings: Any = self.canonical
         for step in path:
             settings = settings[step]
         return settings
@@ -194,15 +192,15 @@ class Recipe:
 
         return build(self, vocabulary_bounds(self))
 
-    def fault(self, code: str, path: Steps, message: str, hint: str = "") -> Fault:
-        """Return a fault at a path of `frozen`, with the source location and the path as written.
+    def fault(self, code: str, path: KeyPath, message: str, hint: str = "") -> Fault:
+        """Return a fault at a path of `canonical`, with the source location and the path as written.
 
         A value is pointed at itself; a block, a switch, a list and what may not be where it is, by its key. A setting
         from `model.BLOCK` or `model.dropout` is pointed at there, so that all blocks that use it give one fault. A
         default is pointed at by the nearest thing around it that was written. Of a list of names, the one that the
         message quotes is pointed at.
         """
-        node, steps, exact = self.written_at(path)
+        node, steps, exact = self.locate(path)
         is_block = is_block_path(path)
         if exact and not is_block:
             value = node.value
@@ -213,7 +211,7 @@ class Recipe:
         mark = node.place if by_key else node.value_mark
         return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
 
-    def no_effect(self, path: Steps, message: str, hint: str) -> Fault:
+    def no_effect(self, path: KeyPath, message: str, hint: str) -> Fault:
         """Return the fault of a setting that changes nothing; a warning, with both places, where it is from elsewhere.
 
         Elsewhere is another file, the command line or a default under `model`. What a run has stored is not to be
@@ -221,8 +219,8 @@ class Recipe:
         """
         fault, (node, steps, _), (block, block_steps, _) = (
             self.fault("unused", path, message, hint),
-            self.written_at(path),
-            self.written_at(path[:-1]),
+            self.locate(path),
+            self.locate(path[:-1]),
         )
         own = node.place.file == self.root.mark.file and steps[: len(block_steps)] == block_steps
         if own and not (self.file.parent / "run.json").is_file():
@@ -240,10 +238,10 @@ class Recipe:
         except RecipeError:
             return None
 
-    def written_at(self, path: Steps) -> tuple[Node, Steps, bool]:
-        """Return the node written for a path of `frozen`, its path as written, and whether it is exactly that value."""
+    def locate(self, path: KeyPath) -> tuple[Node, KeyPath, bool]:
+        """Return the node that a path of `canonical` comes from, its path as written, and whether it is that value."""
         node: Node = self.root
-        steps: Steps = ()
+        steps: KeyPath = ()
         for index, step in enumerate(path):
             child = _child(node, step)
             if child is not None:
@@ -252,13 +250,13 @@ class Recipe:
                 return self._model_default(path[: index + 1]) or (node, steps, False)
         return node, steps, True
 
-    def _is_short_form(self, node: Node, step: str | int, path: Steps) -> bool:
+    def _is_short_form(self, node: Node, step: str | int, path: KeyPath) -> bool:
         """Return True if a node stands for its own part: a bare name, a block's first setting, a list's only item."""
         if isinstance(node.value, dict) or node.value == path[-1]:
             return False
         return node.value == step or step in (0, first_setting(self.rules, path))
 
-    def _model_default(self, path: Steps) -> tuple[Node, Steps, bool] | None:
+    def _model_default(self, path: KeyPath) -> tuple[Node, KeyPath, bool] | None:
         """Return what is written under `model` for a setting of a block that is not written at the block."""
         if len(path) < 3 or not is_block_path(path[:-1]):
             return None
@@ -276,21 +274,21 @@ class Recipe:
         return None
 
 
-def source_path(recipe: Recipe, path: Steps) -> str:
-    """Return a path of `frozen` as the recipe writes it: `model.encoder[0].residual[0].rnn`."""
-    return format_path(recipe.written_at(path)[1])
+def source_path(recipe: Recipe, path: KeyPath) -> str:
+    """Return a path of `canonical` as the recipe writes it: `model.encoder[0].residual[0].rnn`."""
+    return format_path(recipe.locate(path)[1])
 
 
-def is_block_path(path: Steps) -> bool:
-    """Return True if a path of `frozen` ends with a block's name, which is the key in an item of a list."""
+def is_block_path(path: KeyPath) -> bool:
+    """Return True if a path of `canonical` ends with a block's name, which is the key in an item of a list."""
     return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
 
 
-def first_setting(rules: Schema, path: Steps) -> str | None:
+def first_setting(rules: Schema, path: KeyPath) -> str | None:
     """Return what a scalar or a list at a path sets, if a block, a block's defaults or another choice is there."""
     if not path or not isinstance(path[-1], str):
         return None
-    tables: dict[Steps, str] = {("model",): "defaults", **{choice.key: table for table, choice in CHOICES.items()}}
+    tables: dict[KeyPath, str] = {("model",): "defaults", **{choice.key: table for table, choice in CHOICES.items()}}
     table = "block" if is_block_path(path) else tables.get(path[:-1])
     return rules["$defs"].get(f"{table}.{path[-1]}", {}).get("x-first")
 

@@ -27,7 +27,6 @@ from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.metrics import METRICS
-from composer.recipe.node import strings_in
 from composer.recipe.schema_reader import (
     BLOCK,
     DATA_SOURCES,
@@ -38,6 +37,7 @@ from composer.recipe.schema_reader import (
     Schema,
     ref_name,
 )
+from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
 ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder

@@ -11,15 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from blocks.core.contract import Blocks, Bounds, Count, Kind, Positive, Rate
+from blocks.core.contract import (
+    Blocks,
+    Bounds,
+    Count,
+    Kind,
+    LargeCount,
+    NonNegative,
+    Positive,
+    PositiveProportion,
+    Proportion,
+    Rate,
+)
 
-Whole = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
-NotNegative = Annotated[float, Bounds(minimum=0.0)]
-Share = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
 Identifier = Annotated[str, Kind("identifier")]
 Text = Annotated[str, Kind("text")]
+RecipeName = Annotated[str, Kind("recipe_name")]
+Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 Names = Annotated[Sequence[str], Kind("texts")]
 
 EMPTY: Any = ()
@@ -181,7 +191,7 @@ class EarlyStopping:
 
     patience: Count | None = 5
     metric: Annotated[str, Kind("metric")] = "val/loss"
-    min_delta: NotNegative = 0.0
+    min_delta: NonNegative = 0.0
     goal: float | None = None
 
 
@@ -195,7 +205,7 @@ class GradientNoise:
     """
 
     scale: Positive = 1.0
-    decay: NotNegative = 0.55
+    decay: NonNegative = 0.55
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,8 +221,8 @@ class ScheduledSampling:
         choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable as it is.
     """
 
-    rate: Share = 0.1
-    warmup: Share = 0.5
+    rate: Proportion = 0.1
+    warmup: Proportion = 0.5
     choose: Literal["argmax", "sample"] = "argmax"
 
 
@@ -231,8 +241,8 @@ class Curriculum:
 
     start: Count = 6
     step: Count = 1
-    error: Annotated[float, Bounds(above=0.0, maximum=1.0)] = 0.15
-    beyond: Share = 0.2
+    error: PositiveProportion = 0.15
+    beyond: Proportion = 0.2
     by: Text | None = None
 
 
@@ -266,24 +276,24 @@ class Training:
 
     optimizer: Annotated[Any, Kind("choice:optimizers")] = "adam"
     schedule: Annotated[Any, Kind("choice:schedules")] = "constant"
-    max_steps: Whole | None = None
+    max_steps: LargeCount | None = None
     max_epochs: Count | None = None
     max_minutes: Positive | None = None
-    tokens_per_batch: Whole = 4096
+    tokens_per_batch: LargeCount = 4096
     label_smoothing: Rate = 0.0
     clip_norm: Positive | None = None
     gradient_noise: GradientNoise | None = None
     scheduled_sampling: ScheduledSampling | None = None
     initialization: Annotated[Any, Kind("choice:initializations")] = "default"
     accumulate: Count = 1
-    validate_every: Whole | None = None
+    validate_every: LargeCount | None = None
     early_stopping: EarlyStopping | None = None
     curriculum: Curriculum | None = None
     average_checkpoints: Count = 1
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
     compile: bool = False
     workers: Annotated[int, Bounds(minimum=0, maximum=256)] = 0
-    seed: Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)] = 1
+    seed: Seed = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +327,7 @@ class Trainer:
     timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0
     deterministic: bool | Literal["warn"] | None = None
     benchmark: bool | None = None
-    limit_val_batches: Number | Share = 1.0
+    limit_val_batches: Number | Proportion = 1.0
     log_every_n_steps: Count = 10
     inference_mode: bool = True
     detect_anomaly: bool = False
@@ -378,7 +388,7 @@ class Recipe:
     """
 
     recipe: Literal[1]
-    name: Annotated[str, Kind("recipe_name")] | None = None
+    name: RecipeName | None = None
     description: Text | None = None
     extends: Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")] | None = None
     vars: dict[Identifier, Annotated[Any, Kind("any")]] | None = None

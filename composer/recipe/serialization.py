@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from composer.atomic_io import atomic_write
-from composer.errors import Fault, RecipeError, RunError, did_you_mean, format_path, os_error_reason
+from composer.errors import Fault, KeyPath, RecipeError, RunError, did_you_mean, format_path, os_error_reason
 from composer.recipe import schema_generator
-from composer.recipe.node import Steps, to_data
 from composer.recipe.recipe import Recipe, load_text
 from composer.recipe.schema_reader import RECIPE_NAME, VARIABLE_TEXT
 from composer.recipe.validation import schema_faults
-from composer.recipe.yaml_reader import MAX_DEPTH, dump
+from composer.recipe.yaml_reader import MAX_DEPTH, dump, to_data
 from composer.recipe.yaml_reader import read as read_yaml
 
 PYTHON_SOURCE = "<python>"
@@ -159,7 +158,7 @@ def first_field(kind: Any) -> str:
 # ------------------------------------------------------------------------------------------- from objects to data
 
 
-def _to_data(value: Any, path: Steps) -> Any:
+def _to_data(value: Any, path: KeyPath) -> Any:
     if len(path) > MAX_DEPTH:
         message = f"this is nested deeper than {MAX_DEPTH} levels"
         raise _not_data_error(path, message, "give stacks names, and `Use` them")
@@ -175,7 +174,7 @@ def _to_data(value: Any, path: Steps) -> Any:
     return _scalar(value, path)
 
 
-def _object_data(value: RecipeObject, path: Steps) -> Any:
+def _object_data(value: RecipeObject, path: KeyPath) -> Any:
     inner = (*path, value.word) if value.word else path
     present = {key: getattr(value, field.name) for key, field in fields_of(value).items()}
     settings = {key: _to_data(setting, (*inner, key)) for key, setting in present.items() if setting is not UNSET}
@@ -195,7 +194,7 @@ def _is_short(value: RecipeObject) -> bool:
     return bool(vars(value).get("_short"))
 
 
-def _scalar(value: Any, path: Steps) -> Any:
+def _scalar(value: Any, path: KeyPath) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Var):
@@ -216,7 +215,7 @@ def _scalar(value: Any, path: Steps) -> Any:
     raise _not_data_error(path, f"a recipe cannot hold a {type(value).__name__}", hint)
 
 
-def _not_data_error(path: Steps, message: str, hint: str) -> RecipeError:
+def _not_data_error(path: KeyPath, message: str, hint: str) -> RecipeError:
     return RecipeError([Fault(PYTHON_SOURCE, 0, 0, "type", format_path(path), message, hint)])
 
 

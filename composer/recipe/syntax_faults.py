@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, character_name
-from composer.recipe.node import Mark, fault_at
+from composer.errors import Fault, Mark, character_name, fault_at
 
 _VARIABLE = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 CLOSING = {"[": "]", "{": "}"}

@@ -15,11 +15,11 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import Fault, RecipeError, closest_match, did_you_mean, format_path
+from composer.errors import Fault, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, metric_of
-from composer.recipe.node import Node, fault_at, to_data
 from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, quote_all, select_branch
+from composer.recipe.yaml_reader import Node, to_data
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]

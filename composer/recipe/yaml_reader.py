@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,10 +17,10 @@ from typing import Any, NoReturn
 import yaml
 
 from composer.atomic_io import open_regular
-from composer.errors import Fault, RecipeError
-from composer.recipe.node import COMMAND_LINE, Mark, Node, error_at, fault_at
+from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
 from composer.recipe.syntax_faults import SourceLines, syntax_fault
 
+COMMAND_LINE = "<command line>"
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
@@ -45,6 +46,55 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of nodes.
+
+    `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted` True if in quotes.
+    """
+
+    value: Any
+    mark: Mark
+    key: Mark | None = None
+    text: str = ""
+    quoted: bool = False
+
+    @property
+    def place(self) -> Mark:
+        """The location to show: that of its key, or its own if it has none."""
+        return self.key or self.mark
+
+    @property
+    def value_mark(self) -> Mark:
+        """The location of its value; that of its key if nothing is written."""
+        return self.place if self.value is None and not self.text else self.mark
+
+
+def to_data(node: Node) -> Any:
+    """Return the data of a node without locations."""
+    if isinstance(node.value, dict):
+        return {key: to_data(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [to_data(value) for value in node.value]
+    return node.value
+
+
+def strings_in(data: Any) -> Iterator[str]:
+    """Yield every string that is a value somewhere in plain data."""
+    if isinstance(data, str):
+        yield data
+    for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from strings_in(value)
+
+
+def nesting_depth(node: Node) -> int:
+    """Return how many lists and mappings lie inside each other; 0 for a scalar."""
+    if not isinstance(node.value, (dict, list)):
+        return 0
+    inner = node.value.values() if isinstance(node.value, dict) else node.value
+    return 1 + max(map(nesting_depth, inner), default=0)
 
 
 def read(path: Path, shown: str) -> Node:

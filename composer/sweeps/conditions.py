@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from composer.errors import RecipeError, did_you_mean
-from composer.recipe.node import Node, fault_at
+from composer.errors import RecipeError, did_you_mean, fault_at
+from composer.recipe.yaml_reader import Node
 
 Value = str | int | float | bool | None
 Values = Mapping[str, Value]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
 from composer.recipe.metrics import paired_bootstrap
-from composer.recipe.node import to_data
 from composer.recipe.recipe import default_name
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS
 from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Goal, SweepDir, Trial, read_log, read_sweep_record, read_trials
 

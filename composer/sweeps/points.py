@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from composer.atomic_io import atomic_write
-from composer.errors import Fault, RecipeError, RunError, did_you_mean, os_error_reason
+from composer.errors import Fault, Mark, RecipeError, RunError, did_you_mean, fault_at, os_error_reason
 from composer.formatting import align_columns, format_bound, si
 from composer.recipe import schema_generator
-from composer.recipe.node import COMMAND_LINE, Mark, fault_at
 from composer.recipe.recipe import Recipe
-from composer.recipe.yaml_reader import dump, parse_value
+from composer.recipe.yaml_reader import COMMAND_LINE, dump, parse_value
 from composer.run_dir import RUNS
 from composer.sweeps.search_space import DATA_HINT, MAX_STRUCTURES, PointCost, cost_point, point_recipe, probe_points
 from composer.sweeps.spec import read_sweep

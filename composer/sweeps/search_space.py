@@ -12,10 +12,9 @@ from functools import partial
 from itertools import islice, product
 from typing import Literal, NamedTuple
 
-from composer.errors import DataError, Fault, RecipeError, did_you_mean
+from composer.errors import DataError, Fault, RecipeError, did_you_mean, fault_at
 from composer.formatting import format_bound
 from composer.recipe import schema_generator
-from composer.recipe.node import fault_at
 from composer.recipe.recipe import Recipe, first_setting, from_node
 from composer.sweeps.conditions import holds
 from composer.sweeps.substitution import apply_extensions, apply_point, apply_settings, find_matches, no_match_fault
@@ -96,13 +95,15 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value], seed: int | None = No
     )  # data files are looked up where the base's are
     name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
     sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
-    return replace(recipe, explicit={"recipe": 1, "name": name, **sections}, frozen={**recipe.frozen, "name": name})
+    return replace(
+        recipe, explicit={"recipe": 1, "name": name, **sections}, canonical={**recipe.canonical, "name": name}
+    )
 
 
 def point_fingerprint(recipe: Recipe) -> str:
     """Return the short name of a point: the fingerprint of its data, model and training, whatever the seed."""
     training = {key: value for key, value in recipe.training.items() if key != "seed"}
-    unseeded = replace(recipe, frozen={**recipe.frozen, "training": training})
+    unseeded = replace(recipe, canonical={**recipe.canonical, "training": training})
     return unseeded.fingerprints["run"][:12]
 
 

@@ -11,13 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from composer.errors import Fault, RecipeError, did_you_mean
+from composer.errors import Fault, Mark, RecipeError, did_you_mean, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS
-from composer.recipe.node import COMMAND_LINE, Mark, Node, fault_at, to_data
 from composer.recipe.recipe import default_name
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.search_space import axis_faults, probe_points, value_faults
 from composer.sweeps.substitution import apply_point, parse_selector

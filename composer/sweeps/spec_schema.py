@@ -10,19 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from blocks.core.contract import Bounds, Kind
+from blocks.core.contract import Bounds, Kind, LargeCount
 from composer.recipe import schema_generator
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.schema_reader import IDENTIFIER, VARIABLE
+from composer.recipe.sections import Identifier, RecipeName, Seed, Text
 
 Trials = Annotated[int, Bounds(minimum=1, maximum=10_000)]
-Steps = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
 Reduction = Annotated[int, Bounds(minimum=2, maximum=100)]
-Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
-Text = Annotated[str, Kind("text")]
 Texts = Annotated[str | Sequence[str], Kind("paths")]
-Name = Annotated[str, Kind("recipe_name")]
-Identifier = Annotated[str, Kind("identifier")]
 Open = Annotated[Any, Kind("any")]  # its shape is in AXIS_SHAPES or SWEEP_SHAPES
 SearchChoice = Annotated[Any, Kind("choice:searches")]
 PrunerChoice = Annotated[Any, Kind("choice:prunings")]
@@ -101,7 +97,7 @@ class Hyperband:
         reduction: The reduction factor: one trial of so many goes on.
     """
 
-    min_steps: Steps = 500
+    min_steps: LargeCount = 500
     reduction: Reduction = 3
 
 
@@ -114,7 +110,7 @@ class Median:
         trials: The number of trials that run to their end before any is stopped.
     """
 
-    min_steps: Steps = 500
+    min_steps: LargeCount = 500
     trials: Trials = 5
 
 
@@ -140,7 +136,7 @@ class Sweep:
     """
 
     sweep: Literal[1]
-    name: Name | None = None
+    name: RecipeName | None = None
     description: Text | None = None
     base: Open
     set_: Open = None

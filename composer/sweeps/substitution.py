@@ -13,13 +13,13 @@ from functools import partial, reduce
 from itertools import product
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, RecipeError, did_you_mean, format_path
+from composer.errors import Fault, RecipeError, did_you_mean, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import FirstSetting, apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
-from composer.recipe.node import Node, fault_at
 from composer.recipe.recipe import first_setting
 from composer.recipe.schema_reader import is_stack
+from composer.recipe.yaml_reader import Node
 from composer.sweeps.sweep import Axis, Sweep, Value
 
 Steps = tuple[str | int, ...]

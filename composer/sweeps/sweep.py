@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import RunError, did_you_mean
-from composer.recipe.node import Node
+from composer.recipe.yaml_reader import Node
 from composer.run_dir import RunDir, read_metrics
 from composer.sweeps.conditions import Condition, holds
 

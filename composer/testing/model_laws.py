@@ -182,7 +182,7 @@ def saving(model: EncoderDecoder) -> None:
 
 def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Output]:
     """Return what the encoders leave of the sources, with room for the targets where they make it."""
-    return model.encode(pairs.sources, room=pairs.target != PAD)
+    return model.encode(pairs.sources, target_mask=pairs.target != PAD)
 
 
 def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
@@ -257,7 +257,7 @@ def expect_argmax(model: EncoderDecoder, row: int, hypothesis: Hypothesis, known
     """Raise LawError where a token after the `known` ones is not the most probable one of those that it can be."""
     tokens, logits = forward_logits(model, row, hypothesis)
     logits[:, [PAD, BOS]] = float("-inf")
-    if model.room:
+    if model.max_target_ratio:
         logits = constrain_length(logits, SOURCES[row])
     for at, token in enumerate(tokens.tolist()[known:], known):
         if logits[at, token] < logits[at].max() - SEARCH_TOLERANCE:

@@ -240,7 +240,7 @@ def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any])
     """Raise RunError if the recipe is not the one that the run was started with."""
     if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
         return
-    differences = first_few(list(setting_differences(load(folder.recipe).frozen, recipe.frozen)))
+    differences = first_few(list(setting_differences(load(folder.recipe).canonical, recipe.canonical)))
     message = f"this run was started with another recipe: {differences or 'its recipe.yaml has been changed'}"
     raise RunError.of(
         message, f"repeat the overrides of the first command, undo the change, or {NEW_RUN}", str(folder.path)
@@ -272,7 +272,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     other, other_tokenizers = parse_texts(str(texts["recipe"]), str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
-        differences = first_few(list(setting_differences(other.frozen, recipe.frozen)))
+        differences = first_few(list(setting_differences(other.canonical, recipe.canonical)))
         raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"

@@ -55,18 +55,18 @@ class RecipeDataModule(LightningDataModule):
 
         Raises DataError if no pair is left.
         """
-        rooms = {key: encoder.room for key, encoder in model.readers().items()}
-        if fault := unanswerable_fault(self.recipe, rooms, self.train):
+        max_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
+        if fault := unanswerable_fault(self.recipe, max_ratios, self.train):
             raise DataError([fault])
-        answerable = answerable_rows(rooms, self.train)
+        answerable = answerable_rows(max_ratios, self.train)
         if not answerable.all():
             dropped = f"{int((~answerable).sum()):,} of {len(answerable):,} training pairs"
-            reason = f"whose answer is longer than {model.room:g} times its source"
+            reason = f"whose answer is longer than {model.max_target_ratio:g} times its source"
             self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
             self.train = self.train.keep(answerable)
         training = self.recipe.training
         self.batches = TrainBatchSampler(
-            training_corpus(self.recipe, self.train, self.tokenizers, partial(answerable_rows, rooms)),
+            training_corpus(self.recipe, self.train, self.tokenizers, partial(answerable_rows, max_ratios)),
             tokens_per_batch=training["tokens_per_batch"],
             seed=training["seed"],
             accumulate=accumulate,

@@ -12,7 +12,7 @@ import torch
 from torch import optim
 from torch.nn import Parameter
 
-from blocks.core.contract import Bounds, Count, Positive, Rate
+from blocks.core.contract import Bounds, Count, NonNegative, Positive, Proportion, Rate
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,10 @@ class Progress(NamedTuple):
     losses: tuple[float, ...] = ()
 
 
-Steps = Annotated[int, Bounds(minimum=0)]
+WarmupSteps = Annotated[int, Bounds(minimum=0)]
 """A number of optimizer steps, 0 or more."""
-Fraction = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
-"""A share, 0 to 1."""
 DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 """A factor that makes smaller, above 0 and below 1."""
-Penalty = Annotated[float, Bounds(minimum=0.0)]
-"""A weight of 0 or more; 0 switches the term off."""
 Parameters = Sequence[Parameter]
 Optimizer = optim.Optimizer
 
@@ -103,7 +99,7 @@ def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
 
 
 @register(SCHEDULES)
-def cosine(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> float:
+def cosine(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
     """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
 
     Settings:
@@ -114,7 +110,7 @@ def cosine(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> f
 
 
 @register(SCHEDULES)
-def linear(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> float:
+def linear(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
     """A straight line from 1 to `final` over the budget, after a linear warm-up.
 
     Settings:
@@ -125,7 +121,7 @@ def linear(at: Progress, *, warmup_steps: Steps = 0, final: Fraction = 0.0) -> f
 
 
 @register(SCHEDULES)
-def constant(at: Progress, *, warmup_steps: Steps = 0) -> float:
+def constant(at: Progress, *, warmup_steps: WarmupSteps = 0) -> float:
     """The learning rate as it is, after a linear warm-up.
 
     Settings:
@@ -135,7 +131,7 @@ def constant(at: Progress, *, warmup_steps: Steps = 0) -> float:
 
 
 @register(SCHEDULES)
-def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: Steps = 0) -> float:
+def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: WarmupSteps = 0) -> float:
     """Made smaller each time that `patience` validations in a row bring no better loss.
 
     Settings:
@@ -153,7 +149,11 @@ def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, war
 
 @register(SCHEDULES)
 def staircase(
-    at: Progress, *, shares: Sequence[Fraction] = (0.5, 0.75), factor: DecayFactor = 0.5, warmup_steps: Steps = 0
+    at: Progress,
+    *,
+    shares: Sequence[Proportion] = (0.5, 0.75),
+    factor: DecayFactor = 0.5,
+    warmup_steps: WarmupSteps = 0,
 ) -> float:
     """Made smaller at given shares of the budget.
 
@@ -173,7 +173,7 @@ def adam(
     beta1: Rate = 0.9,
     beta2: Rate = 0.98,
     eps: Positive = 1e-9,
-    weight_decay: Penalty = 0.0,
+    weight_decay: NonNegative = 0.0,
 ) -> Optimizer:
     """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3.
 
@@ -196,7 +196,7 @@ def adamw(
     beta1: Rate = 0.9,
     beta2: Rate = 0.98,
     eps: Positive = 1e-9,
-    weight_decay: Penalty = 0.01,
+    weight_decay: NonNegative = 0.01,
 ) -> Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
 
@@ -213,7 +213,7 @@ def adamw(
 
 @register(OPTIMIZERS)
 def sgd(
-    parameters: Parameters, *, learning_rate: Positive = 0.1, momentum: Rate = 0.0, weight_decay: Penalty = 0.0
+    parameters: Parameters, *, learning_rate: Positive = 0.1, momentum: Rate = 0.0, weight_decay: NonNegative = 0.0
 ) -> Optimizer:
     """Stochastic gradient descent.
 
@@ -234,7 +234,7 @@ def rmsprop(
     momentum: Rate = 0.0,
     eps: Positive = 1e-8,
     centered: bool = False,
-    weight_decay: Penalty = 0.0,
+    weight_decay: NonNegative = 0.0,
 ) -> Optimizer:
     """RMSProp; with `centered` and momentum the form of Graves 2013, equations 38 to 45.
 
@@ -256,7 +256,7 @@ def adadelta(
     learning_rate: Positive = 1.0,
     decay: Rate = 0.95,
     eps: Positive = 1e-6,
-    weight_decay: Penalty = 0.0,
+    weight_decay: NonNegative = 0.0,
 ) -> Optimizer:
     """Adadelta (Zeiler 2012), with the constants of Bahdanau et al. 2015.
 
@@ -274,9 +274,9 @@ def adagrad(
     parameters: Parameters,
     *,
     learning_rate: Positive = 0.01,
-    initial: Penalty = 0.0,
+    initial: NonNegative = 0.0,
     eps: Positive = 1e-10,
-    weight_decay: Penalty = 0.0,
+    weight_decay: NonNegative = 0.0,
 ) -> Optimizer:
     """Adagrad (Duchi et al. 2011).
 

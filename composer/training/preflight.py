@@ -11,10 +11,9 @@ import torch
 
 from composer.data.dry_run import DryRun
 from composer.data.lengths import sequence_lengths
-from composer.errors import Fault, RecipeError
+from composer.errors import Fault, KeyPath, RecipeError
 from composer.model.planner import Plan, plan
 from composer.model.weights import available_memory
-from composer.recipe.node import Steps
 from composer.recipe.recipe import Recipe
 
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
@@ -68,7 +67,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
             yield recipe.fault("budget", ("training", "curriculum"), message, hint).as_warning()
 
 
-Places = Iterator[tuple[Steps, str, str]]
+Places = Iterator[tuple[KeyPath, str, str]]
 """Paths below `training`, with a message and a hint."""
 
 
@@ -87,7 +86,7 @@ def _patience(recipe: Recipe, validations: float) -> Places:
     stopping, averaged = recipe.training["early_stopping"] or {}, recipe.training["average_checkpoints"]
     path = ("early_stopping", "patience")
     patience = stopping.get("patience")
-    meant = stopping.get("goal") is None or recipe.written_at(("training", *path))[2]
+    meant = stopping.get("goal") is None or recipe.locate(("training", *path))[2]
     if patience and meant and patience >= validations:
         message = f"nothing is stopped early: that takes {patience + 1} validations before the last one, and there are "
         yield path, f"{message}{validations:.0f} at most", "lower `patience`, validate more often"

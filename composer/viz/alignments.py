@@ -72,7 +72,7 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], 
     """Return the attention weights of one sentence with a given output, with teacher forcing."""
     text = run.tokenizers.decode(TARGET, [output])[0]
     # a grid's size depends on the output's length, so a part of the output would have other pictures
-    longest = max((len(row) for row in [*ids.values(), *([output] if run.model.room else [])]), default=0)
+    longest = max((len(row) for row in [*ids.values(), *([output] if run.model.max_target_ratio else [])]), default=0)
     if longest > MAX_TOKENS:
         return Alignment(texts, text, [], f"its {longest} tokens are more than the {MAX_TOKENS} of a picture")
     note = f"the first {MAX_TOKENS} of {len(output)} tokens" if len(output) > MAX_TOKENS else ""

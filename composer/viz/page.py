@@ -105,7 +105,11 @@ def png_uri(pixels: np.ndarray) -> str:
 @cache
 def load_templates() -> Environment:
     """Return the templates of `composer/viz/templates`, with the functions that they may call."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # training, which may not need it, imports this room
+    from jinja2 import (  # training, which may not need it, imports this package
+        Environment,
+        PackageLoader,
+        StrictUndefined,
+    )
 
     def strip_text(value: object) -> object:
         return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value

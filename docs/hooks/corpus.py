@@ -97,7 +97,7 @@ def folder_order(folder: str) -> tuple[int, str]:
 
 
 def find_blocks(value: Any, known: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Yield every block of a model, frozen or as written: its name and its item."""
+    """Yield every block of a model, canonical or as written: its name and its item."""
     if isinstance(value, list):
         for item in value:
             if isinstance(item, str) and item in known:

@@ -15,7 +15,7 @@ import pytest
 from composer.comparison import tree
 from composer.comparison.changes import Change, model_changes, setting_changes
 from composer.comparison.tree import DELETE_COST, TreeNode, match_trees, relabel_cost, stack_trees
-from composer.recipe.defaults import fill_defaults
+from composer.recipe.canonical_form import fill_defaults
 from composer.recipe.recipe import Recipe, load
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +201,7 @@ def test_the_matching_has_the_minimum_cost() -> None:
 
 
 def stacks(value: Any, blocks: set[str]) -> Iterator[list[Any]]:
-    """Every list of blocks inside a frozen model."""
+    """Every list of blocks inside a canonical model."""
     if isinstance(value, list):
         if value and all(isinstance(item, dict) and len(item) == 1 and set(item) <= blocks for item in value):
             yield value
@@ -235,13 +235,13 @@ def apply_edit(dice: random.Random, here: list[Any], kind: str) -> bool:
 
 @pytest.mark.parametrize("kind", ["inserted", "removed", "replaced", "wrapped", "set", "moved"])
 def test_a_single_edit_gives_one_change(kind: str) -> None:
-    """The edits are made in the frozen recipes, whose defaults all stand there."""
+    """The edits are made in the canonical recipes, whose defaults all stand there."""
     dice, edits = random.Random(kind), 0
     for path in dice.sample(RECIPES, 25):
         one = load(path)
         blocks = {key.removeprefix("block.") for key in one.rules["$defs"] if key.startswith("block.")}
-        other = replace(one, frozen=copy.deepcopy(one.frozen))
-        if not apply_edit(dice, dice.choice(list(stacks(other.frozen["model"], blocks))), kind):
+        other = replace(one, canonical=copy.deepcopy(one.canonical))
+        if not apply_edit(dice, dice.choice(list(stacks(other.canonical["model"], blocks))), kind):
             continue
         edits += 1
         result = model_changes(one, other)
@@ -266,15 +266,15 @@ def check(change: Change, kind: str) -> None:
 @pytest.mark.parametrize("section", ["training", "data", "decoding", "trainer"])
 def test_a_single_setting_gives_one_change(section: str) -> None:
     one = load(ROOT / "recipes" / "quickstart.yaml")
-    places = list(scalars(one.frozen[section]))
+    places = list(scalars(one.canonical[section]))
     assert places
     for path in places:
-        frozen = copy.deepcopy(one.frozen)
-        inner = frozen[section]
+        canonical = copy.deepcopy(one.canonical)
+        inner = canonical[section]
         for step in path[:-1]:
             inner = inner[step]
         inner[path[-1]] = "another"
-        (change,) = setting_changes(one, replace(one, frozen=frozen))
+        (change,) = setting_changes(one, replace(one, canonical=canonical))
         assert (change.section, change.after) == (section, "another")
         assert change.setting.endswith(str(path[-1]))
 
@@ -292,7 +292,7 @@ def test_a_recipe_equals_itself_and_its_resolved_form() -> None:
     for path in RECIPES[::4]:
         one = load(path)
         name = one.name
-        other = replace(one, frozen=fill_defaults(copy.deepcopy(one.explicit), one.rules, name))
+        other = replace(one, canonical=fill_defaults(copy.deepcopy(one.explicit), one.rules, name))
         assert (setting_changes(one, other), model_changes(one, other)) == ([], [])
 
 

@@ -100,8 +100,8 @@ def test_every_recipe_is_the_same_model(path: Path, tmp_path: Path) -> None:
         assert torch.equal(ours(sources, target), theirs(sources, target))
         assert step_by_step(ours, sources) == step_by_step(theirs, sources)
         ours_decoded = decoded(decode_all, ours, recipe.decoding, sources)
-        frozen = standalone.load_recipe(tmp_path / "exported")
-        assert ours_decoded == decoded(standalone.decode_all, theirs, frozen.decoding, sources)
+        canonical = standalone.load_recipe(tmp_path / "exported")
+        assert ours_decoded == decoded(standalone.decode_all, theirs, canonical.decoding, sources)
 
 
 def test_random_recipes_are_the_same_models(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_random_recipes_are_the_same_models(tmp_path: Path) -> None:
 
 def step_by_step(model: Any, sources: Mapping[str, torch.Tensor]) -> list[int]:
     """Return the most probable token after each other, from `start` and `step` alone."""
-    memories = model.encode(sources, room=torch.ones(1, MAX_LENGTH, dtype=torch.bool))
+    memories = model.encode(sources, target_mask=torch.ones(1, MAX_LENGTH, dtype=torch.bool))
     state, ids = model.start(memories, 1), [1]
     for _ in range(MAX_LENGTH):
         logits, state = model.step(torch.tensor([ids[-1:]]), state, memories)
@@ -183,9 +183,9 @@ def test_only_the_blocks_of_the_recipe_are_there(tmp_path: Path) -> None:
     recipe = load(tmp_path / "r.yaml")
     folder = export_script(recipe, tmp_path / "exported")
     assert sorted(file.name for file in (folder / "blocks").glob("*.py")) == ["__init__.py", "rnn.py"]
-    frozen = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
-    assert frozen["model"]["width"] == 8
-    assert frozen["decoding"] == recipe.decoding
+    canonical = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    assert canonical["model"]["width"] == 8
+    assert canonical["decoding"] == recipe.decoding
     assert f"python {folder.name} --info" in (folder / "README.md").read_text(encoding="utf-8")
 
 

@@ -45,11 +45,11 @@ def model_of(
     return built(encoder, stack, seed, target, sharp)
 
 
-def sized(kind: str, seed: int = 0, target: int = TARGET, room: float = 2.0, sharp: float = 2.0) -> EncoderDecoder:
+def sized(kind: str, seed: int = 0, target: int = TARGET, ratio: float = 2.0, sharp: float = 2.0) -> EncoderDecoder:
     """A Neural GPU with random weights, one of `SIZED`; ends are rare enough for answers of several sizes."""
     end, decoder = SIZED[kind]
     steps = {"repeat": {"times": "length", "share": True, "stack": [{"cgru": {}}]}}
-    model = built([{"grid": {"columns": 2, "max_length_ratio": room}}, steps, *end], decoder, seed, target, sharp)
+    model = built([{"grid": {"columns": 2, "max_length_ratio": ratio}}, steps, *end], decoder, seed, target, sharp)
     with torch.no_grad():
         model.output.bias[2] = -3.0
     return model
@@ -81,10 +81,10 @@ class Written(nn.Module):
         self.table = table
         self.output, self.vocabulary, self.device = nn.Linear(1, vocabulary), vocabulary, torch.device("cpu")
         self.encoders = nn.ModuleDict()
-        self.room = 0.0
+        self.max_target_ratio = 0.0
         self.steps = 0
 
-    def encode(self, sources: Mapping[str, Tensor], room: Tensor | None = None) -> dict[str, Any]:
+    def encode(self, sources: Mapping[str, Tensor], target_mask: Tensor | None = None) -> dict[str, Any]:
         return {}
 
     def start(self, memories: Mapping[str, Any], batch: int) -> Tensor:

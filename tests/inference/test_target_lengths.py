@@ -100,9 +100,9 @@ def test_scores_are_those_of_forward_at_the_size_of_the_answer(kind: str, how: d
 
 
 @pytest.mark.parametrize("kind", SIZED)
-@pytest.mark.parametrize("room", [1.0, 2.0])
-def test_the_law_of_searching_holds(kind: str, room: float) -> None:
-    searching(sized(kind, target=8, room=room))
+@pytest.mark.parametrize("ratio", [1.0, 2.0])
+def test_the_law_of_searching_holds(kind: str, ratio: float) -> None:
+    searching(sized(kind, target=8, ratio=ratio))
 
 
 def test_the_law_of_searching_catches_an_eos_that_comes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_a_length_constraint_allows_eos_at_the_right_steps() -> None:
     queries = [LengthQuery(0, 3, 3), LengthQuery(0, 4, 3), LengthQuery(1, 4, 3)]
     sizes = length_constraint(queries, [(), (), (5, 6)], model_of().output.weight.device)
     assert sizes is not None
-    assert sizes.room().sum(1).tolist() == [3, 4, 4]
+    assert sizes.target_mask().sum(1).tolist() == [3, 4, 4]
     log_p = sizes.left.new_zeros(3, 2).float()  # eos and a word
     can = [(sizes.allowed(log_p, sizes.left.new_tensor([0, 1, 2]), length) == 0).tolist() for length in range(4)]
     assert [step[0] for step in can] == [[True, True], [True, True], [True, False], [True, False]]
@@ -128,9 +128,9 @@ def test_a_length_constraint_allows_eos_at_the_right_steps() -> None:
 # ------------------------------------------------------------------------------------------- which sizes are asked
 
 
-def stand_in(**rooms: float) -> Any:
-    readers = {key: SimpleNamespace(room=room) for key, room in rooms.items()}
-    return SimpleNamespace(room=max(rooms.values()), readers=lambda: readers)
+def stand_in(**ratios: float) -> Any:
+    readers = {key: SimpleNamespace(max_target_ratio=ratio) for key, ratio in ratios.items()}
+    return SimpleNamespace(max_target_ratio=max(ratios.values()), readers=lambda: readers)
 
 
 def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
@@ -165,14 +165,14 @@ def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
 
 
 def test_a_row_without_extra_room_has_one_query() -> None:
-    for model in (sized("plain", room=1.0), model_of()):
+    for model in (sized("plain", ratio=1.0), model_of()):
         queries = length_queries([model], {"source": [3, 5, 1]}, {"greedy": {}}, [()] * 3)
         assert [query.row for query in queries] == [0, 1, 2]
 
 
 def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
-    for room, many in ((1.0, MAX_SENTENCES), (2.0, MAX_QUERIES // 11)):
-        assert num_sentences(sized("plain", room=room), {"source": [10] * MAX_SENTENCES}) == many
+    for ratio, many in ((1.0, MAX_SENTENCES), (2.0, MAX_QUERIES // 11)):
+        assert num_sentences(sized("plain", ratio=ratio), {"source": [10] * MAX_SENTENCES}) == many
     assert num_sentences(sized("plain"), {"source": [900, 900]}) == 2
     assert num_sentences(model_of(), {}) == 0
 

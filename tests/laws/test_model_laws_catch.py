@@ -56,18 +56,20 @@ class KnowsTheAnswer(EncoderDecoder):
 
 class ReadsPadding(EncoderDecoder):
     def encode(
-        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, room: Tensor | None = None
+        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, target_mask: Tensor | None = None
     ) -> dict[str, Output]:
-        return super().encode({key: ids.masked_fill(ids == PAD, UNK) for key, ids in sources.items()}, beside, room)
+        return super().encode(
+            {key: ids.masked_fill(ids == PAD, UNK) for key, ids in sources.items()}, beside, target_mask
+        )
 
 
 class MakesRoomForTheLongest(EncoderDecoder):
     """Each row is given as much room as the longest answer of its batch needs."""
 
     def encode(
-        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, room: Tensor | None = None
+        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, target_mask: Tensor | None = None
     ) -> dict[str, Output]:
-        return super().encode(sources, beside, None if room is None else torch.ones_like(room))
+        return super().encode(sources, beside, None if target_mask is None else torch.ones_like(target_mask))
 
 
 class DecodesWithoutRoom(EncoderDecoder):

@@ -16,9 +16,8 @@ from jsonschema import Draft202012Validator
 from composer.errors import RecipeError, RunError
 from composer.recipe import cache, schema_generator
 from composer.recipe.extends_and_overrides import portable_text
-from composer.recipe.node import to_data
 from composer.recipe.recipe import load
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
 from tests.small_recipes import SMALL, loaded, places, refused

@@ -45,10 +45,9 @@ from composer.recipe.classes import (
     Var,
     WandB,
 )
-from composer.recipe.node import to_data
 from composer.recipe.recipe import load
 from composer.recipe.serialization import RecipeObject, fields_of
-from composer.recipe.yaml_reader import parse, read
+from composer.recipe.yaml_reader import parse, read, to_data
 from composer.sweeps import spec
 
 ROOT = Path(__file__).parents[2]
@@ -219,7 +218,7 @@ def test_objects_are_the_recipe_that_their_file_is(tmp_path: Path) -> None:
     one = decoder(Residual([SelfAttention(heads=Var("heads"))]), vars={"heads": 2}, name="mine")
     file = one.save(tmp_path / "mine.yaml")
     assert words.read(file) == one
-    assert one.recipe().frozen == load(file).frozen
+    assert one.recipe().canonical == load(file).canonical
     changed = one.recipe(overrides=["vars.heads=4"])
     assert changed.model["decoder"][0]["residual"]["stack"][0]["self_attention"]["heads"] == 4
     assert changed.fingerprints == load(file, ["vars.heads=4"]).fingerprints

@@ -126,9 +126,9 @@ def test_a_fault_of_an_override_points_into_the_command_line(tmp_path: Path) -> 
 def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, SMALL, name="my recipe.yaml")
     assert recipe.name == "my-recipe"
-    assert recipe.dataset["generate"] == recipe.frozen["data"]["generate"]
-    assert recipe.decoding == {"greedy": recipe.frozen["decoding"]["greedy"]}
-    assert (recipe.trainer, recipe.logging) == (recipe.frozen["trainer"], {"wandb": None})
+    assert recipe.dataset["generate"] == recipe.canonical["data"]["generate"]
+    assert recipe.decoding == {"greedy": recipe.canonical["decoding"]["greedy"]}
+    assert (recipe.trainer, recipe.logging) == (recipe.canonical["trainer"], {"wandb": None})
     assert (recipe.trainer["devices"], recipe.joint) == ("auto", False)
     assert recipe.folders() == [tmp_path]
     assert recipe.folders("d") == [Path("d"), tmp_path]
@@ -139,7 +139,7 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
 def test_every_recipe_dumps_to_one_that_means_the_same(file: Path, tmp_path: Path) -> None:
     recipe = load(file)
     again = loaded(tmp_path, recipe.dump(), name="elsewhere.yaml")
-    assert again.frozen == recipe.frozen
+    assert again.canonical == recipe.canonical
     assert again.fingerprints == recipe.fingerprints
     assert again.explicit == recipe.explicit
     assert "extends" not in again.explicit

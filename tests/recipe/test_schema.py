@@ -10,8 +10,7 @@ from jsonschema import Draft202012Validator
 
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
 from composer.recipe import schema_generator
-from composer.recipe.node import to_data
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import read, to_data
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if file.parent.name != "sweeps")

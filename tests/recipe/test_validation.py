@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import RecipeError
-from composer.recipe.node import to_data
 from composer.recipe.recipe import load
-from composer.recipe.yaml_reader import dump, parse
+from composer.recipe.yaml_reader import dump, parse, to_data
 from tests.small_recipes import SMALL, loaded, places, refused
 
 # one block in a decoder; the block begins in line 6, column 7

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from composer import errors
 from composer.errors import RecipeError
 from composer.recipe import yaml_reader
-from composer.recipe.node import to_data
-from composer.recipe.yaml_reader import dump, parse, parse_value, read
+from composer.recipe.yaml_reader import dump, parse, parse_value, read, to_data
 
 PARSERS = [each for each in (getattr(yaml, "CSafeLoader", None), yaml.SafeLoader) if each]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.recipe.extends_and_overrides import extend
-from composer.recipe.node import to_data
+from composer.recipe.yaml_reader import to_data
 
 FIRST_SETTINGS = {"grid": "columns", "self_attention": "heads", "feed_forward": "hidden", "linear": "width"}
 """The setting that a block's scalar sets, where that is a size."""

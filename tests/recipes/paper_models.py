@@ -13,8 +13,8 @@ from blocks.core.contract import Block
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.extends_and_overrides import extend
-from composer.recipe.node import to_data
 from composer.recipe.recipe import load
+from composer.recipe.yaml_reader import to_data
 from tests.recipes.model_sizes import size_overrides
 
 PAPERS = Path(__file__).parents[2] / "recipes" / "papers"

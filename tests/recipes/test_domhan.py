@@ -100,7 +100,7 @@ def _sequence(tokens: Iterator[str]) -> Tree:
 
 
 def written(stack: list[dict[str, Any]]) -> Tree:
-    """The same of a frozen stack."""
+    """The same of a canonical stack."""
     return tuple(word for block in stack for word in _words(*next(iter(block.items()))))
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from composer.recipe.node import to_data
 from composer.recipe.recipe import load
+from composer.recipe.yaml_reader import to_data
 from tests.recipes.paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, all_of, expect_same_function, model_of
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.errors import RecipeError
-from composer.recipe.node import Mark, Node
+from composer.errors import Mark, RecipeError
+from composer.recipe.yaml_reader import Node
 from composer.sweeps.conditions import MAX_DEPTH, MAX_LENGTH, Operand, holds, parse_condition
 
 NAMES = {

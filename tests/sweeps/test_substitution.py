@@ -8,8 +8,7 @@ import pytest
 
 from composer.errors import format_path
 from composer.recipe import schema_generator
-from composer.recipe.node import Node, to_data
-from composer.recipe.yaml_reader import parse
+from composer.recipe.yaml_reader import Node, parse, to_data
 from composer.sweeps.substitution import (
     Match,
     find_overlap,

@@ -12,9 +12,8 @@ from shutil import copytree
 import pytest
 from jsonschema import Draft202012Validator
 
-from composer.recipe.node import to_data
 from composer.recipe.recipe import load
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.search_space import PointCost, grid_points, list_points, point_recipe
 from composer.sweeps.spec import read_sweep
 

@@ -14,8 +14,7 @@ import pytest
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
 from composer.errors import RunError
-from composer.recipe.node import to_data
-from composer.recipe.yaml_reader import read
+from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps import points
 from composer.sweeps.spec import read_sweep
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from blocks.core.contract import Bounds
+from composer.recipe.sections import Seed
 
 Split = Literal["train", "val", "test"]
 Size = Annotated[int, Bounds(minimum=1, maximum=100_000_000)]
 """Number of pairs."""
-Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 Length = Annotated[int, Bounds(minimum=1, maximum=100_000)]
 """Length of a sequence, or number of digits."""
 Key = tuple[int, ...]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Annotated
 
-from blocks.core.contract import Bounds
+from blocks.core.contract import Bounds, PositiveProportion
 from composer.data.tasks import Draws, Key, Length, Lines, TaskError, task
 from composer.model.encoder_decoder import LEVELS
 
@@ -19,8 +19,7 @@ Digits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
 Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]
 """How often a sequence is repeated."""
-Share = Annotated[float, Bounds(above=0.0, maximum=1.0)]
-Few = Annotated[int, Bounds(minimum=1, maximum=201)]
+NumPriorities = Annotated[int, Bounds(minimum=1, maximum=201)]
 """Number of vectors that can have different priorities."""
 
 
@@ -112,8 +111,8 @@ def associative_recall(
     return Lines(sources, [items[which + 1] for which, items in pairs])
 
 
-@task("vectors", length=Few, min_length=20)
-def priority_sort(draws: Draws, *, bits: Digits = 8, share: Share = 0.8) -> Lines:
+@task("vectors", length=NumPriorities, min_length=20)
+def priority_sort(draws: Draws, *, bits: Digits = 8, share: PositiveProportion = 0.8) -> Lines:
     """Sort vectors by priority, and keep the highest: "01@-0.20 11@0.90 10@0.00" is "11 10".
 
     The priorities of a line are different hundredths from -1.00 to 1.00, evenly drawn. (Graves et al. 2014, section

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import composer
-from composer.recipe.defaults import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, fingerprints
+from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, fingerprints
 from composer.recipe.schema_generator import load
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.spec import is_sweep
@@ -33,7 +33,7 @@ model:
 
 
 def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[str, Any]:
-    """The frozen settings of the only block of a decoder."""
+    """The canonical settings of the only block of a decoder."""
     recipe = loaded(folder, TEXT.replace("@", written).replace("%", defaults))
     ((settings,),) = (list(item.values()) for item in recipe.model["decoder"])
     return settings
@@ -71,11 +71,11 @@ def test_the_closest_default_takes_precedence(
 
 
 def test_every_default_is_filled_in(tmp_path: Path) -> None:
-    frozen = loaded(tmp_path, TEXT.replace("@", "norm").replace("%", "dropout: 0.1")).frozen
+    canonical = loaded(tmp_path, TEXT.replace("@", "norm").replace("%", "dropout: 0.1")).canonical
     known = load()["$defs"]
-    assert list(frozen) == ["recipe", "name", "data", "model", "training", "decoding", "trainer", "logging"]
-    assert set(frozen["training"]) == set(known["training"]["properties"])
-    assert frozen["model"] == {
+    assert list(canonical) == ["recipe", "name", "data", "model", "training", "decoding", "trainer", "logging"]
+    assert set(canonical["training"]) == set(known["training"]["properties"])
+    assert canonical["model"] == {
         "width": 64,
         "embedding": "learned",
         "dropout": 0.1,
@@ -85,9 +85,9 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
         "output": {"tie": [], "kind": "linear", "length": None},
         "stacks": {},
     }
-    assert frozen["training"]["optimizer"]["adam"]["learning_rate"] == 0.001
-    assert frozen["logging"] == {"wandb": None}
-    assert set(frozen["trainer"]) == set(known["trainer"]["properties"])
+    assert canonical["training"]["optimizer"]["adam"]["learning_rate"] == 0.001
+    assert canonical["logging"] == {"wandb": None}
+    assert set(canonical["trainer"]) == set(known["trainer"]["properties"])
 
 
 def test_without_a_budget_there_are_ten_epochs(tmp_path: Path) -> None:
@@ -211,13 +211,13 @@ def test_file_and_name_do_not_change_fingerprints(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recipe_with_everything_spelt_out_is_the_same(tmp_path: Path, path: Path) -> None:
     recipe = composer.load(path)
-    data = {key: value for key, value in recipe.frozen["data"].items() if value is not None}
+    data = {key: value for key, value in recipe.canonical["data"].items() if value is not None}
     if data.get("parallel"):
         splits = {split: told for split, told in data["parallel"].items() if told}
         data["parallel"] = {
             split: {key: file for key, file in told.items() if file is not None} for split, told in splits.items()
         }
-    spelt = dump(turned({**recipe.frozen, "data": data}))
+    spelt = dump(turned({**recipe.canonical, "data": data}))
     assert loaded(tmp_path, spelt).fingerprints == recipe.fingerprints
 
 
@@ -260,20 +260,20 @@ def test_every_setting_counts_where_it_should() -> None:
     """Each setting of each block, optimizer, task ... that a recipe here has is changed once, and it alone."""
     seen: set[tuple[Any, ...]] = set()
     for path in RECIPES:
-        frozen = composer.load(path).frozen
-        known = fingerprints(frozen)
-        for place in leaves({key: value for key, value in frozen.items() if key != "recipe"}):
+        canonical = composer.load(path).canonical
+        known = fingerprints(canonical)
+        for place in leaves({key: value for key, value in canonical.items() if key != "recipe"}):
             kind = (place[0], *(step for step in place[-2:] if isinstance(step, str)))
             if kind not in seen:
                 seen.add(kind)
-                actual = fingerprints(changed(frozen, place))
+                actual = fingerprints(changed(canonical, place))
                 assert {key for key in known if known[key] != actual[key]} == counted(place), (path.name, place)
     assert len(seen) > 300
 
 
-def changed(frozen: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
-    """A frozen recipe with another value, of whatever kind, at a place."""
-    actual = copy.deepcopy(frozen)
+def changed(canonical: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
+    """A canonical recipe with another value, of whatever kind, at a place."""
+    actual = copy.deepcopy(canonical)
     inner: Any = actual
     for step in place[:-1]:
         inner = inner[step]

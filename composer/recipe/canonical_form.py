@@ -1,4 +1,4 @@
-"""Canonical form of a recipe (every default filled in, every block with all its settings) and its fingerprints.
+"""Canonical form of a recipe: every default filled in, every block with all its settings. Its fingerprints and size.
 
 All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
 the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order:
@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from composer.recipe.node import strings_in
+from composer.errors import Fault, KeyPath, RecipeError
 from composer.recipe.schema_reader import Schema, dereference, ref_name, select_branch
+from composer.recipe.yaml_reader import strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers",)
 """Keys of `training` that can change without changing the result."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
 """Keys of `trainer` that change the result: which checkpoint is the best, and when training stops early."""
+
+MOST_BLOCKS = 10_000
+"""Blocks of one model, each as often as it has parameters of its own, and each layer of one."""
+MOST_STEPS = 100_000
+"""Steps through blocks for one position: a model with more would train for ever."""
+FACTORS = ("times", "layers", "hops")
+"""Settings that say how often something is done."""
 
 Data = dict[str, Any]
 
@@ -28,16 +38,16 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     model, defs = explicit["model"], schema["$defs"]
     defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
     filler = _DefaultFiller(defs, defaults, model.get("dropout"))
-    frozen = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
-    frozen["name"] = frozen["name"] or name
-    frozen["model"] = {key: value for key, value in frozen["model"].items() if f"defaults.{key}" not in defs}
-    if all(frozen["training"][budget] is None for budget in ("max_steps", "max_epochs", "max_minutes")):
-        frozen["training"]["max_epochs"] = 10
-    return frozen
+    canonical = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
+    canonical["name"] = canonical["name"] or name
+    canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
+    if all(canonical["training"][budget] is None for budget in ("max_steps", "max_epochs", "max_minutes")):
+        canonical["training"]["max_epochs"] = 10
+    return canonical
 
 
 def fingerprints(
-    frozen: Data, data: str | None = None, began: Data | None = None, processes: int = 1
+    canonical: Data, data: str | None = None, began: Data | None = None, processes: int = 1
 ) -> dict[str, str]:
     """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
 
@@ -57,15 +67,15 @@ def fingerprints(
 
     `logging`, `name`, `description` and `vars` do not count.
     """
-    model = {key: value for key, value in frozen["model"].items() if key != "dropout"}
+    model = {key: value for key, value in canonical["model"].items() if key != "dropout"}
     model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
     model["stacks"] = used_stacks(model)
-    hashes = {"model": _hash(_without_relaxation(model)), "data": data or _hash(frozen["data"])}
+    hashes = {"model": _hash(_without_relaxation(model)), "data": data or _hash(canonical["data"])}
     run = {
         **hashes,
-        "training": {key: value for key, value in frozen["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
-        "decoding": frozen["decoding"],
-        "trainer": {key: frozen["trainer"][key] for key in TRAINER_WITH_EFFECT},
+        "training": {key: value for key, value in canonical["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
+        "decoding": canonical["decoding"],
+        "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }
     if processes > 1:
@@ -155,3 +165,67 @@ class _DefaultFiller(NamedTuple):
 
 def _as_mapping(settings: Any, entry: Schema) -> Data:
     return settings if isinstance(settings, dict) else {entry["x-first"]: settings}
+
+
+# ------------------------------------------------------------------------------------------- size
+
+
+def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fault]) -> None:
+    """Raise RecipeError at the setting, or the block, with which a model has more blocks or steps than can train.
+
+    `model` is the canonical section; `fault` makes the fault at a path of it.
+    """
+    counter = _BlockCounter(model["stacks"] or {}, fault)
+    encoders = {("encoder",): model["encoder"]} | {("encoders", n): s for n, s in (model["encoders"] or {}).items()}
+    for path, stack in {**encoders, ("decoder",): model["decoder"]}.items():
+        if stack is not None:
+            counter.count(stack, ("model", *path))
+
+
+@dataclass
+class _BlockCounter:
+    stacks: Data
+    fault: Callable[[str, KeyPath, str, str], Fault]
+    named: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, value: Any, path: KeyPath) -> tuple[int, int]:
+        """Return the blocks and the steps in a stack, or in anything that contains stacks."""
+        blocks = steps = 0
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            here: KeyPath = (*path, key)
+            if isinstance(value, list) and isinstance(item, dict) and len(item) == 1:
+                inner, here = self.block(item, here), (*here, next(iter(item)))
+            elif isinstance(item, (dict, list)):
+                inner = self.count(item, here)
+            else:
+                continue
+            blocks, steps = blocks + inner[0], steps + inner[1]
+            self.check(blocks, steps, here, "this stack")
+        return blocks, steps
+
+    def block(self, entry: dict[str, Any], path: KeyPath) -> tuple[int, int]:
+        """Return the blocks and the steps of one block with all inside it."""
+        ((word, settings),) = entry.items()
+        blocks, steps = self.use(settings["stack"]) if word == "use" else self.count(settings, (*path, word))
+        blocks, steps = max(1, blocks), max(1, steps)
+        for name in FACTORS:
+            times = settings.get(name)
+            if type(times) is int:
+                is_shared = bool(settings.get("share") or settings.get("relaxation"))
+                blocks, steps = blocks * (1 if is_shared else times), steps * times
+                self.check(blocks, steps, (*path, word, name), f"`{name}: {times}`")
+        return blocks, steps
+
+    def use(self, name: str) -> tuple[int, int]:
+        """Return the blocks and the steps of a named stack; one that is unknown, or uses itself, is found later."""
+        if name not in self.named:
+            self.named[name] = 1, 1
+            self.named[name] = self.count(self.stacks.get(name, []), ("model", "stacks", name))
+        return self.named[name]
+
+    def check(self, blocks: int, steps: int, path: KeyPath, cause: str) -> None:
+        for count, most, noun in ((blocks, MOST_BLOCKS, "blocks"), (steps, MOST_STEPS, "steps")):
+            if count > most:
+                message = f"{cause} makes {count:,} {noun}, and a model has at most {most:,}"
+                fix = "repeat less often, or write fewer blocks"
+                raise RecipeError([self.fault("size", path, message, fix)])
