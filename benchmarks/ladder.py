@@ -162,7 +162,7 @@ def score_cells(run: Path, record: dict[str, Any], translated: Translated | None
 def perplexity(run: Path, data: Path | None) -> float:
     """Return the perplexity per token on the test set, with teacher forcing."""
     from composer.data.encoding import load_data
-    from composer.evaluation.evaluate import teacher_forced
+    from composer.evaluation import teacher_forced
     from composer.inference.run import open_run
 
     opened = open_run(run)

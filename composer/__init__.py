@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from composer.api import build, check, diff, draw, export, fingerprints, plan, train, translate
     from composer.errors import ComposerError, DataError, Fault, RecipeError, RunError
-    from composer.evaluation.evaluate import evaluate
+    from composer.evaluation import evaluate
     from composer.hub.pack import pack
     from composer.hub.pull import pull
     from composer.inference.run import Run, open_run
@@ -59,7 +59,7 @@ _HOMES = {
     **dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors"),
     **dict.fromkeys(("Recipe", "load"), "composer.recipe.recipe"),
     **dict.fromkeys(("Run", "open_run"), "composer.inference.run"),
-    "evaluate": "composer.evaluation.evaluate",
+    "evaluate": "composer.evaluation",
     "report": "composer.viz.report",
     "pack": "composer.hub.pack",
     "pull": "composer.hub.pull",

@@ -111,7 +111,7 @@ def evaluate(
     """
     require_directory(run)
     with show_loading():
-        from composer.evaluation.evaluate import evaluate as evaluate_run
+        from composer.evaluation import evaluate as evaluate_run
     result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
     if as_json:
         print_json(result)

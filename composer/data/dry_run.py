@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from composer.data.encoding import Data, encode_data, encode_pairs, split_faults, trainable_rows
-from composer.data.lengths import unanswerable_fault
+from composer.data.encoding import Data, answerable_rows, encode_data, encode_pairs, split_faults, trainable_rows
 from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, generate_pairs, is_endless
 from composer.errors import DataError
@@ -64,8 +63,7 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:
     data = encode_data(source)
     assert data.train is not None
-    if fault := unanswerable_fault(source.recipe, max_ratios, data.train):
-        raise DataError([fault])
+    answerable_rows(source.recipe, data.train, max_ratios)  # raises if no pair is left
     return data
 
 

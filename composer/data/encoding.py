@@ -23,17 +23,10 @@ from composer.data.sources import (
     side_names,
     split_path,
 )
-from composer.data.stories import (
-    NO_FACT,
-    is_question,
-    normalize_sentence,
-    split_sentences,
-    story_shape,
-    tokenizer_lines,
-)
+from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
 from composer.data.tokenizer import CHUNK_LINES, Mark, Tokenizers, train_tokenizers
 from composer.errors import DataError, Fault
-from composer.model.encoder_decoder import FIXED_VOCABULARIES, PAD, UNK
+from composer.model.encoder_decoder import FIXED_VOCABULARIES, PAD, ROUNDING, UNK
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -57,12 +50,13 @@ class Ids:
     starts: np.ndarray
 
     @classmethod
-    def of(cls, chunks: Iterable[list[list[int]] | list[np.ndarray]], vocabulary: int) -> Ids:
-        """Pack rows into the smallest integer type that holds every id of the vocabulary."""
+    def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
+        """Pack rows, of stories with so many words a sentence, into the smallest type that holds the vocabulary."""
         dtype = np.uint16 if vocabulary <= 1 << 16 else np.uint32
+        shape = (-1,) if words is None else (-1, words)
         values, lengths = [], [0]
         for rows in chunks:
-            values.append(np.concatenate([np.asarray(row, dtype) for row in rows]))
+            values.append(np.concatenate([np.asarray(row, dtype).reshape(shape) for row in rows]))
             lengths += map(len, rows)
         return cls(np.concatenate(values or [np.zeros(0, dtype)]), np.cumsum(lengths))
 
@@ -125,6 +119,21 @@ class Encoded:
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch: the same in every one."""
         return self
+
+    def lengths(self, by: str | None = None) -> np.ndarray:
+        """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest source or target."""
+        sides = [by] if by else [*self.sources] or [TARGET]
+        longest: np.ndarray = np.max([self.sides[side].lengths() for side in sides], axis=0)
+        return longest
+
+    def answerable(self, max_ratios: Mapping[str, float]) -> np.ndarray:
+        """Return which pairs have a target short enough for the model's grid; all without one. -> (rows,) bool
+
+        max_ratios: how many times as long as the source an answer may be, by the encoders' keys; 0 where it may be any.
+        """
+        ratios = {key: ratio for key, ratio in max_ratios.items() if ratio}
+        limits = [np.ceil(ratio * (self.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
+        return self.target.lengths() + 1 <= np.max(limits, axis=0) if limits else np.ones(len(self), dtype=bool)
 
     @property
     def sha256(self) -> str:
@@ -243,31 +252,14 @@ def training_corpus(
     return EndlessCorpus(first, generate) if is_endless(recipe) else first
 
 
-def encode_side(
-    recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]
-) -> list[list[int]] | list[np.ndarray]:
-    """Encode each line of a side, without bos and eos; a story to (sentences, words), padded on the right."""
-    if is_question(recipe, side):
-        lines = [*map(normalize_sentence, lines)]
-    shape = story_shape(recipe, side)
-    if shape is None:
-        return tokenizers.encode(side, lines)
-    stories = [split_sentences(line)[-shape.sentences :] for line in lines]
-    # many stories share a sentence, so each is encoded once
-    sentences = [*dict.fromkeys(sentence for story in stories for sentence in story)]
-    rows = {
-        sentence: [*ids, *[PAD] * (shape.words - len(ids))]
-        for sentence, ids in zip(sentences, tokenizers.encode(side, sentences), strict=True)
-    }
-    return [np.array([rows[sentence] for sentence in story], np.int64).reshape(-1, shape.words) for story in stories]
-
-
 def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
     """Encode the pairs of a split, without bos and eos."""
     sides: dict[str, Ids] = {}
     for side, lines in pairs.sides.items():
         chunks = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
-        sides[side] = Ids.of((encode_side(recipe, tokenizers, side, chunk) for chunk in chunks), tokenizers.size(side))
+        shape = story_shape(recipe, side)
+        rows = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks)
+        sides[side] = Ids.of(rows, tokenizers.size(side), shape.words if shape else None)
     facts = None
     if pairs.facts is not None:
         most = max(map(len, pairs.facts), default=0)
@@ -312,6 +304,18 @@ def _nothing_left(recipe: Recipe, encoded: Encoded, pairs: Pairs) -> Fault:
         return recipe.fault("empty", split_path(recipe, "train"), message, "give a pair text on every side")
     hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
     return recipe.fault("empty", ("data", "max_length"), message, hint)
+
+
+def answerable_rows(recipe: Recipe, encoded: Encoded, max_ratios: Mapping[str, float]) -> np.ndarray:
+    """Return which pairs are answerable, see `Encoded.answerable`. Raises DataError if none is."""
+    rows = encoded.answerable(max_ratios)
+    if not rows.any():
+        message = (
+            f"no training pairs are left: every answer is longer than {max(max_ratios.values()):g} times its source"
+        )
+        hint = "raise `max_length_ratio` of the block `grid`, or swap source and target"
+        raise DataError([recipe.fault("empty", ("data",), message, hint)])
+    return rows
 
 
 def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> list[Fault]:

@@ -18,11 +18,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from composer.errors import Fault
+from composer.model.encoder_decoder import PAD
 
 if TYPE_CHECKING:
+    from composer.data.tokenizer import Tokenizers
     from composer.recipe.recipe import Recipe
 
 STORY, QUESTION = "story", "question"
@@ -48,11 +50,6 @@ def story_shape(recipe: Recipe, side: str) -> StoryShape | None:
     return StoryShape(settings["sentences"], settings["words"]) if settings and side == STORY else None
 
 
-def is_question(recipe: Recipe, side: str) -> bool:
-    """Return True for the side that asks about a story."""
-    return bool(recipe.dataset.get("babi")) and side == QUESTION
-
-
 def normalize_sentence(text: str) -> str:
     """Return the words of a sentence with single spaces between, in lower case, without the mark at its end."""
     return " ".join(SENTENCE_END.sub(" ", text).lower().split())
@@ -74,10 +71,26 @@ def story_fault(line: str, shape: StoryShape) -> str:
 
 
 def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable[str]:
-    """Return what the tokenizer of a side is trained on: its lines, or the sentences of its stories."""
+    """Return what a side gives its tokenizer: its lines, normalized of a question, or the sentences of its stories."""
     if story_shape(recipe, side):
         return (sentence for line in lines for sentence in split_sentences(line))
-    return map(normalize_sentence, lines) if is_question(recipe, side) else lines
+    return map(normalize_sentence, lines) if recipe.dataset.get("babi") and side == QUESTION else lines
+
+
+def encode_side(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[Any]:
+    """Return the ids of each line of a side, without bos and eos; of a story of each sentence, padded on the right.
+
+    A story has its last sentences, all of which are padded to the words that its shape has room for.
+    """
+    shape = story_shape(recipe, side)
+    if shape is None:
+        return tokenizers.encode(side, list(tokenizer_lines(recipe, side, lines)))
+    stories = [split_sentences(line)[-shape.sentences :] for line in lines]
+    # many stories share a sentence, so each is encoded once
+    sentences = [*dict.fromkeys(sentence for story in stories for sentence in story)]
+    encoded = zip(sentences, tokenizers.encode(side, sentences), strict=True)
+    padded = {sentence: [*ids, *[PAD] * (shape.words - len(ids))] for sentence, ids in encoded}
+    return [[padded[sentence] for sentence in story] for story in stories]
 
 
 class Question(NamedTuple):

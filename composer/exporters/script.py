@@ -24,7 +24,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, ExportedRecipe
 from composer.fingerprint import read_verified
-from composer.inference.viterbi import require_first_order
+from composer.inference.decoders import DECODERS
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.planner import vocabulary_bounds
@@ -109,8 +109,9 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     source = open_source(run_or_recipe, overrides)
     recipe, sizes = source.recipe, dict(source.vocabularies)
     model = build(recipe, sizes)
-    if "viterbi" in recipe.decoding:
-        require_first_order([model], "write `decoding.beam.size=5`")
+    (decoder,) = recipe.decoding
+    if problem := DECODERS[decoder].model_problem([model]):
+        raise RunError.of(problem, "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
     exported = ExportedRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
     with atomic_directory(target, OPTION) as draft:
@@ -160,7 +161,8 @@ def write_modules(folder: Path, model: EncoderDecoder) -> None:
     """Copy every module that `model` needs, unchanged. Raises RunError where one needs another library than torch."""
     blocks = {type(module).__module__ for module in model.modules()}
     packages = OURS | {point.module.partition(".")[0] for point in plug_ins()}
-    roots = [*ROOTS, *sorted(name for name in blocks if name.partition(".")[0] in packages)]
+    roots = [*ROOTS, *(decoder.__module__ for decoder in DECODERS.values())]
+    roots += sorted(name for name in blocks if name.partition(".")[0] in packages)
     for name, file in needed_modules(roots, packages).items():
         target = folder.joinpath(*name.split(".")).with_suffix(".py")
         if file.name == "__init__.py":

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from composer.data.stories import QUESTION, normalize_sentence, split_sentences, story_shape
+from composer.data.stories import encode_side
 from composer.errors import ComposerError, Fault, RunError
 from composer.inference.decode import decode_all
 from composer.model.builder import build
-from composer.model.encoder_decoder import PAD, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import initialize
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def translate(
     if sides and any(len(texts) != len(sides) for texts in columns):
         raise RunError.of(f"the model reads {len(sides)} texts a line", f"put tabs between: {', '.join(sides)}")
     ids = {
-        side: encode(recipe, tokenizers, side, [texts[column] for texts in columns])
+        side: encode_side(cast(Any, recipe), tokenizers, side, [texts[column] for texts in columns])
         for column, side in enumerate(sides)
     }
     prefixes = tokenizers.encode("target", [lines[row] if not sides else "" for row in rows])
@@ -105,16 +105,6 @@ def translate(
     for row, text in zip(rows, texts, strict=True):
         outputs[row] = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     return outputs
-
-
-def encode(recipe: ExportedRecipe, tokenizers: Tokenizers, side: str, texts: Sequence[str]) -> list[Any]:
-    """Return the ids of each text, without eos; of a story those of each sentence, padded on the right."""
-    shape = story_shape(cast(Any, recipe), side)
-    if shape is None:
-        is_question = recipe.dataset.get("babi") and side == QUESTION
-        return tokenizers.encode(side, [*map(normalize_sentence, texts)] if is_question else texts)
-    stories = [tokenizers.encode(side, split_sentences(text)[-shape.sentences :]) for text in texts]
-    return [[[*ids, *[PAD] * (shape.words - len(ids))] for ids in story] for story in stories]
 
 
 def main(folder: Path) -> None:

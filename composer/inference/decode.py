@@ -6,7 +6,7 @@ with the one `select`. A sequence of n tokens costs n steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from composer.inference.beam_search import beam
-from composer.inference.sampling import greedy, sample
-from composer.inference.search import (
+from composer.inference.decoders import (
+    DECODERS,
     Hypothesis,
     LengthQuery,
     Lengths,
@@ -26,19 +25,10 @@ from composer.inference.search import (
     length_constraint,
     token_limit,
 )
-from composer.inference.viterbi import viterbi
 from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
 
 if TYPE_CHECKING:  # an exported model decodes without numpy
     import numpy as np
-
-DECODERS: dict[str, Callable[..., list[list[Hypothesis]]]] = {
-    "greedy": greedy,
-    "beam": beam,
-    "sample": sample,
-    "viterbi": viterbi,
-}
-"""Every decoder by its word in a recipe: from a `Search` to the n best hypotheses of each of its rows."""
 
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a canonical recipe has it."""
@@ -68,8 +58,8 @@ def decode(
     decoder's name with its settings, as a canonical recipe has it. prefixes: ids with which each row's answer must
     begin; a model without encoders needs them, and they may be empty. numbers: each row's number, part of the sampler's
     seed. Where a model makes room for its answer, each row is decoded at each candidate length, and the best are
-    returned. Raises RunError where the models cannot form an ensemble, where the decoder has no n answers, and where
-    `viterbi` is to search with a decoder that has a state.
+    returned. Raises RunError where the models cannot form an ensemble, and where the decoder does not suit them or has
+    no n answers.
     """
     rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes = prefixes or [()] * rows
@@ -87,7 +77,7 @@ def length_queries(
     """Return the queries: each row, at each candidate length if answers have lengths. Raises RunError."""
     check_same_kind(models)
     ((name, settings),) = decoding.items()
-    arguments = {**(DECODERS[name].__kwdefaults__ or {}), **settings}
+    arguments = {**DECODERS[name].defaults, **settings}
     sources = [max((length[row] for length in lengths.values()), default=0) for row in range(len(prefixes))]
     limits = [token_limit(length, arguments["max_length"], arguments["max_ratio"]) for length in sources]
     return candidate_lengths(models, lengths, prefixes, limits)
@@ -161,8 +151,7 @@ def decode_all(
     queries = length_queries(models, lengths, decoding, prefixes)
     long = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
     ((name, settings),) = decoding.items()
-    reads_tokens = any(model.embedding is not None for model in models)
-    hypotheses = models[0].vocabulary if name == "viterbi" and reads_tokens else settings.get("size", 1)
+    hypotheses = DECODERS[name].hypotheses(models, {**DECODERS[name].defaults, **settings})
     device = models[0].device
     results: list[list[Hypothesis]] = [[]] * len(queries)
     for places in batches(long, max(n_best, hypotheses)):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from composer.data.encoding import encode_side
 from composer.data.sources import TARGET, source_names
-from composer.data.stories import story_fault, story_shape
+from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.fingerprint import read_verified
-from composer.inference.beam_search import MAX_BEAM
-from composer.inference.decode import DECODERS, Decoding, SourceIds, decode_all
+from composer.inference.decode import Decoding, SourceIds, decode_all
+from composer.inference.decoders.beam_search import MAX_BEAM
+from composer.inference.decoders.beam_search import beam as beam_search
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights
@@ -76,7 +76,7 @@ class Run:
 
         data: where data files are looked up first. Raises RunError and DataError.
         """
-        from composer.evaluation.evaluate import evaluate
+        from composer.evaluation import evaluate
 
         return evaluate(self, split, data)
 
@@ -146,8 +146,8 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     if not 1 <= beam <= MAX_BEAM:
         raise RunError.of(f"a beam cannot have the size {beam}", f"write a size from 1 to {MAX_BEAM}")
     ((_, settings),) = recipe.decoding.items()
-    taken = DECODERS["beam"].__kwdefaults__ or {}
-    return {"beam": {**{name: value for name, value in settings.items() if name in taken}, "size": beam}}
+    shared = {name: value for name, value in settings.items() if name in beam_search.defaults}
+    return {beam_search.name: {**shared, "size": beam}}
 
 
 MAX_TOKENS = 10_000

@@ -28,12 +28,12 @@ from composer.model.encoder_decoder import (
     StepInputs,
     example_ids,
     example_sources,
-    has_state,
     max_vocabulary,
     state_leaves,
 )
 from composer.model.no_effect import no_effect_faults
 from composer.recipe.recipe import Recipe, source_path
+from composer.recipe.registry import CHOICES
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
@@ -350,12 +350,13 @@ def parameter_ids(module: nn.Module) -> set[int]:
 
 
 def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
-    """Add a fault if scheduled sampling has no tokens to replace, or `viterbi` a decoder with state."""
+    """Add a fault if scheduled sampling has no tokens to replace, or if the decoding method does not suit the model."""
     if model.embedding is None and builder.recipe.training["scheduled_sampling"]:
         message = "the decoder reads no tokens, so none of them can be replaced"
         builder.fault("unused", ("training", "scheduled_sampling"), message, "remove it")
-    if "viterbi" in builder.recipe.decoding and not builder.faults and has_state(model):
-        message = "`viterbi` needs a decoder whose next token depends on the last one alone, and this one has a state"
+    (word,) = builder.recipe.decoding
+    decoder: Any = CHOICES["decoders"].constructors()[word]
+    if not builder.faults and (message := decoder.model_problem([model])):
         fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
         builder.fault("markov", ("decoding",), message, fix)
 

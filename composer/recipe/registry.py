@@ -47,7 +47,7 @@ CHOICES = {
     "optimizers": Choice(
         "optimizer", ("training", "optimizer"), "composer.training.optim:OPTIMIZERS", "Optimizer", False
     ),
-    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decode:DECODERS", "Decoder", False),
+    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decoders:DECODERS", "Decoder", False),
     "schedules": Choice("schedule", ("training", "schedule"), "composer.training.optim:SCHEDULES", "Schedule"),
     "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
     "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),

@@ -14,7 +14,7 @@ from torch import Tensor
 from blocks.core.contract import Output
 from composer.errors import one_line_error
 from composer.inference.decode import decode
-from composer.inference.search import Hypothesis
+from composer.inference.decoders import Hypothesis
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
 from composer.testing.harness import LawError, max_difference, reorder
 

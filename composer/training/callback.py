@@ -17,8 +17,8 @@ from composer.data.sources import Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.inference.decode import decode_all, length_queries, num_positions
+from composer.inference.decoders import Lengths
 from composer.inference.run import Sample
-from composer.inference.search import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import as_maximised, text_scores
 from composer.recipe.recipe import Recipe

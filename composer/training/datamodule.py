@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
 from composer.data.collate import Batch, data_loader
-from composer.data.encoding import Encoded, encode_data, training_corpus
-from composer.data.lengths import answerable_rows, sequence_lengths, unanswerable_fault
+from composer.data.encoding import Encoded, answerable_rows, encode_data, training_corpus
 from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
-from composer.errors import DataError, RecipeError
+from composer.errors import RecipeError
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
 from composer.training.module import Seq2SeqModule
@@ -56,9 +54,7 @@ class RecipeDataModule(LightningDataModule):
         Raises DataError if no pair is left.
         """
         max_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
-        if fault := unanswerable_fault(self.recipe, max_ratios, self.train):
-            raise DataError([fault])
-        answerable = answerable_rows(max_ratios, self.train)
+        answerable = answerable_rows(self.recipe, self.train, max_ratios)
         if not answerable.all():
             dropped = f"{int((~answerable).sum()):,} of {len(answerable):,} training pairs"
             reason = f"whose answer is longer than {model.max_target_ratio:g} times its source"
@@ -66,7 +62,7 @@ class RecipeDataModule(LightningDataModule):
             self.train = self.train.keep(answerable)
         training = self.recipe.training
         self.batches = TrainBatchSampler(
-            training_corpus(self.recipe, self.train, self.tokenizers, partial(answerable_rows, max_ratios)),
+            training_corpus(self.recipe, self.train, self.tokenizers, lambda pairs: pairs.answerable(max_ratios)),
             tokens_per_batch=training["tokens_per_batch"],
             seed=training["seed"],
             accumulate=accumulate,
@@ -132,7 +128,7 @@ class Curriculum:
         Where none is within the level, the shortest count as such. The longest within it are graded: those whose
         length is among its last `step`.
         """
-        length = sequence_lengths(encoded, self.by)
+        length = encoded.lengths(self.by)
         within = length <= max(self.levels[epoch], int(length.min()))
         beyond = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.beyond
         graded = within & (length > int(length[within].max()) - self.step)
@@ -147,7 +143,7 @@ class Curriculum:
         """End the current epoch, which had these pairs, and return its sequence error."""
         error = self.wrong / self.graded if self.graded else math.nan
         level, next_level = self.levels[-2:]
-        longest = sequence_lengths(encoded, self.by).max()
+        longest = encoded.lengths(self.by).max()
         rises = error < self.error and level == next_level and level < longest
         self.levels.append(next_level + self.step if rises else next_level)
         self.wrong, self.graded = 0.0, 0.0

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 
 from composer.data.dry_run import DryRun
-from composer.data.lengths import sequence_lengths
 from composer.errors import Fault, KeyPath, RecipeError
 from composer.model.planner import Plan, plan
 from composer.model.weights import available_memory
@@ -37,7 +36,7 @@ class EpochSize(NamedTuple):
         if sample is None or sample.data.train is None:
             return None
         curriculum = recipe.training["curriculum"] or {}
-        longest = int(sequence_lengths(sample.data.train, curriculum.get("by")).max())
+        longest = int(sample.data.train.lengths(curriculum.get("by")).max())
         steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
         return cls(steps, longest, 1.0 if sample.is_all else SLACK)
 

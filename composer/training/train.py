@@ -26,7 +26,7 @@ from composer.errors import (
     os_error_hint,
     os_error_reason,
 )
-from composer.evaluation.evaluate import bleu_by_length, evaluate, teacher_forced, training_hints
+from composer.evaluation import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
 from composer.model.planner import count_parameters, plan

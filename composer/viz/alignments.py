@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from torch import Tensor
 
 from blocks.core.contract import Record
-from composer.data.encoding import encode_side
 from composer.data.sources import TARGET, source_names
+from composer.data.stories import encode_side
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, pad, source_tensor
 from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from blocks.core.contract import Path, Record
 from composer.data.sources import TARGET
 from composer.data.tokenizer import Tokenizers
-from composer.inference.decode import SourceIds
+from composer.inference.decode import SourceIds, is_story
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EOS, SPECIAL_TOKENS
 from composer.recipe.recipe import Recipe, source_path
@@ -28,9 +28,10 @@ MAX_FRAMES, MAX_CELLS = 24, 8000
 
 def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
     """Return the labels of a source's positions: its tokens and eos, or the sentences of a story."""
-    if isinstance(row, np.ndarray):
-        return tokenizers.decode(side, row.tolist())
-    return [*token_labels(tokenizers, side, row), SPECIAL_TOKENS[EOS]]
+    ids = torch.as_tensor(row).tolist()
+    if is_story(row):
+        return tokenizers.decode(side, ids)
+    return [*token_labels(tokenizers, side, ids), SPECIAL_TOKENS[EOS]]
 
 
 def token_labels(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:

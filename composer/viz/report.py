@@ -13,7 +13,7 @@ from markupsafe import Markup
 from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, missing_split, training_hints
+from composer.evaluation import accuracy_by_length, bleu_by_length, missing_split, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.cache import SHORT_HASH

@@ -9,7 +9,7 @@ import babi
 import pytest
 from babi import PUBLISHED, Run
 
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation import evaluate
 from composer.recipe.recipe import load
 from composer.training.train import train
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from composer.evaluation.evaluate import training_hints
+from composer.evaluation import training_hints
 from composer.training.train import describe_weights
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composer.cli.runs import print_evaluation
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation import evaluate
 from composer.hub.model_card import model_card
 from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, token_scores
 from composer.recipe.recipe import load

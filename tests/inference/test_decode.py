@@ -13,7 +13,7 @@ from torch import Tensor
 import composer.inference.decode as decoding
 from composer.errors import RunError
 from composer.inference.decode import decode, decode_all
-from composer.inference.search import Hypothesis, Search
+from composer.inference.decoders import Hypothesis, Search
 from tests.inference.small_models import DECODERS, TARGET, Written, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
@@ -151,7 +151,7 @@ def test_models_with_other_sources_cannot_vote() -> None:
 
 
 def test_greedy_search_refuses_n_best() -> None:
-    with pytest.raises(RunError, match="greedy search finds one answer"):
+    with pytest.raises(RunError, match="`greedy` finds one answer"):
         answers(model_of(), {"greedy": {}}, n_best=2)
     with pytest.raises(RunError, match="a beam of 2"):
         answers(model_of(), {"beam": {"size": 2}}, n_best=3)

@@ -12,7 +12,7 @@ import torch
 
 from composer.cli.runs import print_evaluation
 from composer.errors import DataError, RunError
-from composer.evaluation.evaluate import accuracy_by_length, bleu_by_length, bucket, evaluate
+from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import text_scores

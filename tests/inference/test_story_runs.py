@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from composer.data.encoding import encode_side, load_data
+from composer.data.encoding import load_data
+from composer.data.stories import encode_side
 from composer.errors import DataError, RunError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation import evaluate
 from composer.inference.decode import decode_all
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
@@ -115,7 +116,7 @@ def test_stories_of_all_sizes_are_answered_together_as_alone(run: Run) -> None:
 def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
     texts = {"question": ["where is a"], "story": ["a went to hall. b went to office"]}
     ids = {side: encode_side(run.recipe, run.tokenizers, side, lines) for side, lines in texts.items()}
-    story = torch.from_numpy(ids["story"][0])[None]
+    story = torch.tensor(ids["story"][0])[None]
     assert tuple(story.shape) == (1, 2, 5)
     assert int((story == PAD).sum()) == 2
     with torch.no_grad():

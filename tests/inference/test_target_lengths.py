@@ -10,7 +10,7 @@ import pytest
 
 import composer.inference.decode as decoding
 from composer.inference.decode import decode, decode_all, length_queries
-from composer.inference.search import (
+from composer.inference.decoders import (
     Hypothesis,
     LengthConstraint,
     LengthQuery,

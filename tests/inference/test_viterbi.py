@@ -65,7 +65,7 @@ def test_parts_of_the_vocabulary_change_nothing(monkeypatch: pytest.MonkeyPatch)
     model, sources = first_order(3, 11), {"source": [[5, 6, 7], [4], [9, 9]]}
     at_once = decode_all([model], sources, {"viterbi": {"max_length": 9}})
     for cells in (1, 100):
-        monkeypatch.setattr(importlib.import_module("composer.inference.viterbi"), "CELLS", cells)
+        monkeypatch.setattr(importlib.import_module("composer.inference.decoders.viterbi"), "CELLS", cells)
         results = decode_all([model], sources, {"viterbi": {"max_length": 9}})
         assert [row[0].ids for row in results] == [row[0].ids for row in at_once]
 

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 from composer.data.encoding import Encoded, EndlessCorpus, Ids, load_data, training_corpus
-from composer.data.lengths import sequence_lengths
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
@@ -129,10 +128,10 @@ def test_longer_pairs_are_sampled_in_every_epoch_and_not_graded() -> None:
 def test_curriculum_by_selects_the_side() -> None:
     one, other, target = (pairs(*lengths).sources["source"] for lengths in ((1, 5), (2, 4), (9, 0)))
     several = Encoded({"one": one, "other": other}, target, ["", ""], np.arange(2))
-    assert sequence_lengths(several).tolist() == [2, 5]
-    assert sequence_lengths(several, "other").tolist() == [2, 4]
-    assert sequence_lengths(several, "target").tolist() == [9, 0]
-    assert sequence_lengths(Encoded({}, target, ["", ""], np.arange(2))).tolist() == [9, 0]
+    assert several.lengths().tolist() == [2, 5]
+    assert several.lengths("other").tolist() == [2, 4]
+    assert several.lengths("target").tolist() == [9, 0]
+    assert Encoded({}, target, ["", ""], np.arange(2)).lengths().tolist() == [9, 0]
 
 
 def test_an_unknown_side_is_refused_at_its_place(tiny: Tiny) -> None:
@@ -213,7 +212,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     recipe = tiny("data.generate.reverse.endless=true", "data.max_length=6")
     data = load_data(recipe, [])
     assert data.train is not None
-    corpus = training_corpus(recipe, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2)
+    corpus = training_corpus(recipe, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2)
     assert corpus.of_epoch(0) is data.train
     kept = corpus.of_epoch(2)
     expected = [
@@ -224,7 +223,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     assert 0 < len(expected) < 90
     assert data.tokenizers.decode("source", [list(kept.sources["source"][row]) for row in range(len(kept))]) == expected
     same = tiny("data.generate.reverse.endless=false")
-    assert training_corpus(same, data.train, data.tokenizers, lambda each: sequence_lengths(each) > 2) is data.train
+    assert training_corpus(same, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2) is data.train
 
 
 # ------------------------------------------------------------------------------------------- trainings

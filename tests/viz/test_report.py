@@ -14,7 +14,7 @@ import pytest
 from composer.cli import main
 from composer.data.sources import open_pairs
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir

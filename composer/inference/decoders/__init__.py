@@ -1,4 +1,6 @@
-"""Search state shared by the decoders: hypotheses, decoder states, length constraints, ensembles.
+"""Decoding methods, and what they share: hypotheses, decoder states, length constraints, ensembles.
+
+A method is a function with the decorator `decoder` in any module of this folder; nothing else is to be done to add one.
 
 Several models vote by the mean of their probabilities at each step (Sutskever et al. 2014, section 3.6). They may be of
 any architecture; their target vocabularies are the same.
@@ -6,8 +8,11 @@ any architecture; their target vocabularies are the same.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +20,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output, State
 from composer.errors import RunError
-from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, EncoderDecoder, state_leaves
+from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, EncoderDecoder, has_state, state_leaves
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -37,7 +42,7 @@ class Hypothesis(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The arguments of a decoder. See `composer.inference.decode.decode`."""
+    """What a decoder is to search. See `composer.inference.decode.decode`."""
 
     models: Sequence[EncoderDecoder]
     sources: Mapping[str, Tensor]  # ids (B, S), of a story (B, N, W), by the encoders' keys
@@ -57,12 +62,6 @@ class Search(NamedTuple):
             source = torch.stack([(ids != PAD).flatten(1).sum(1) for ids in self.sources.values()]).amax(0).tolist()
         limits = torch.tensor([token_limit(length, max_length, max_ratio) for length in source], device=self.device)
         return limits if self.sizes is None else torch.minimum(limits, self.sizes.left)
-
-    def require_one_answer(self, decoder: str) -> None:
-        """Raise RunError if a decoder that finds one answer is to return several."""
-        if self.n_best > 1:
-            message = f"{decoder} finds one answer, and {self.n_best} are requested"
-            raise RunError.of(message, f"use a beam: `--beam {self.n_best}`")
 
     def is_check_due(self, step: int) -> bool:
         """Return whether to check after a step which rows are done."""
@@ -260,3 +259,65 @@ def length_constraint(
     exact = [query.size > query.own for query in queries]
     columns = ([query.size for query in queries], left, exact)
     return LengthConstraint(*(torch.tensor(column, device=device) for column in columns))
+
+
+Decode = Callable[..., list[list[Hypothesis]]]
+"""From a `Search` and settings, keyword-only, to the n best hypotheses of each row."""
+CountHypotheses = Callable[[Sequence[EncoderDecoder], Mapping[str, Any]], int]
+"""From models and settings to the hypotheses that are decoded at once for each row."""
+
+
+class Decoder:
+    """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row."""
+
+    def __init__(self, decode: Decode, first_order: bool, one_answer: bool, hypotheses: CountHypotheses) -> None:
+        functools.update_wrapper(self, decode)
+        self.decode, self.name, self.hypotheses = decode, decode.__name__, hypotheses
+        self.first_order, self.one_answer = first_order, one_answer
+        self.defaults: dict[str, Any] = decode.__kwdefaults__ or {}
+
+    def __call__(self, search: Search, **settings: Any) -> list[list[Hypothesis]]:
+        """Search. Raises RunError if the method does not suit the models, or does not find `n_best` answers."""
+        if self.one_answer and search.n_best > 1:
+            message = f"`{self.name}` finds one answer, and {search.n_best} are requested"
+            raise RunError.of(message, f"use a beam: `--beam {search.n_best}`")
+        if problem := self.model_problem(search.models):
+            raise RunError.of(problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
+        return self.decode(search, **settings)
+
+    def model_problem(self, models: Sequence[EncoderDecoder]) -> str:
+        """Return why the method cannot decode with these models; "" if it can."""
+        if not self.first_order or not any(map(has_state, models)):
+            return ""
+        return f"`{self.name}` needs a decoder whose next token depends on the last one alone, and this one has a state"
+
+
+DECODERS: dict[str, Decoder] = {}
+"""Every decoding method by its word in a recipe."""
+
+
+def decoder(
+    *,
+    first_order: bool = False,
+    one_answer: bool = False,
+    hypotheses: CountHypotheses = lambda models, settings: 1,
+) -> Callable[[Decode], Decoder]:
+    """Return a decorator that registers a function as the decoding method of its name.
+
+    The function has the settings `max_length` and `max_ratio`, and any others, keyword-only.
+
+    Args:
+        first_order: It needs decoders whose next token depends on the last one alone.
+        one_answer: It finds one answer, and never the n best.
+        hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
+    """
+
+    def register(function: Decode) -> Decoder:
+        DECODERS[function.__name__] = Decoder(function, first_order, one_answer, hypotheses)
+        return DECODERS[function.__name__]
+
+    return register
+
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

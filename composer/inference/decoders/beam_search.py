@@ -9,12 +9,13 @@ from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, NonNegative, Positive
 from composer.errors import RunError
-from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
+from composer.inference.decoders import COMPACT_BELOW, Hypothesis, Search, advance, decoder, prefill, reorder_state
 from composer.model.encoder_decoder import EOS, PAD
 
 MAX_BEAM = 1000
 
 
+@decoder(hypotheses=lambda models, settings: settings["size"])
 def beam(
     search: Search,
     *,

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Count, Positive
-from composer.errors import RunError
-from composer.inference.search import DecoderState, Hypothesis, Search, advance, prefill
-from composer.model.encoder_decoder import EOS, EncoderDecoder, has_state
+from composer.inference.decoders import DecoderState, Hypothesis, Search, advance, decoder, prefill
+from composer.model.encoder_decoder import EOS, EncoderDecoder
 
 CELLS = 1 << 22
 """Scores that are computed at once, for each row of every word after every other."""
@@ -19,6 +18,16 @@ FIRST_WORD = EOS + 1
 """The first word: what can be written and does not end an answer."""
 
 
+def reads_tokens(models: Sequence[EncoderDecoder]) -> bool:
+    """Return whether any decoder reads tokens. If none does, the best token is best after every other."""
+    return any(model.embedding is not None for model in models)
+
+
+@decoder(
+    first_order=True,
+    one_answer=True,
+    hypotheses=lambda models, settings: models[0].vocabulary if reads_tokens(models) else 1,
+)
 def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
@@ -29,8 +38,6 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         max_length: tokens of an answer at most, eos included
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    search.require_one_answer("`viterbi`")
-    require_first_order(search.models, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
     log_p, position, prefix_log_p = prefill(search)
     limits = search.limits(max_length, max_ratio)
     reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first
@@ -42,20 +49,13 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         done = (reached[:, 1:].amax(1) <= best.score) | (limits <= step)
         if search.is_check_due(step) and bool(done.all()):
             break
-        lasts = words if reads_tokens(search) else reached[:, 1:].argmax(1)[None, :, None]
+        lasts = words if reads_tokens(search.models) else reached[:, 1:].argmax(1)[None, :, None]
         reached, came, position = extend(search, reached[:, 1:], lasts, position)
         came_from.append(came.int())
         score = reached[:, 0].masked_fill(limits <= step, -torch.inf)
         better = score > best.score
         best = BestEnd(torch.where(better, score, best.score), best.tokens.masked_fill(better, step + 1))
     return backtrace(search, best, came_from)
-
-
-def require_first_order(models: Sequence[EncoderDecoder], fix: str) -> None:
-    """Raise RunError if the next token of a decoder depends on more than the last one."""
-    if any(has_state(model) for model in models):
-        message = "`viterbi` needs a decoder whose next token depends on the last one alone, and this one has a state"
-        raise RunError.of(message, fix)
 
 
 class BestEnd(NamedTuple):
@@ -65,15 +65,10 @@ class BestEnd(NamedTuple):
     tokens: Tensor  # (B,)
 
 
-def reads_tokens(search: Search) -> bool:
-    """Return whether any decoder reads tokens. If none does, the best token is best after every other."""
-    return any(model.embedding is not None for model in search.models)
-
-
 def previous_words(search: Search, reached: Tensor) -> Tensor:
     """Return the candidates for the last word, in parts that are scored together. -> (N, B, C)"""
     batch, vocabulary = reached.shape
-    words = vocabulary - 1 if reads_tokens(search) else 1
+    words = vocabulary - 1 if reads_tokens(search.models) else 1
     together = min(words, max(1, CELLS // (batch * vocabulary)))
     parts = torch.arange(-(-words // together) * together, device=reached.device)
     return parts.clamp(max=words - 1).view(-1, 1, together).expand(-1, batch, -1)

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
-from composer.inference.search import COMPACT_BELOW, Hypothesis, Search, advance, prefill, reorder_state
+from composer.inference.decoders import COMPACT_BELOW, Hypothesis, Search, advance, decoder, prefill, reorder_state
 from composer.model.encoder_decoder import EOS
 
 Choose = Callable[[Tensor, int, Tensor], Tensor]
 """log p of the tokens (R, V), how many have been chosen, each row's place among all (R,) -> columns of log p (R,)."""
 
 
+@decoder(one_answer=True)
 def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position.
 
@@ -24,11 +25,11 @@ def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    search.require_one_answer("greedy search")
     limits = search.limits(max_length, max_ratio)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
 
+@decoder()
 def sample(
     search: Search,
     *,

@@ -1,1 +1,0 @@
-"""Metrics, and evaluation of runs."""
