@@ -32,7 +32,7 @@ from composer.data.collate import Batch, data_loader
 from composer.data.sources import DataSource
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.training.progress import ProgressDisplay
+from composer.training.loggers import ProgressDisplay
 from composer.training.setup import TrainingSetup, keep_freed_memory, setup, silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"

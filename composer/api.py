@@ -50,43 +50,13 @@ def check(
     Of each split's pairs a sample is encoded: the first 1,000 and 1,000 spread evenly over the rest. Printing a fault's
     `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
     """
+    from composer.training.preflight import check_recipe  # imports torch, and faults of the text need none
+
     try:
         check_recipe(_to_recipe(recipe, overrides, data), any_machine)
     except ComposerError as error:
         return error.faults
     return []
-
-
-def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
-    """Return the plan of a loaded recipe, with all warnings. Raise ComposerError with all that training would refuse.
-
-    any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
-    """
-    # late: these import torch, and faults of the text need none
-    from composer.data.dry_run import dry_run
-    from composer.data.sources import DataSource
-    from composer.model.planner import plan, plan_known
-    from composer.training.preflight import EpochSize, budget_warnings, machine_faults
-
-    faults: list[Fault] = []
-    planned, sample = None, None
-    try:
-        planned = plan(recipe)
-    except ComposerError as error:
-        faults += error.faults
-    try:
-        sample = dry_run(DataSource(recipe, recipe.folders()), planned.max_target_ratios if planned else {}, any_data)
-        if planned and sample and sample.is_all:
-            plan_known(recipe, sample.vocabularies())
-    except ComposerError as error:
-        faults += error.faults
-    if planned and not (faults or any_machine):
-        faults += machine_faults(recipe, planned, sample)
-    if faults or planned is None:
-        raise ComposerError(faults)
-    return dataclasses.replace(
-        planned, warnings=(*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample)))
-    )
 
 
 def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:
@@ -167,16 +137,16 @@ def translate(
     return [best.text for best, *_ in translate_lines(opened, lines, decoding_settings(opened[0].recipe, beam))]
 
 
-def draw(what: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
+def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
     """Draw the architecture of a recipe or a run: `.svg()`, `.mermaid()`, `.save()`; a notebook shows it.
 
     overrides: `key=value` settings. Raises RecipeError with every fault, and RunError.
     """
     from composer.viz.architecture import draw as draw_recipe
 
-    if isinstance(what, (Recipe, RecipeObjectRoot)):
-        return draw_recipe(_to_recipe(what, overrides))
-    return draw_recipe(_recipe_or_path(what), _as_list(overrides))
+    if isinstance(recipe_or_run, (Recipe, RecipeObjectRoot)):
+        return draw_recipe(_to_recipe(recipe_or_run, overrides))
+    return draw_recipe(_recipe_or_path(recipe_or_run), _as_list(overrides))
 
 
 def diff(
@@ -192,7 +162,7 @@ def diff(
     return compare(_recipe_or_path(a), _recipe_or_path(b), data, quick)
 
 
-def fingerprints(what: AnyRecipe | AnyRun, data: str | Path | None = None) -> dict[str, str]:
+def fingerprints(recipe_or_run: AnyRecipe | AnyRun, data: str | Path | None = None) -> dict[str, str]:
     """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data`, and `run`, all that decides the training.
 
     data: The folder in which data files are looked up first; they count by what is read from them. Raises RecipeError,
@@ -200,34 +170,34 @@ def fingerprints(what: AnyRecipe | AnyRun, data: str | Path | None = None) -> di
     """
     from composer.fingerprint import fingerprints as compute
 
-    return compute(_recipe_or_path(what), data)
+    return compute(_recipe_or_path(recipe_or_run), data)
 
 
-def export(what: AnyRecipe | AnyRun, path: str | Path) -> Path:
+def export(recipe_or_run: AnyRecipe | AnyRun, path: str | Path) -> Path:
     """Export the model of a recipe or a run as plain PyTorch code, which runs without this project.
 
     Raises RecipeError with every fault, and RunError where it cannot be written.
     """
     from composer.exporters.script import export_script
 
-    return export_script(_recipe_or_path(what), path)
+    return export_script(_recipe_or_path(recipe_or_run), path)
 
 
-def _recipe_or_path(what: AnyRecipe | AnyRun) -> Recipe | str | Path:
+def _recipe_or_path(recipe_or_run: AnyRecipe | AnyRun) -> Recipe | str | Path:
     """Turn recipe objects into a Recipe and an opened run into its folder; leave the rest. Raises RecipeError."""
-    if isinstance(what, RecipeObjectRoot):
-        return what.recipe()
-    if _is_run(what):
-        return what.folder.path
-    if not isinstance(what, (Recipe, str, Path)):
-        raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not a {type(what).__name__}")
-    return what
+    if isinstance(recipe_or_run, RecipeObjectRoot):
+        return recipe_or_run.recipe()
+    if _is_run(recipe_or_run):
+        return recipe_or_run.run_dir.path
+    if not isinstance(recipe_or_run, (Recipe, str, Path)):
+        raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not {recipe_or_run!r:.80}")
+    return recipe_or_run
 
 
-def _is_run(what: object) -> TypeIs[Run]:
+def _is_run(recipe_or_run: object) -> TypeIs[Run]:
     # without importing torch: who has a Run has imported its module
     runs = sys.modules.get("composer.inference.run")
-    return runs is not None and isinstance(what, runs.Run)
+    return runs is not None and isinstance(recipe_or_run, runs.Run)
 
 
 def _as_list(overrides: Sequence[str]) -> Sequence[str]:

@@ -54,7 +54,7 @@ def evaluate(
     loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
     encoded = loaded.split(split)
     if not encoded:
-        raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(run.folder.recipe))
+        raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(run.run_dir.recipe))
     scores, bits = teacher_forced(run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):

@@ -29,7 +29,7 @@ InitialWeights = Mapping[str, str]
 """SHA-256 of the `weights` and the `tokenizer` that a training starts from."""
 
 
-def fingerprints(what: Recipe | str | Path, data: str | Path | None = None) -> dict[str, str]:
+def fingerprints(recipe_or_run: Recipe | str | Path, data: str | Path | None = None) -> dict[str, str]:
     """Return the fingerprints of a recipe, or of a run with that of its `weights`, in hexadecimal.
 
     `model`, `data` and `run` are of what is trained, `recipe` is of the recipe's text. Those of a run were recorded
@@ -40,11 +40,11 @@ def fingerprints(what: Recipe | str | Path, data: str | Path | None = None) -> d
         DataError: If its data files are.
         RunError: If a run's files have changed since.
     """
-    if not isinstance(what, Recipe):
-        if Path(what).is_dir():
-            return run_fingerprints(RunDir(Path(what)))
-        what = load(what)
-    return fingerprint_data(what, what.folders(data)) | {"recipe": what.fingerprints["run"]}
+    if not isinstance(recipe_or_run, Recipe):
+        if Path(recipe_or_run).is_dir():
+            return run_fingerprints(RunDir(Path(recipe_or_run)))
+        recipe_or_run = load(recipe_or_run)
+    return fingerprint_data(recipe_or_run, recipe_or_run.folders(data)) | {"recipe": recipe_or_run.fingerprints["run"]}
 
 
 def fingerprint_data(recipe: Recipe, folders: Sequence[Path], weights: InitialWeights | None = None) -> dict[str, str]:
@@ -126,7 +126,7 @@ def _difference(run: RunDir, record: Mapping[str, Any], key: str, path: Path) ->
     if record.get(key) is not None:
         return f"this file is not the one that the training wrote: its SHA-256 is not `{key}` of run.json"
     recorded = record.get("fingerprints", {}).get("recipe")
-    if key == "recipe" and recorded is not None:  # of a version that did not record the file's hash
+    if key == "recipe_sha256" and recorded is not None:  # of a version that did not record the file's hash
         return "" if load(path).fingerprints["run"] == recorded else OTHER_RECIPE
     return f"run.json has no SHA-256 of this file, `{key}`, so nobody can say whether the training wrote it"
 
@@ -144,8 +144,8 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
     if recorded["recipe"] != load(run.recipe).fingerprints["run"]:
         version = (record.get("versions") or {}).get("seqcomposer")
         raise RunError.of(OTHER_RECIPE, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))
-    if record.get("weights") is None:
+    if record.get("weights_sha256") is None:
         return dict(recorded)
     if not run.weights.is_file():
         raise RunError.of("these weights are not there", "take the file from the run again", str(run.weights))
-    return {**recorded, "weights": record["weights"]}
+    return {**recorded, "weights": record["weights_sha256"]}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
@@ -47,6 +49,20 @@ def format_bytes(number: int) -> str:
     return f"{size:.0f} {unit}" if size >= 100 or unit == "B" else f"{size:.1f} {unit}"
 
 
+def format_duration(seconds: float) -> str:
+    """Write a duration as h:mm:ss or m:ss."""
+    total = int(seconds + 0.5)
+    hours, minutes = divmod(total // 60, 60)
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
+
+
+def format_number(value: Any) -> str:
+    """Return a number with separators; "" for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
 def significant(value: float, digits: int) -> str:
     """Write a number with so many significant digits, and without an exponent: 0.1900, 1.300, 24310."""
     return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
@@ -67,6 +83,35 @@ def make_console(**options: Any) -> Console:
                 yield segment if segment.control else segment._replace(text=strip_control_characters(segment.text))
 
     return PrintableConsole(**options)
+
+
+class UnfailingStream:
+    """Text stream that ignores write errors: a closed pipe, a full disk."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self.file.write(text)
+        self.discard()
+        return 0
+
+    def flush(self) -> None:
+        try:
+            self.file.flush()
+        except OSError:
+            self.discard()
+
+    def discard(self) -> None:
+        """Redirect what is still buffered to the null device, or the interpreter fails over it at exit."""
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())
+            os.close(nowhere)
 
 
 def to_json(data: Any) -> str:

@@ -45,10 +45,14 @@ PACKAGES = (
 RUNS = Path("runs")
 """Parent of run folders by default."""
 LOCK = ".lock"
-HASHED = {"recipe": "recipe.yaml", "tokenizer": "tokenizer.json", "weights": "model.safetensors"}
+HASHED = {
+    "recipe_sha256": "recipe.yaml",
+    "tokenizer_sha256": "tokenizer.json",
+    "weights_sha256": "model.safetensors",
+}
 """Files whose SHA-256 is in run.json, by its key there."""
 MAX_RECORD_BYTES = 1 << 24
-REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer", "vocabularies", "parameters", "wandb")
+REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer_sha256", "vocabularies", "parameters", "wandb_id")
 """Keys that run.json has from its first moment, and that a resumed training reads."""
 MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
@@ -201,10 +205,10 @@ def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Ch
 
 
 RECORD: Mapping[str, Check] = {
-    **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb"), is_text),
+    **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb_id"), is_text),
     **dict.fromkeys(("seed", "parameters", "steps"), is_count),
     **dict.fromkeys(("minutes", "epochs"), _is_number),
-    **dict.fromkeys(("source", "weights", "recipe"), _optional(is_hash)),
+    **dict.fromkeys(("source", "weights_sha256", "recipe_sha256"), _optional(is_hash)),
     "fingerprints": mapping_of(is_hash, "model", "data", "run"),
     "versions": mapping_of(is_text),
     "plug_ins": mapping_of(mapping_of(_optional(is_text))),
@@ -212,13 +216,13 @@ RECORD: Mapping[str, Check] = {
     "git": _optional(mapping_of(_is_scalar, "commit", commit=is_text, dirty=_is_bool)),
     "start_from": _optional(is_text),
     "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
-    "repeat_of": _optional(
+    "reproduces": _optional(
         mapping_of(
             _is_scalar,
-            *("run", "weights", "differs"),
+            *("run", "weights_sha256", "differs"),
             run=is_text,
             fingerprint=is_hash,
-            weights=_optional(is_hash),
+            weights_sha256=_optional(is_hash),
             differs=_list_of(is_text),
             same=_optional(_is_bool),
             message=is_text,
@@ -232,7 +236,7 @@ RECORD: Mapping[str, Check] = {
         sha256=_optional(is_hash),
         val_sha256=_optional(is_hash),
     ),
-    "tokenizer": is_hash,
+    "tokenizer_sha256": is_hash,
     "vocabularies": mapping_of(is_count),
     "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
     "scores": mapping_of(_optional(_is_number)),
@@ -316,41 +320,41 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
 # ------------------------------------------------------------------------------------------- lock
 
 
-def check_writable(folder: RunDir, resume: bool) -> None:
-    """Raise RunError if a training may not write into `folder`; create and change nothing."""
-    path = str(folder.path)
-    if folder.path.exists() and not folder.path.is_dir():
+def check_writable(run_dir: RunDir, resume: bool) -> None:
+    """Raise RunError if a training may not write into `run_dir`; create and change nothing."""
+    path = str(run_dir.path)
+    if run_dir.path.exists() and not run_dir.path.is_dir():
         raise RunError.of("a run needs a folder, and this is a file", "name another with `--run DIR`", path)
-    if folder.is_empty():
+    if run_dir.is_empty():
         return
     if not resume:
         fix = "continue the run in it with `--resume`, name another folder with `--run DIR`, or remove it"
         raise RunError.of("this folder is not empty", fix, path)
-    folder.read_for_resume()
+    run_dir.read_for_resume()
 
 
-def locked(folder: RunDir) -> IO[str]:
+def locked(run_dir: RunDir) -> IO[str]:
     """Create the folder, lock it until the returned file is closed, and remove temporary files of killed runs.
 
     Forked children release the lock. Raises RunError if another process holds it, or the folder cannot be written.
     """
-    path = str(folder.path)
+    path = str(run_dir.path)
     try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(os.open(folder.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a")
+        run_dir.path.mkdir(parents=True, exist_ok=True)
+        file = os.fdopen(os.open(run_dir.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a")
     except OSError as error:
-        raise not_writable(folder, error) from None
+        raise not_writable(run_dir, error) from None
     try:
         _lock(file)
-        remove_temporaries(folder.path)
-        remove_temporaries(folder.checkpoints)
+        remove_temporaries(run_dir.path)
+        remove_temporaries(run_dir.checkpoints)
     except BlockingIOError:
         file.close()
         fix = "wait for it, or name another with `--run DIR`"
         raise RunError.of("another training is writing into this folder", fix, path) from None
     except OSError as error:
         file.close()
-        raise not_writable(folder, error) from None
+        raise not_writable(run_dir, error) from None
     return file
 
 
@@ -375,10 +379,10 @@ def _lock(file: IO[str]) -> None:
     os.register_at_fork(after_in_child=close_in_child)
 
 
-def not_writable(folder: RunDir, error: OSError) -> RunError:
+def not_writable(run_dir: RunDir, error: OSError) -> RunError:
     """Return the error for a folder that is read-only, full, or somebody else's."""
     message = f"this folder cannot be written: {os_error_reason(error)}"
-    return RunError.of(message, f"{os_error_hint(error)}, or name another with `--run DIR`", str(folder.path))
+    return RunError.of(message, f"{os_error_hint(error)}, or name another with `--run DIR`", str(run_dir.path))
 
 
 # ------------------------------------------------------------------------------------------- provenance

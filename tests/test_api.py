@@ -60,7 +60,7 @@ SMALL = Recipe(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("face") / "run"
-    assert composer.train(SMALL, run=folder).folder == folder
+    assert composer.train(SMALL, run=folder).run_dir == folder
     return composer.open_run(folder)
 
 
@@ -171,13 +171,13 @@ def test_a_run_translates_evaluates_reports_and_draws(run: Run, tmp_path: Path) 
     lines = ["a b", "", "c"]
     found = run.translate(lines)
     assert composer.translate(run, lines) == found
-    assert composer.translate(run.folder.path, lines) == found
-    assert composer.translate([run, str(run.folder.path)], lines) == found  # two votes of one mind
+    assert composer.translate(run.run_dir.path, lines) == found
+    assert composer.translate([run, str(run.run_dir.path)], lines) == found  # two votes of one mind
     assert composer.translate(run, lines, beam=1) == run.translate(lines, beam=1)
-    assert run.evaluate() == composer.evaluate(run.folder.path)
+    assert run.evaluate() == composer.evaluate(run.run_dir.path)
     page = run.report(tmp_path / "page.html")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert composer.draw(run).svg() == composer.draw(str(run.folder.path)).svg()
+    assert composer.draw(run).svg() == composer.draw(str(run.run_dir.path)).svg()
 
 
 def test_an_alignment_is_displayed_in_a_notebook(run: Run) -> None:
@@ -189,7 +189,7 @@ def test_an_alignment_is_displayed_in_a_notebook(run: Run) -> None:
 
 
 def test_a_run_is_packed_and_pulled_and_exported(run: Run, tmp_path: Path) -> None:
-    packed = composer.pack(run.folder.path, tmp_path / "small.tar.gz")
+    packed = composer.pack(run.run_dir.path, tmp_path / "small.tar.gz")
     pulled = composer.pull(str(packed), tmp_path / "pulled")
     assert composer.translate(pulled, ["a b c"]) == run.translate(["a b c"])
     assert composer.fingerprints(pulled)["run"] == composer.fingerprints(run)["run"]
@@ -230,7 +230,7 @@ def test_a_run_is_no_recipe(run: Run, name: str) -> None:
 
 
 def test_every_form_of_a_recipe_or_run_gives_the_same_result(run: Run, tmp_path: Path) -> None:
-    folder = run.folder.path
+    folder = run.run_dir.path
     every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, classes.read(folder / "recipe.yaml")]
     assert len({composer.fingerprints(each)["run"] for each in every}) == 1
     for alike in (every[1:4], every[4:] + every[:1]):  # of runs, and of recipes
@@ -244,7 +244,7 @@ def test_every_form_of_a_recipe_or_run_gives_the_same_result(run: Run, tmp_path:
 
 
 def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path) -> None:
-    assert composer.open_run(run).folder == run.folder
+    assert composer.open_run(run).run_dir == run.run_dir
     assert composer.evaluate(run) == run.evaluate()
     packed = composer.pack(run, tmp_path / "p.tar.gz")
     assert composer.report(composer.pull(packed, tmp_path / "pulled")).is_file()

@@ -330,7 +330,7 @@ def test_the_lock_is_in_run_json(trained: Path) -> None:
     assert record["machine"]["processes"] == 1
     assert record["versions"]["torch"] == torch.__version__
     assert record["plug_ins"] == {}
-    assert (record["initial_weights"], record["repeat_of"]) == (None, None)
+    assert (record["initial_weights"], record["reproduces"]) == (None, None)
     assert str(Path.home()) not in json.dumps({key: record[key] for key in ("versions", "machine", "plug_ins")})
 
 

@@ -91,8 +91,8 @@ def check(
 
 
 def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) -> list[Fault]:
-    from composer.api import check_recipe
     from composer.recipe.recipe import load
+    from composer.training.preflight import check_recipe
 
     try:
         require_recipe_file(path)
@@ -132,7 +132,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
 
     require_recipe_file(recipe)
     loaded = load(recipe)
-    from composer.api import check_recipe
+    from composer.training.preflight import check_recipe
 
     planned = check_recipe(loaded, any_machine=True, any_data=True)
     print_warnings(planned.warnings)
@@ -149,7 +149,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
         "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
         "seqcomposer train mine.yaml --run runs/deep --resume",
         "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
-        "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-repeat and compares the weights",
+        "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and compares the weights",
         "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
     ),
 )

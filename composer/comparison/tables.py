@@ -194,7 +194,7 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
         return f"{' and '.join(unfinished)}: not finished"
     a, b = RunDir(one.folder).weights, RunDir(other.folder).weights
     # equal weights decode equally only with the same tokenizer: `unigram` differs with each training
-    same_tokenizers = one.record.get("tokenizer") == other.record.get("tokenizer")
+    same_tokenizers = one.record.get("tokenizer_sha256") == other.record.get("tokenizer_sha256")
     decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"

@@ -104,10 +104,10 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     except UnsupportedModel as reason:
         message = f"CTranslate2 has no such model: {reason}"
         fix = "every model can be exported as a script: `seqcomposer export RUN --script DIR`"
-        raise RunError.of(message, fix, str(opened.folder.path)) from None
+        raise RunError.of(message, fix, str(opened.run_dir.path)) from None
     with atomic_directory(target, OPTION) as draft:
         spec.save(str(draft))
-        shutil.copy(opened.folder.tokenizer, draft / opened.folder.tokenizer.name)
+        shutil.copy(opened.run_dir.tokenizer, draft / opened.run_dir.tokenizer.name)
     return target
 
 

@@ -165,7 +165,7 @@ def _data_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
     for key, part in (("sha256", "training set"), ("val_sha256", "validation set")):
         if data.get(key):
             yield f"SHA-256, {part}", f"`{data[key]}`"
-    yield "tokenizer", f"{next(iter(recipe.dataset['tokenizer']))}, `{record.get('tokenizer', 'unknown')}`"
+    yield "tokenizer", f"{next(iter(recipe.dataset['tokenizer']))}, `{record.get('tokenizer_sha256', 'unknown')}`"
     for name, value in (record.get("fingerprints") or {}).items():
         yield f"fingerprint, {name}", f"`{value}`"
 

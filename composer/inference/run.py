@@ -53,14 +53,14 @@ class Sample(NamedTuple):
 class Run:
     """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with."""
 
-    folder: RunDir
+    run_dir: RunDir
     recipe: Recipe
     tokenizers: Tokenizers
     model: EncoderDecoder
 
     def __fspath__(self) -> str:
         """Return its folder, so that a run can be used as a path."""
-        return str(self.folder.path)
+        return str(self.run_dir.path)
 
     def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
         """Return the best translation of each line, as the recipe decodes, or with a beam of this size.
@@ -87,7 +87,7 @@ class Run:
         """
         from composer.viz.report import report
 
-        return report(self.folder.path, data=data, output=output)
+        return report(self.run_dir.path, data=data, output=output)
 
     def alignments(self, lines: Sequence[str]) -> list[Alignment]:
         """Return what attentions and memories read while each line is translated; notebooks show heat maps.
@@ -100,7 +100,7 @@ class Run:
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
         """Return where data files are looked up: in `data`, else where training read them; then next to the recipe."""
-        known = [] if data is not None else self.folder.read().get("data", {}).get("folders", [])
+        known = [] if data is not None else self.run_dir.read().get("data", {}).get("folders", [])
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
@@ -110,27 +110,27 @@ def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     Raises RunError where it is no run, has not finished, or its parts do not belong together; RecipeError.
     """
     run = open_untrained(path, overrides)
-    load_weights(run.model, run.folder.weights)
+    load_weights(run.model, run.run_dir.weights)
     return run
 
 
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """Open a run with random weights; it need not have finished."""
-    folder = RunDir(Path(path))
-    read_verified(folder)
+    run_dir = RunDir(Path(path))
+    read_verified(run_dir)
     for setting in overrides:
         if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
             message = f"`{setting}` cannot be set for a run: only what starts with {names} can"
             raise RunError.of(message, "write, for example, `decoding.beam.size=8`")
-    recipe = load(folder.recipe, overrides)
-    tokenizers = Tokenizers.load(folder.tokenizer)
+    recipe = load(run_dir.recipe, overrides)
+    tokenizers = Tokenizers.load(run_dir.tokenizer)
     missing = {*source_names(recipe), TARGET} - set(tokenizers.sides)
     if missing:
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
-        raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(folder.path))
+        raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
     model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
-    return Run(folder, recipe, tokenizers, model.eval().to(device_for(recipe)))
+    return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 
 def device_for(recipe: Recipe) -> torch.device:
@@ -222,9 +222,9 @@ def check_compatible(runs: Sequence[Run]) -> None:
     one = runs[0]
     for other in runs[1:]:
         if one.tokenizers.sha256 != other.tokenizers.sha256:
-            message = f"the tokenizer is not that of {one.folder.path}, and the runs of an ensemble share one"
-            fix = f"train this run with `--from {one.folder.path}`, or with the same tokenizer.json"
-            raise RunError.of(message, fix, str(other.folder.path))
+            message = f"the tokenizer is not that of {one.run_dir.path}, and the runs of an ensemble share one"
+            fix = f"train this run with `--from {one.run_dir.path}`, or with the same tokenizer.json"
+            raise RunError.of(message, fix, str(other.run_dir.path))
 
 
 def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:

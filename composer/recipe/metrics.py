@@ -173,6 +173,13 @@ def text_scores(hypotheses: Texts, references: Texts) -> dict[str, float]:
     }
 
 
+def format_scores(row: Mapping[str, float]) -> str:
+    """Write the scores of a row on one line, each by the label and in the format of its metric."""
+    scores = {key.partition("/")[2]: value for key, value in row.items() if key.startswith(("val/", "test/"))}
+    measured = [(metric, scores[name]) for name, metric in METRICS.items() if name in scores]
+    return "  ".join(f"{metric.label} {metric.format(score)}" for metric, score in measured)
+
+
 def signatures() -> dict[str, str]:
     """Return sacreBLEU's signatures by `NAME_signature`: the settings with which others compute the same score."""
     names = {}

@@ -72,7 +72,7 @@ The keys are `block.OLD` for a block, `block.NAME.OLD` for a setting of a block,
 `"block.condense": "pool_hierarchical"`, `"block.repeat.sets": "relaxation: {sets: 3}"`.
 """
 
-TRAINER_REFUSES = {
+REFUSED_TRAINER_ARGUMENTS = {
     "max_steps": "write `training.max_steps`",
     "max_epochs": "write `training.max_epochs`",
     "max_time": "write `training.max_minutes`",

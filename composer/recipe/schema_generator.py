@@ -80,7 +80,7 @@ def generate() -> Schema:
     root = settings_schema(language.Recipe, defs)
     _add_defaults(defs, blocks)
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
-    defs["trainer"]["x-refused"] = registry.TRAINER_REFUSES
+    defs["trainer"]["x-refused"] = registry.REFUSED_TRAINER_ARGUMENTS
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
     sources = [{"required": [source]} for source in DATA_SOURCES]
     needs = {"model": {"required": defs["model"].pop("required")}, "data": {"oneOf": sources}}

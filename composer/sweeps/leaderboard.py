@@ -245,7 +245,7 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
     if references != other_references:
         counts = f"{len(references):,} and {len(other_references):,}"
         hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
-        raise RunError.of(f"these runs have different test lines ({counts})", hint, str(runs[1].folder.path))
+        raise RunError.of(f"these runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
     outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
     return compare_outputs([str(one), str(other)], outputs, references)
 
@@ -258,12 +258,12 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[s
     names = source_names(run.recipe)
     if not names or "test" not in available_splits(run.recipe):
         lack = "its model has no encoder" if not names else "its data has no test part"
-        raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.folder.path))
+        raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.run_dir.path))
     dataset = load_data(run.recipe, run.folders(data), run.tokenizers, ["test"])
     texts, encoded = dataset.pairs["test"].sides, dataset.split("test")
     lines = ["\t".join(row) for row in zip(*(list(texts[name]) for name in names), strict=True)]
     if not encoded:
-        raise RunError.of("this run cannot be compared: its test part is empty", "give it lines", str(run.folder.path))
+        raise RunError.of("this run cannot be compared: its test part is empty", "give it lines", str(run.run_dir.path))
     return lines, list(encoded.lines)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
-from composer.formatting import format_bound
+from composer.formatting import format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, locked
 from composer.sweeps.points import wandb_group_overrides
@@ -29,7 +29,7 @@ from composer.sweeps.search_space import CostPlanner, PointCost, cost_point, lis
 from composer.sweeps.study import StorageError, Study, Suggestion
 from composer.sweeps.sweep import ENDED, Search, Sweep, SweepDir, Trial, read_sweep_record, read_trials, write_trial
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
-from composer.training.progress import ProgressDisplay, format_duration
+from composer.training.loggers import ProgressDisplay
 
 POLL_SECONDS = 0.25
 MAX_SUGGESTIONS_PER_TRIAL = 10

@@ -196,13 +196,13 @@ def seed_all(*numbers: int) -> None:
     np.random.seed(words[4:])
 
 
-def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None) -> Tokenizers | None:
+def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None) -> Tokenizers | None:
     """Return the tokenizers of this run or of the run to start from, or None if they are to be trained.
 
     Raises RunError if the run to start from has another kind of tokenizer, or other encoders.
     """
-    if folder.tokenizer.exists():
-        return Tokenizers.load(folder.tokenizer)
+    if run_dir.tokenizer.exists():
+        return Tokenizers.load(run_dir.tokenizer)
     if start_from is None or "integers" in recipe.dataset["tokenizer"]:
         return None  # `integers` needs no text, and a run may start from one that knows fewer of them
     other = RunDir(start_from)
@@ -218,7 +218,7 @@ def existing_tokenizers(recipe: Recipe, folder: RunDir, start_from: Path | None)
 
 
 def resolve_initial_run(
-    requested: str | Path | None, record: Mapping[str, Any], folder: RunDir, original: ReproducedRun | None = None
+    requested: str | Path | None, record: Mapping[str, Any], run_dir: RunDir, original: ReproducedRun | None = None
 ) -> Path | None:
     """Return the run whose weights this run starts from, or None for random weights.
 
@@ -232,32 +232,32 @@ def resolve_initial_run(
     if path is not None and path != recorded:
         began = f"from the weights of {recorded}" if recorded else "from random weights"
         fix = "omit `--from`, or begin a new run with `--run DIR`"
-        raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(folder.path))
+        raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(run_dir.path))
     return recorded
 
 
-def check_same_recipe(recipe: Recipe, folder: RunDir, record: Mapping[str, Any]) -> None:
+def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
     """Raise RunError if the recipe is not the one that the run was started with."""
     if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
         return
-    differences = first_few(list(setting_differences(load(folder.recipe).canonical, recipe.canonical)))
+    differences = first_few(list(setting_differences(load(run_dir.recipe).canonical, recipe.canonical)))
     message = f"this run was started with another recipe: {differences or 'its recipe.yaml has been changed'}"
     raise RunError.of(
-        message, f"repeat the overrides of the first command, undo the change, or {NEW_RUN}", str(folder.path)
+        message, f"repeat the overrides of the first command, undo the change, or {NEW_RUN}", str(run_dir.path)
     )
 
 
-def check_same_data(data: Data, record: Mapping[str, Any], folder: RunDir) -> None:
+def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
     """Raise RunError if the tokenizer, or the training or validation data, are not those of the run's start."""
-    if data.tokenizers.sha256 != record["tokenizer"]:
+    if data.tokenizers.sha256 != record["tokenizer_sha256"]:
         message = "this tokenizer has changed since the run was started"
-        raise RunError.of(message, "restore tokenizer.json as it was", str(folder.tokenizer))
+        raise RunError.of(message, "restore tokenizer.json as it was", str(run_dir.tokenizer))
     recorded = record["data"]
     parts = {"training": (data.train, recorded["sha256"]), "validation": (data.val, recorded.get("val_sha256"))}
     for name, (encoded, sha256) in parts.items():
         if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
             message = f"the {name} data have changed since this run was started, so it cannot be resumed exactly"
-            raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(folder.path))
+            raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(run_dir.path))
 
 
 def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:

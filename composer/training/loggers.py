@@ -6,6 +6,8 @@ import json
 import math
 import netrc
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,11 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlparse
 
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+
 from composer.atomic_io import atomic_write
 from composer.errors import one_line_error
+from composer.formatting import UnfailingStream, format_duration, make_console
 from composer.inference.run import Sample
+from composer.recipe.metrics import format_scores
 from composer.run_dir import read_metrics
-from composer.training.progress import ProgressDisplay
 
 SHOWN_SAMPLES = 3
 """Translations that are shown at a validation."""
@@ -276,3 +283,99 @@ def _stop_service() -> None:
 
     with suppress(Exception):
         wandb.teardown()
+
+
+PLAIN_SECONDS = 15.0
+"""Seconds between two plain lines."""
+LIVE_SECONDS = 0.25
+SAMPLE_SECONDS = 60.0
+"""Seconds between two validations whose translations are shown."""
+MAX_SAMPLE_LENGTH = 160
+"""Characters of a sentence that are shown."""
+
+
+class ProgressDisplay:
+    """Progress on a terminal, drawn when a row comes and never by a thread; plain lines elsewhere."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        # a training does not end because nobody watches it any more
+        self.console = make_console(soft_wrap=True, quiet=quiet, file=UnfailingStream(sys.stdout))
+        self.bar: Progress | None = None
+        self.scores = ""
+        self.shown = 0.0
+        self.sampled = -math.inf
+        self.loss = math.nan
+        self.began = (time.monotonic(), 0.0)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self.console.is_terminal
+
+    def say(self, text: str) -> None:
+        """Print one line, above the bar."""
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+    def begin(self, spent: float) -> None:
+        """Measure the pace from here on; `spent` is the share of the budget that was spent before."""
+        self.began = (time.monotonic(), spent)
+        self.shown = 0.0
+
+    def row(self, row: Mapping[str, float], spent: float) -> None:
+        """Show a row of training metrics, and the share of the budget that is spent."""
+        now = time.monotonic()
+        if now - self.shown < (LIVE_SECONDS if self.is_live else PLAIN_SECONDS):
+            return
+        self.shown = now
+        began, spent_then = self.began
+        left = "? left"
+        if spent > spent_then and now > began:
+            left = f"{format_duration((now - began) / (spent - spent_then) * (1.0 - spent))} left"
+        level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
+        text = f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
+        pace = f"{row['train/tokens_per_second']:,.0f} tokens/s"
+        if self.is_live:  # the least important comes last: a narrow terminal cuts it off
+            scores = f"  val {self.scores}" if self.scores else ""
+            self.draw(f"{left}  {text}{scores}  {pace}", spent)
+        else:
+            self.say(f"{spent:4.0%}  {text}  {pace}  {left}")
+
+    def validating(self, step: int, spent: float) -> None:
+        """Show that a validation has begun, on a terminal."""
+        if self.is_live:
+            self.draw(f"step {step:,}  validating ...", spent)
+
+    def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
+        """Show the scores of a validation, and a few translations if the last ones were shown a while ago."""
+        self.scores = format_scores({key: row[key] for key in ("val/loss", "val/bleu") if key in row})
+        before, self.loss = self.loss, row.get("val/loss", math.nan)
+        change = f"  (loss {self.loss - before:+.3f})" if math.isfinite(self.loss - before) else ""
+        self.say(f"validation at step {row['step']:,}: {format_scores(row)}{change}")
+        now = time.monotonic()
+        if now - self.sampled >= SAMPLE_SECONDS:
+            self.sampled = now
+            self.show(samples)
+
+    def show(self, samples: Sequence[Sample]) -> None:
+        """Show a few translations, each below its source."""
+        for sample in samples:
+            texts = [text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..." for text in sample]
+            source, reference, translation = texts
+            self.say(f"    {source}\n      -> {translation}\n       = {reference}")
+
+    def draw(self, text: str, spent: float) -> None:
+        if self.bar is None:
+            percentage = TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4))
+            text_column = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            columns = (BarColumn(12), percentage, text_column)
+            self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
+            self.bar.add_task("", total=1.0)
+            self.bar.start()
+        self.bar.update(self.bar.task_ids[0], completed=spent, description=escape(text))
+        self.bar.refresh()
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import torch
 
-from composer.data.dry_run import DryRun
-from composer.errors import Fault, KeyPath, RecipeError
-from composer.model.planner import Plan, plan
+from composer.data.dry_run import DryRun, dry_run
+from composer.data.sources import DataSource
+from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
+from composer.model.planner import Plan, plan, plan_known
 from composer.model.weights import available_memory
 from composer.recipe.recipe import Recipe
 
@@ -39,6 +40,44 @@ class EpochSize(NamedTuple):
         longest = int(sample.data.train.lengths(curriculum.get("by")).max())
         steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
         return cls(steps, longest, 1.0 if sample.is_all else SLACK)
+
+
+def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
+    """Return the plan of a recipe, with all warnings. Raise ComposerError with all that training would refuse.
+
+    any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
+    """
+    planned, sample = check_model_and_data(DataSource(recipe, recipe.folders()), any_data=any_data)
+    if not any_machine and (faults := machine_faults(recipe, planned, sample)):
+        raise ComposerError(faults)
+    return replace(planned, warnings=(*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))))
+
+
+def check_model_and_data(
+    source: DataSource, sampled: bool = True, any_data: bool = False
+) -> tuple[Plan, DryRun | None]:
+    """Plan the model and encode a sample of the data. Raise ComposerError with every fault of both.
+
+    Not `sampled`, it inspects the files alone: for a training, which encodes all of them next.
+    """
+    faults: list[Fault] = []
+    planned, sample = None, None
+    try:
+        planned = plan(source.recipe)
+    except ComposerError as error:
+        faults += error.faults
+    try:
+        if sampled:
+            sample = dry_run(source, planned.max_target_ratios if planned else {}, any_data)
+        elif source.faults:
+            raise DataError(source.faults)
+        if planned and sample and sample.is_all:
+            plan_known(source.recipe, sample.vocabularies())
+    except ComposerError as error:
+        faults += error.faults
+    if faults or planned is None:
+        raise ComposerError(faults)
+    return planned, sample
 
 
 def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:

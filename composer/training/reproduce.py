@@ -43,22 +43,22 @@ HOME = Path(__file__).parents[2]
 class ReproducedRun:
     """The run that is reproduced, and its run.json."""
 
-    folder: RunDir
+    run_dir: RunDir
     record: Mapping[str, Any]
 
     def default_dir(self, runs: Path, name: str) -> Path:
         """Return the default folder of a reproduction: among other runs, and never the run's own."""
-        first, second = runs / f"{name}-repeat", runs / f"{name}-repeat-2"
-        return second if first.resolve() == self.folder.path.resolve() else first
+        first, second = runs / f"{name}-reproduction", runs / f"{name}-reproduction-2"
+        return second if first.resolve() == self.run_dir.path.resolve() else first
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """Return the run's tokenizers, or None if the data have changed. Raises RunError if tokenizer.json has."""
         if data_sha256(source.recipe, source.all_pairs()) != self.record["fingerprints"]["data"]:
             return None
-        tokenizers = Tokenizers.load(self.folder.tokenizer)
-        if tokenizers.sha256 != self.record.get("tokenizer"):
+        tokenizers = Tokenizers.load(self.run_dir.tokenizer)
+        if tokenizers.sha256 != self.record.get("tokenizer_sha256"):
             message = "this tokenizer is not the one that the run was trained with"
-            raise RunError.of(message, "restore tokenizer.json as it was", str(self.folder.tokenizer))
+            raise RunError.of(message, "restore tokenizer.json as it was", str(self.run_dir.tokenizer))
         return tokenizers
 
     def initial_run(self) -> Path | None:
@@ -72,15 +72,15 @@ class ReproducedRun:
         where = f" in {self.record['start_from']}" if self.record.get("start_from") else ""
         message = f"the run whose weights this one started from was found neither beside it nor{where or ' elsewhere'}"
         fix = "name the folder of that run with `--from RUN`"
-        raise RunError.of(f"{message}; their SHA-256 is {weights['weights']}", fix, str(self.folder.path))
+        raise RunError.of(f"{message}; their SHA-256 is {weights['weights']}", fix, str(self.run_dir.path))
 
     def _candidate_runs(self) -> Iterator[Path]:
         """Yield where the initial run was, then the runs beside this one that have its weights."""
         if self.record.get("start_from"):
             yield Path(self.record["start_from"])
-        for path in sorted(self.folder.path.parent.glob("*/run.json")):
+        for path in sorted(self.run_dir.path.parent.glob("*/run.json")):
             try:
-                weights = RunDir(path.parent).read().get("weights")
+                weights = RunDir(path.parent).read().get("weights_sha256")
             except RunError:
                 continue
             if weights == self.record["initial_weights"]["weights"]:
@@ -89,7 +89,7 @@ class ReproducedRun:
     def comparison_record(
         self, recipe: Recipe, fingerprints: Mapping[str, str], environment: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return `repeat_of` of the reproduction's run.json: this run, and every known difference from it."""
+        """Return `reproduces` of the reproduction's run.json: this run, and every known difference from it."""
         recorded = self.record["fingerprints"]
         differs = []
         if recorded["recipe"] != recipe.fingerprints["run"]:
@@ -98,8 +98,13 @@ class ReproducedRun:
             differs.append("the data are not those that it was trained on")
         differs += environment_differences(self.record, environment)
         differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
-        weights = self.record.get("weights")
-        return {"run": str(self.folder.path), "fingerprint": recorded["run"], "weights": weights, "differs": differs}
+        weights = self.record.get("weights_sha256")
+        return {
+            "run": str(self.run_dir.path),
+            "fingerprint": recorded["run"],
+            "weights_sha256": weights,
+            "differs": differs,
+        }
 
 
 def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | Path | None) -> ReproducedRun | None:
@@ -108,34 +113,34 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     It does if `recipe` is RUN/recipe.yaml without overrides that change results, unless the run itself is resumed
     (`run` is its folder) or `start_from` is not the run that it started from.
     """
-    folder = RunDir(recipe.file.absolute().parent)
-    if recipe.file.name != folder.recipe.name or not folder.record.exists():
+    run_dir = RunDir(recipe.file.absolute().parent)
+    if recipe.file.name != run_dir.recipe.name or not run_dir.record.exists():
         return None
-    if run is not None and Path(run).resolve() == folder.path.resolve():
+    if run is not None and Path(run).resolve() == run_dir.path.resolve():
         return None
-    record = folder.read()
+    record = run_dir.read()
     recorded = record.get("fingerprints")
     if not isinstance(recorded, dict) or "recipe" not in recorded:
         return None
-    if load(folder.recipe).fingerprints["run"] != recipe.fingerprints["run"]:
+    if load(run_dir.recipe).fingerprints["run"] != recipe.fingerprints["run"]:
         return None
     if start_from is not None and not _matches(Path(start_from), record.get("initial_weights")):
         return None
-    return ReproducedRun(folder, record)
+    return ReproducedRun(run_dir, record)
 
 
 def _matches(run: Path, wanted: InitialWeights | None) -> bool:
     """Return whether a run has these weights and this tokenizer."""
-    folder = RunDir(run)
-    exists = folder.weights.is_file() and folder.tokenizer.is_file()
-    return wanted is not None and exists and initial_weights(folder) == wanted
+    run_dir = RunDir(run)
+    exists = run_dir.weights.is_file() and run_dir.tokenizer.is_file()
+    return wanted is not None and exists and initial_weights(run_dir) == wanted
 
 
 def compare_outcome(
-    repeat_of: Mapping[str, Any], recipe: Recipe, weights: Path, on_gpu: bool
+    reproduces: Mapping[str, Any], recipe: Recipe, weights: Path, on_gpu: bool
 ) -> tuple[bool | None, str]:
     """Return whether a reproduction has the run's final weights (None if it had none to compare), and a sentence."""
-    run, expected = RunDir(Path(repeat_of["run"])), repeat_of["weights"]
+    run, expected = RunDir(Path(reproduces["run"])), reproduces["weights_sha256"]
     if expected is None:
         return None, f"nothing to compare with: {run.path} had not finished when this began"
     same = f"the same weights as {run.path}, to the last bit"
@@ -147,7 +152,7 @@ def compare_outcome(
         difference = "their SHA-256 differs, and the run's weights are no longer there"
     if not difference:
         return True, f"{same}, in a file that is written differently"
-    reasons = [*repeat_of["differs"]]
+    reasons = [*reproduces["differs"]]
     if recipe.training["max_minutes"] is not None and not read_budget_trace(run.metrics):
         reasons.append("its budget is in minutes, and how they were spent is no longer known")
     if on_gpu and recipe.trainer["deterministic"] is not True:

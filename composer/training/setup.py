@@ -36,9 +36,15 @@ from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, Valid
 from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
-from composer.training.loggers import JsonLinesWriter, MetricsLogger, WandbLogger, read_budget_trace, wandb_mode
+from composer.training.loggers import (
+    JsonLinesWriter,
+    MetricsLogger,
+    ProgressDisplay,
+    WandbLogger,
+    read_budget_trace,
+    wandb_mode,
+)
 from composer.training.module import Seq2SeqModule
-from composer.training.progress import ProgressDisplay
 from composer.training.reproduce import (
     ReproducedRun,
     draws_random_numbers,
@@ -123,10 +129,10 @@ def setup(
     val = data.data.val
     decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
-    if record.get("repeat_of"):
-        loop.reproduced_pace = read_budget_trace(RunDir(Path(record["repeat_of"]["run"])).metrics)
+    if record.get("reproduces"):
+        loop.reproduced_pace = read_budget_trace(RunDir(Path(record["reproduces"]["run"])).metrics)
     elif original:
-        loop.reproduced_pace = read_budget_trace(original.folder.metrics)
+        loop.reproduced_pace = read_budget_trace(original.run_dir.metrics)
     trainer = build_trainer(recipe, loop, callbacks, loggers)
     return TrainingSetup(
         source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original
@@ -143,15 +149,15 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     if not run_dir.tokenizer.exists():
         data.tokenizers.save(run_dir.tokenizer)
     settings = recipe.logging["wandb"]
-    wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb"], say)
+    wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb_id"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     wandb.describe(run_dir.recipe, recipe.explicit)
     for note in data.data.notes:
         say(note)
-    if repeat_of := record.get("repeat_of"):
-        say(f"reproduces {repeat_of['run']}")
-        for difference in repeat_of["differs"]:
+    if reproduces := record.get("reproduces"):
+        say(f"reproduces {reproduces['run']}")
+        for difference in reproduces["differs"]:
             say(f"differs from it: {difference}")
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
     pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
@@ -167,7 +173,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     sha256 = hashlib.sha256(recipe.dump().encode()).hexdigest()
     if training.run_dir.tokenizer.exists():
         changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
-        return {**training.record, "status": "running", "recipe": sha256, **environment, "resumed_with": changes}
+        return {**training.record, "status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
     weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     processes = training.trainer.world_size
     counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
@@ -182,7 +188,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "started_at": utc_now(),
         "start_from": str(training.start_from) if training.start_from else None,
         "initial_weights": weights,
-        "repeat_of": original.comparison_record(recipe, fingerprints, environment) if original else None,
+        "reproduces": original.comparison_record(recipe, fingerprints, environment) if original else None,
         "data": {
             "folders": [str(folder) for folder in training.source.folders],
             "pairs": {split: len(pairs) for split, pairs in data.pairs.items()},
@@ -190,11 +196,11 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
             "sha256": data.train.sha256 if data.train else None,
             "val_sha256": data.val.sha256 if data.val else None,
         },
-        "recipe": sha256,
-        "tokenizer": tokenizers.sha256,
+        "recipe_sha256": sha256,
+        "tokenizer_sha256": tokenizers.sha256,
         "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
         "parameters": count_parameters(training.module.model),
-        "wandb": secrets.token_hex(4),
+        "wandb_id": secrets.token_hex(4),
     }
 
 

@@ -17,8 +17,6 @@ from pytorch_lightning.loggers import Logger
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, DataSource, source_names
 from composer.errors import (
-    ComposerError,
-    Fault,
     RecipeError,
     RunError,
     RunFailed,
@@ -29,15 +27,21 @@ from composer.errors import (
 from composer.evaluation import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
-from composer.model.planner import count_parameters, plan
+from composer.model.planner import count_parameters
 from composer.model.weights import save_weights
+from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir, check_writable, checkpoint_path, locked, utc_now
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
-from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, describe_mode, wandb_mode
-from composer.training.preflight import EpochSize, budget_warnings, memory_fault
-from composer.training.progress import ProgressDisplay, format_scores
+from composer.training.loggers import (
+    SHOWN_SAMPLES,
+    MetricsLogger,
+    ProgressDisplay,
+    describe_mode,
+    wandb_mode,
+)
+from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import (
     TrainingSetup,
@@ -52,9 +56,9 @@ from composer.viz.alignments import alignment_page, alignments
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run: its folder and its run.json."""
+    """A finished run: its run directory and its run.json."""
 
-    folder: Path
+    run_dir: Path
     record: Mapping[str, Any] = field(repr=False)
 
     @property
@@ -75,8 +79,8 @@ def train(
     """Train `recipe` and write the run directory `run` (`runs/NAME`).
 
     `callbacks` and `loggers` are Lightning's, for its Trainer. A recipe that lies in a run directory, without overrides
-    that change results, reproduces that run: in `runs/NAME-repeat`, on the same data, with the same tokenizer and
-    initial weights. `TrainingResult.record["repeat_of"]["same"]` then says whether it ended with the same weights.
+    that change results, reproduces that run: in `runs/NAME-reproduction`, on the same data, with the same tokenizer and
+    initial weights. `TrainingResult.record["reproduces"]["same"]` then says whether it ended with the same weights.
 
     Raises:
         RecipeError, DataError, RunError: If recipe, data files or directory are not fit; with nothing written.
@@ -106,35 +110,21 @@ def train(
     folders += [path.resolve() for path in recipe.folders(data)]
     source = DataSource(recipe, list(dict.fromkeys(folders)))
     if is_main_process():
-        for warning in check(source):
+        planned, _ = check_model_and_data(source, sampled=False)
+        for warning in planned.warnings:
             display.say(warning.render())
     display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
     training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers)
     check_budget_and_memory(training)
 
-    with exclusive(run_dir, resume, record), recorded_failure(training):
+    with locked_run(run_dir, resume, record), recorded_failure(training):
         training.loop.logger = logger = start_logging(training) if is_main_process() else None
         fit(training)
         result = finalize(training, logger)
         if logger:
             logger.close(0)
         return result
-
-
-def check(source: DataSource) -> Sequence[Fault]:
-    """Raise every fault of the data files and of the model together, before any of them is read or built.
-
-    Return the warnings.
-    """
-    faults, warnings = list(source.faults), source.recipe.warnings
-    try:
-        warnings = plan(source.recipe).warnings
-    except ComposerError as error:
-        faults += error.faults
-    if faults:
-        raise ComposerError(faults)
-    return warnings
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:
@@ -150,7 +140,7 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
 
 
 @contextmanager
-def exclusive(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
+def locked_run(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
     """Lock the run directory against other trainings. The main process alone writes, so the others need no lock.
 
     Raises RunError if another process holds it, or has written since `record` was read.
@@ -188,23 +178,23 @@ def recorded_failure(training: TrainingSetup) -> Iterator[None]:
     except TrainingInterrupted as interrupt:
         if not is_main_process():
             raise SystemExit(0) from None  # the main process says how it ended; this one must not look like a crash
-        close(training, "interrupted")
+        record_end(training, "interrupted")
         command = f"the same command with `--resume --run {training.run_dir.path}`"
         say(f"stopped at step {training.loop.progress.step:,}, everything is saved; {command} resumes it")
         if interrupt.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + interrupt.number) from None
     except (KeyboardInterrupt, SystemExit):
-        close(training, "interrupted")
+        record_end(training, "interrupted")
         raise
     except BaseException as error:
-        close(training, "failed")
-        if (explained := explain(error, training)) is not None:
+        record_end(training, "failed")
+        if (explained := explain_failure(error, training)) is not None:
             raise explained from error
         raise
 
 
-def close(training: TrainingSetup, status: str) -> None:
+def record_end(training: TrainingSetup, status: str) -> None:
     """End the log of metrics and write the status into run.json, as far as the disk lets it."""
     if training.loop.logger is not None:
         training.loop.logger.close(1)
@@ -213,7 +203,7 @@ def close(training: TrainingSetup, status: str) -> None:
             training.run_dir.update(status=status, ended_at=utc_now())
 
 
-def explain(error: BaseException, training: TrainingSetup) -> RunFailed | None:
+def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed | None:
     """Return an error of the machine, a full disk or too little memory, with its fix; None for any other."""
     path = str(training.run_dir.path)
     if isinstance(error, OSError):
@@ -247,7 +237,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     model = training.module.build_model()
     model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)
-    run_dir.update(weights=sha256_of_file(run_dir.weights))
+    run_dir.update(weights_sha256=sha256_of_file(run_dir.weights))
     run = Run(run_dir, training.recipe, training.data.tokenizers, model.eval().to(device_for(training.recipe)))
     logger.display.close()
 
@@ -278,11 +268,11 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     )
     log_pictures(training, logger, run, [row for table in tables for row in table])
     print_summary(training, run, record)
-    if repeat_of := record.get("repeat_of"):
+    if reproduces := record.get("reproduces"):
         on_gpu = training.trainer.strategy.root_device.type != "cpu"
-        same, message = compare_outcome(repeat_of, training.recipe, run_dir.weights, on_gpu)
+        same, message = compare_outcome(reproduces, training.recipe, run_dir.weights, on_gpu)
         say(message)
-        record = run_dir.update(repeat_of={**repeat_of, "same": same, "message": message})
+        record = run_dir.update(reproduces={**reproduces, "same": same, "message": message})
     return TrainingResult(run_dir.path, record)
 
 

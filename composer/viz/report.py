@@ -15,6 +15,7 @@ from composer.data.sources import TARGET, Pairs, available_splits, check_files, 
 from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation import accuracy_by_length, bleu_by_length, missing_split, training_hints
 from composer.fingerprint import read_verified
+from composer.formatting import format_number
 from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS
@@ -51,7 +52,7 @@ ComparedTexts = list[tuple[str, str, bool]]
 class Source(NamedTuple):
     """What the report translates and shows: the run, its open weights, the split, and why something is missing."""
 
-    folder: RunDir
+    run_dir: RunDir
     recipe: Recipe
     record: Mapping[str, Any]
     rows: Rows
@@ -84,21 +85,21 @@ def report(
         RecipeError: If the run's recipe is not valid.
         DataError: If files that were asked for are missing or not valid.
     """
-    folder = RunDir(Path(run))
-    record = read_verified(folder)
-    file = Path(output) if output else folder.path / FILE_NAME
+    run_dir = RunDir(Path(run))
+    record = read_verified(run_dir)
+    file = Path(output) if output else run_dir.path / FILE_NAME
     check_can_overwrite(file, "report")
-    recipe = load(folder.recipe)
+    recipe = load(run_dir.recipe)
     if split is not None and split not in available_splits(recipe):
         raise missing_split(recipe, split)
-    opened, weights = open_weights(folder)
+    opened, weights = open_weights(run_dir)
     default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
     notes = [] if opened else [f"No translations and no alignments: {weights}."]
-    rows = read_metrics(folder.metrics)
-    source = Source(folder, recipe, record, rows, opened, weights, split or default, notes)
+    rows = read_metrics(run_dir.metrics)
+    source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes)
     examples, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
-        raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(folder.path))
+        raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
     shown: Sequence[Alignment] = []
     if source.run is not None:
         shown = alignments(source.run, sentences or choose_sentences(source.run, examples), "--sentence")
@@ -107,14 +108,14 @@ def report(
     return write_document(file, "report", page(source, examples, by_length, shown))
 
 
-def open_weights(folder: RunDir) -> tuple[Run | None, str]:
+def open_weights(run_dir: RunDir) -> tuple[Run | None, str]:
     """Return the run and which weights it has, the final or the last checkpoint's, or None and why there are none."""
-    if folder.weights.exists():
-        return open_run(folder.path), FINAL
-    last = latest_checkpoint(folder.checkpoints, lambda text: None)
+    if run_dir.weights.exists():
+        return open_run(run_dir.path), FINAL
+    last = latest_checkpoint(run_dir.checkpoints, lambda text: None)
     if last is None:
         return None, "the run has neither final weights nor a checkpoint"
-    run = open_untrained(folder.path)
+    run = open_untrained(run_dir.path)
     try:
         run.model.load_state_dict(checkpoint_weights(last))
     except (RunError, OSError):  # a training that goes on has replaced it by a newer one
@@ -210,9 +211,9 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
         ("alignments", "Alignments", sentences if has_maps else []),
         ("films", "Film strips", sentences if has_films else []),
         ("memories", "Memory", sentences if has_memories else []),
-        ("training", "Translations during training", training_samples(source.folder.path)),
+        ("training", "Translations during training", training_samples(source.run_dir.path)),
         ("architecture", "Architecture", architecture(source)),
-        ("recipe", "Recipe", source.folder.recipe.read_text(encoding="utf-8")),
+        ("recipe", "Recipe", source.run_dir.recipe.read_text(encoding="utf-8")),
     ]
     return render(
         "report.html",
@@ -267,13 +268,6 @@ def facts(source: Source) -> dict[str, str]:
 def to_minute(time: Any) -> str:
     """Return a time of run.json without its seconds."""
     return str(time)[:16].replace("T", " ") + " UTC" if time else ""
-
-
-def format_number(value: Any) -> str:
-    """Return a number with separators; "" for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def score_table(source: Source) -> dict[str, Any]:

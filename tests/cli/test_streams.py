@@ -14,7 +14,7 @@ from composer.cli.options import echo, print_json
 from composer.formatting import make_console
 from composer.inference import translate as filter_
 from composer.inference.run import Sample, Translation
-from composer.training.progress import ProgressDisplay
+from composer.training.loggers import ProgressDisplay
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x7f\u202eb\u2066c\rd"
 CLEAN = "a�]0;owned��31m��b�c�d"

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks.accepted import LINES
-from composer.api import check, check_recipe
+from composer.api import check
 from composer.data import dry_run
 from composer.data.encoding import encode_data
 from composer.errors import ComposerError
+from composer.training.preflight import check_recipe
 from tests.data.conftest import Make
 
 MODEL = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}

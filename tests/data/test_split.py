@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.api import check_recipe
 from composer.data.encoding import load_data
 from composer.data.sources import RowSubset, split_rows
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
+from composer.training.preflight import check_recipe
 
 RECIPE = """\
 recipe: 1

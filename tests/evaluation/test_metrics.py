@@ -11,12 +11,11 @@ import pytest
 from composer.cli.runs import print_evaluation
 from composer.evaluation import evaluate
 from composer.hub.model_card import model_card
-from composer.recipe.metrics import METRICS, Metric, as_maximised, text_scores, token_scores
+from composer.recipe.metrics import METRICS, Metric, as_maximised, format_scores, text_scores, token_scores
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard_text import leaderboard_text
 from composer.sweeps.spec import rank_metrics
-from composer.training.progress import format_scores
 from composer.training.train import train
 from composer.viz.report import report
 from tests.sweeps.leaderboard_dirs import begun, read_board, trial

@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hostname": "ann-laptop",
         "note": f"see {Path.home()}/notes",
         "plug_ins": {},
-        "tokenizer": sha256_of_file(folder / "tokenizer.json"),
+        "tokenizer_sha256": sha256_of_file(folder / "tokenizer.json"),
     }
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     (folder / "metrics.jsonl").write_text('{"step": 1}\n', encoding="utf-8")

@@ -331,7 +331,7 @@ def test_a_recipe_that_is_invalid_here_is_refused(
 ) -> None:
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     record["plug_ins"] = {"odd_block": {"distribution": "odd-blocks", "version": "2.1"}} if "odd" in new else {}
-    del record["recipe"]  # the file is not the one of the run any more
+    del record["recipe_sha256"]  # the file is not the one of the run any more
     text = (folder / "recipe.yaml").read_text(encoding="utf-8").replace(old, new, 1)
     bad = with_file(folder, tmp_path, "recipe.yaml", text.encode())
     (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")

@@ -54,7 +54,7 @@ RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
     "data that are a list": (("data",), []),
     "counts that are texts": (("data", "pairs"), {"train": "many"}),
     "scores that are lists": (("scores",), {"test/bleu": [1]}),
-    "a repeat of nothing": (("repeat_of",), {"run": ["x"]}),
+    "a reproduction of nothing": (("reproduces",), {"run": ["x"]}),
     "something that is nested without end": (("more",), json.loads("[" * 50 + "]" * 50)),
 }
 
@@ -88,14 +88,16 @@ def test_a_malformed_run_json_is_refused(case: str, folder: Path, run: Path, tmp
 def test_a_run_json_with_local_paths_is_refused(
     keys: tuple[str, ...], value: Any, folder: Path, tmp_path: Path
 ) -> None:
-    """`evaluate` would look there for data, and a repeat for weights."""
+    """`evaluate` would look there for data, and a reproduction for weights."""
     bad = shutil.copytree(folder, tmp_path / "bad")
     set_value(bad / "run.json", *keys, value=value)
     update_manifest(bad)
     assert_refused(bad, tmp_path / "x", "contains a local path")
 
 
-@pytest.mark.parametrize(("key", "name"), [("weights", "model.safetensors"), ("tokenizer", "tokenizer.json")])
+@pytest.mark.parametrize(
+    ("key", "name"), [("weights_sha256", "model.safetensors"), ("tokenizer_sha256", "tokenizer.json")]
+)
 def test_a_run_json_of_another_run_is_refused(key: str, name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     set_value(bad / "run.json", key, value=HASH)
@@ -138,7 +140,7 @@ def test_a_foreign_tokenizer_is_refused(case: str, folder: Path, tmp_path: Path)
     keys, value = TOKENIZERS[case]
     bad = shutil.copytree(folder, tmp_path / "bad")
     set_value(bad / "tokenizer.json", *keys, value=value)
-    remove_key(bad / "run.json", "tokenizer")
+    remove_key(bad / "run.json", "tokenizer_sha256")
     update_manifest(bad)
     assert_refused(bad, tmp_path / "x", "tokenizer.json is not what")
 
@@ -203,7 +205,7 @@ def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> Non
     bad = shutil.copytree(folder, tmp_path / "bad")
     text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
     (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
-    remove_key(bad / "run.json", "recipe")
+    remove_key(bad / "run.json", "recipe_sha256")
     update_manifest(bad)
     message = pull_reference(str(bad), tmp_path / "x").text()
     assert "note: its recipe reads '/etc/pass\\x1bwd'" in message
@@ -211,10 +213,10 @@ def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> Non
 
 
 def test_local_paths_inside_texts_are_redacted() -> None:
-    """`repeat_of` names the other run in a sentence."""
+    """`reproduces` names the other run in a sentence."""
     repeat = {"run": "/srv/ann/runs/first", "message": "the same weights as /srv/ann/runs/first, to the last bit"}
-    text = redact_record({"repeat_of": repeat, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
-    assert json.loads(text)["repeat_of"] == {"run": "first", "message": "the same weights as first, to the last bit"}
+    text = redact_record({"reproduces": repeat, "other": "x/srv/ann/runs/first /srv/ann/runs/first2"})
+    assert json.loads(text)["reproduces"] == {"run": "first", "message": "the same weights as first, to the last bit"}
     assert json.loads(text)["other"] == "x/srv/ann/runs/first /srv/ann/runs/first2"
     assert redact_record(json.loads(text)) == text
 

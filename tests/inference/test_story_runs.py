@@ -157,12 +157,12 @@ def test_evaluate_scores_the_output_of_translate(run: Run) -> None:
 def test_one_task_of_several_can_be_evaluated(run: Run) -> None:
     counts = []
     for tasks in ("[1]", "[2]", "[1, 2]"):
-        opened = open_run(run.folder.path, [f"data.babi.tasks={tasks}"])
+        opened = open_run(run.run_dir.path, [f"data.babi.tasks={tasks}"])
         counts.append(len(load_data(opened.recipe, opened.folders(), opened.tokenizers, ["test"]).pairs["test"]))
         assert 0 <= evaluate(opened)["test/exact_match"] <= 1
     assert counts == [60, 60, 120]
     with pytest.raises(RunError, match=r"data\.babi\.words=9"):
-        open_run(run.folder.path, ["data.babi.words=9"])
+        open_run(run.run_dir.path, ["data.babi.words=9"])
 
 
 def test_pictures_name_sentences(run: Run) -> None:

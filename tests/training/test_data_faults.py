@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from composer.api import check_recipe
 from composer.errors import ComposerError, DataError, RunError
 from composer.recipe.recipe import Recipe
 from composer.training.callback import TrainingLoopCallback
+from composer.training.preflight import check_recipe
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 

@@ -260,10 +260,10 @@ def test_a_damaged_run_json_is_an_error(tiny: Tiny, tmp_path: Path, content: Any
         "status": "failed",
         "fingerprints": dict.fromkeys(("model", "data", "run"), "0" * 64),
         "data": {},
-        "tokenizer": "0" * 64,
+        "tokenizer_sha256": "0" * 64,
         "vocabularies": {},
         "parameters": 1,
-        "wandb": "",
+        "wandb_id": "",
     }
     (tmp_path / "run").mkdir()
     text = content if isinstance(content, str) else json.dumps(whole | content)
@@ -292,7 +292,7 @@ def test_a_signal_received_during_an_import_is_not_lost(
 
 
 def test_weights_that_were_changed_are_neither_resumed_nor_started_from(tiny: Tiny, tmp_path: Path) -> None:
-    first = train(tiny(), tmp_path / "first").folder
+    first = train(tiny(), tmp_path / "first").run_dir
     weights = bytearray((first / "model.safetensors").read_bytes())
     weights[-3] ^= 1
     (first / "model.safetensors").write_bytes(weights)

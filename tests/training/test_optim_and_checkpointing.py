@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from composer.errors import RunError
+from composer.formatting import format_duration
 from composer.inference.run import Sample
 from composer.run_dir import (
     RunDir,
@@ -30,12 +31,11 @@ from composer.run_dir import (
     read_metrics,
     versions,
 )
-from composer.training import checkpointing, progress
+from composer.training import checkpointing, loggers
 from composer.training.callback import EarlyStopping
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager
-from composer.training.loggers import JsonLinesWriter, is_logged_in, wandb_mode
+from composer.training.loggers import JsonLinesWriter, ProgressDisplay, is_logged_in, wandb_mode
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
-from composer.training.progress import ProgressDisplay, format_duration
 from composer.training.reproduce import git_state
 
 # ------------------------------------------------------------------------------------------- schedules
@@ -307,7 +307,7 @@ def test_scores_are_always_shown_and_translations_occasionally(
         "loss -0.500)",
         "loss +0.250)",
     ]
-    monkeypatch.setattr(progress, "SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(loggers, "SAMPLE_SECONDS", 0.0)
     display.validated({"step": 4, "val/loss": 1.0}, [Sample("a", "b", "try 4")])
     assert "try 4" in capsys.readouterr().out
 
@@ -328,7 +328,7 @@ def test_a_narrow_terminal_shows_the_first_columns(
 
 
 def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "LIVE_SECONDS", 0.0)
+    monkeypatch.setattr(loggers, "LIVE_SECONDS", 0.0)
     said = shown(monkeypatch, capsys, terminal=True)
     assert "\x1b[" in said
     assert " 25%" in said

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from composer.api import check, check_recipe
+from composer.api import check
 from composer.data.dry_run import dry_run
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
 from composer.model import weights
 from composer.model.planner import plan
 from composer.training import preflight
+from composer.training.preflight import check_recipe
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 

@@ -90,18 +90,19 @@ def change(run: Path, **changes: Any) -> None:
 
 def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = train(recipe_of(there / "words"))
-    assert outcome.folder == Path("runs/words-repeat")
-    assert same_weights(there / "words", outcome.folder)
+    assert outcome.run_dir == Path("runs/words-reproduction")
+    assert same_weights(there / "words", outcome.run_dir)
     told = capsys.readouterr().out
     assert f"reproduces {there / 'words'}" in told
     assert "differs from it" not in told
     assert told.splitlines()[-1] == f"the same weights as {there / 'words'}, to the last bit"
     was, now = RunDir(there / "words").read(), dict(outcome.record)
-    assert now["repeat_of"]["same"] is True
+    assert now["reproduces"]["same"] is True
     assert all(
-        now[key] == was[key] for key in ("fingerprints", "weights", "tokenizer", "versions", "machine", "scores")
+        now[key] == was[key]
+        for key in ("fingerprints", "weights_sha256", "tokenizer_sha256", "versions", "machine", "scores")
     )
-    assert (outcome.folder / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
+    assert (outcome.run_dir / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
 
 
 class Hare:
@@ -130,7 +131,7 @@ def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkey
     other = train(recipe, tmp_path / "other", data=trained / "home" / "text")
     assert one.record["steps"] != other.record["steps"]  # or this would be no test
     again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
-    assert again.record["repeat_of"]["same"] is True
+    assert again.record["reproduces"]["same"] is True
     assert again.record["steps"] == one.record["steps"]
     assert same_weights(tmp_path / "one", tmp_path / "again")
     assert read_budget_trace(RunDir(tmp_path / "one").metrics) == read_budget_trace(RunDir(tmp_path / "again").metrics)
@@ -158,11 +159,11 @@ def test_a_stopped_run_with_a_budget_in_minutes_is_reproduced(
     assert train(recipe, tmp_path / "one", data=text, resume=True).record["status"] == "finished"
     stopped(tmp_path / "again")
     again = train(recipe_of(tmp_path / "again"), tmp_path / "again", resume=True)
-    assert again.record["repeat_of"]["same"] is True
+    assert again.record["reproduces"]["same"] is True
 
 
 def test_a_foreign_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
-    """So a repeat must not train its own: with another one the weights would be others."""
+    """So a reproduction must not train its own: with another one the weights would be others."""
     recipe = load(trained / "home" / "words.yaml", ["data.tokenizer.unigram.size=310"])
     train(recipe, tmp_path / "other", data=trained / "home" / "text")
     shutil.copytree(trained / "runs" / "words", tmp_path / "run")
@@ -210,7 +211,7 @@ def test_settings_outside_the_fingerprint_change_no_weight(there: Path) -> None:
     recipe = recipe_of(there / "words", *HARMLESS)
     outcome = train(recipe, there / "again")
     assert outcome.record["fingerprints"] == RunDir(there / "words").read()["fingerprints"]
-    assert outcome.record["repeat_of"]["same"] is True
+    assert outcome.record["reproduces"]["same"] is True
 
 
 def test_limit_val_batches_changes_the_fingerprint(trained: Path, tmp_path: Path) -> None:
@@ -236,9 +237,9 @@ def test_a_reproduction_never_writes_into_the_run_itself(there: Path) -> None:
     first = train(recipe_of(there / "words"))
     with pytest.raises(RunError, match="not empty"):
         train(recipe_of(there / "words"))
-    again = train(recipe_of(first.folder))
-    assert again.folder == Path("runs/words-repeat-2")
-    assert again.record["repeat_of"]["same"] is True
+    again = train(recipe_of(first.run_dir))
+    assert again.run_dir == Path("runs/words-reproduction-2")
+    assert again.record["reproduces"]["same"] is True
 
 
 def test_other_data_are_reported(
@@ -250,7 +251,7 @@ def test_other_data_are_reported(
         other.write("edcba\n")
     outcome = train(recipe_of(there / "words"), data=tmp_path / "text")
     assert "differs from it: the data are not those that it was trained on" in capsys.readouterr().out
-    assert outcome.record["repeat_of"]["differs"] == ["the data are not those that it was trained on"]
+    assert outcome.record["reproduces"]["differs"] == ["the data are not those that it was trained on"]
     was = RunDir(there / "words").read()["fingerprints"]
     assert {key for key in was if was[key] != outcome.record["fingerprints"][key]} == {"data", "run"}
 
@@ -260,18 +261,18 @@ def test_moved_data_need_a_data_folder(there: Path, trained: Path, tmp_path: Pat
     with pytest.raises(ComposerError, match="--data DIR"):
         train(recipe_of(there / "words"))
     outcome = train(recipe_of(there / "words"), data=trained / "home" / "text")
-    assert outcome.record["repeat_of"]["same"] is True
+    assert outcome.record["reproduces"]["same"] is True
 
 
 def test_a_reproduction_starts_from_the_same_initial_run(there: Path, tmp_path: Path) -> None:
     change(there / "later", start_from=str(tmp_path / "gone"))
-    assert train(recipe_of(there / "later"), tmp_path / "one").record["repeat_of"]["same"] is True  # beside it
+    assert train(recipe_of(there / "later"), tmp_path / "one").record["reproduces"]["same"] is True  # beside it
     (there / "words").rename(tmp_path / "moved")
     with pytest.raises(RunError, match="name the folder of that run with `--from RUN`"):
         train(recipe_of(there / "later"), tmp_path / "two")
     assert not (tmp_path / "two").exists()
     outcome = train(recipe_of(there / "later"), tmp_path / "two", start_from=tmp_path / "moved")
-    assert outcome.record["repeat_of"]["same"] is True
+    assert outcome.record["reproduces"]["same"] is True
     assert outcome.record["fingerprints"]["run"] == RunDir(there / "later").read()["fingerprints"]["run"]
 
 
@@ -295,7 +296,7 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
     name = next(iter(weights))
     weights[name][0] += 0.5
     save_file(weights, run.weights)
-    change(run.path, weights=sha256_of_file(run.weights))
+    change(run.path, weights_sha256=sha256_of_file(run.weights))
     outcome = train(recipe_of(run.path))
     told = capsys.readouterr().out
     for each in (
@@ -311,7 +312,7 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
         f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at most"
     )
     assert "torch: 1.0 there" in last
-    assert outcome.record["repeat_of"]["same"] is False
+    assert outcome.record["reproduces"]["same"] is False
 
 
 def test_a_lost_budget_in_minutes_is_reported_as_a_possible_reason(
@@ -329,10 +330,10 @@ def test_a_lost_budget_in_minutes_is_reported_as_a_possible_reason(
 
 def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = RunDir(there / "words").read()
-    RunDir(there / "words").write({key: value for key, value in record.items() if key != "weights"})
+    RunDir(there / "words").write({key: value for key, value in record.items() if key != "weights_sha256"})
     outcome = train(recipe_of(there / "words"))
     assert "nothing to compare with" in capsys.readouterr().out.splitlines()[-1]
-    assert outcome.record["repeat_of"]["same"] is None
+    assert outcome.record["reproduces"]["same"] is None
 
 
 class Killed(BaseException):
@@ -353,12 +354,12 @@ def test_a_killed_reproduction_resumes(there: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
     with pytest.raises(Killed):
         train(recipe_of(there / "words"))
-    folder = Path("runs/words-repeat")
+    folder = Path("runs/words-reproduction")
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     recipe = recipe_of(there / "words") if by == "the same command" else recipe_of(folder)
     outcome = train(recipe, None if by == "the same command" else folder, resume=True)
-    assert outcome.folder == folder
-    assert outcome.record["repeat_of"]["same"] is True
+    assert outcome.run_dir == folder
+    assert outcome.record["reproduces"]["same"] is True
     assert same_weights(there / "words", folder)
 
 
@@ -369,7 +370,7 @@ def test_a_resumed_run_records_environment_differences(there: Path, monkeypatch:
     outcome = train(recipe_of(run.path), run.path, resume=True)
     assert outcome.record["resumed_with"] == [f"torch: 1.0 there, {record['versions']['torch']} here"]
     assert outcome.record["versions"] == record["versions"]
-    assert outcome.record["repeat_of"] is None
+    assert outcome.record["reproduces"] is None
 
 
 def test_a_run_whose_recipe_has_no_fingerprint_is_not_resumed(there: Path) -> None:
@@ -384,4 +385,4 @@ def test_a_run_whose_recipe_has_no_fingerprint_is_not_resumed(there: Path) -> No
 def test_a_saved_tokenizer_is_read_back_unchanged(there: Path) -> None:
     """The law behind it: what is read again from the file is the very tokenizer."""
     path = there / "words" / "tokenizer.json"
-    assert Tokenizers.load(path).sha256 == RunDir(there / "words").read()["tokenizer"] == sha256_of_file(path)
+    assert Tokenizers.load(path).sha256 == RunDir(there / "words").read()["tokenizer_sha256"] == sha256_of_file(path)

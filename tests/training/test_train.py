@@ -40,8 +40,8 @@ def test_a_finished_run_folder_has_all_its_files(
     assert record["status"] == "finished"
     assert record["steps"] == 12
     assert record["fingerprints"] == composer.fingerprint.fingerprints(run / "recipe.yaml")
-    assert record["weights"] == sha256_of_file(run / "model.safetensors")
-    assert record["tokenizer"] == composer.open_run(run).tokenizers.sha256
+    assert record["weights_sha256"] == sha256_of_file(run / "model.safetensors")
+    assert record["tokenizer_sha256"] == composer.open_run(run).tokenizers.sha256
     assert {
         "val/loss",
         "val/perplexity",
