@@ -253,6 +253,12 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}.ckpt"
 
 
+def checkpoint_step(path: Path) -> int | None:
+    """Return the step in the name of a checkpoint of a run; None for any other file."""
+    match = re.fullmatch(r"step-(\d{8,})\.ckpt", path.name)
+    return int(match[1]) if match else None
+
+
 def checksum_path(path: Path) -> Path:
     """Return the path of a checkpoint's SHA-256, a file in the format of `sha256sum`."""
     return path.with_name(f"{path.name}.sha256")
@@ -260,7 +266,7 @@ def checksum_path(path: Path) -> Path:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, oldest first, damaged ones among them."""
-    return sorted(path for path in folder.glob("step-*.ckpt") if re.fullmatch(r"step-\d{8,}", path.stem))
+    return sorted(path for path in folder.glob("step-*.ckpt") if checkpoint_step(path) is not None)
 
 
 def is_intact(path: Path) -> bool:
@@ -342,19 +348,19 @@ def locked(run_dir: RunDir) -> IO[str]:
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(run_dir.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a")
-    except OSError as error:
-        raise not_writable(run_dir, error) from None
-    try:
-        _lock(file)
-        remove_temporaries(run_dir.path)
-        remove_temporaries(run_dir.checkpoints)
+        try:
+            _lock(file)
+            remove_temporaries(run_dir.path)
+            remove_temporaries(run_dir.checkpoints)
+        except OSError:
+            file.close()
+            raise
     except BlockingIOError:
-        file.close()
         fix = "wait for it, or name another with `--run DIR`"
         raise RunError.of("another training is writing into this folder", fix, path) from None
     except OSError as error:
-        file.close()
-        raise not_writable(run_dir, error) from None
+        message = f"this folder cannot be written: {os_error_reason(error)}"
+        raise RunError.of(message, f"{os_error_hint(error)}, or name another with `--run DIR`", path) from None
     return file
 
 
@@ -377,15 +383,6 @@ def _lock(file: IO[str]) -> None:
             inherited.close()
 
     os.register_at_fork(after_in_child=close_in_child)
-
-
-def not_writable(run_dir: RunDir, error: OSError) -> RunError:
-    """Return the error for a folder that is read-only, full, or somebody else's."""
-    message = f"this folder cannot be written: {os_error_reason(error)}"
-    return RunError.of(message, f"{os_error_hint(error)}, or name another with `--run DIR`", str(run_dir.path))
-
-
-# ------------------------------------------------------------------------------------------- provenance
 
 
 def versions() -> dict[str, str]:

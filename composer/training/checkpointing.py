@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -30,6 +29,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
     checkpoint_path,
+    checkpoint_step,
     checkpoint_weights,
     checksum_path,
     invalid_checkpoint,
@@ -86,7 +86,7 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(self, checkpoint: Mapping[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write the checksum, then the checkpoint. Raises OSError if the disk is full."""
         path = Path(path)
-        if not re.fullmatch(r"step-\d{8,}", path.stem):
+        if checkpoint_step(path) is None:
             # of a user's ModelCheckpoint, which expects its folder to be made; a run's that is gone is an error
             path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_open(path) as file:

@@ -31,7 +31,7 @@ from composer.fingerprint import fingerprint_pairs, initial_weights, read_verifi
 from composer.model.planner import count_parameters
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RunDir, latest_checkpoint, utc_now
+from composer.run_dir import RunDir, checkpoint_step, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
 from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
 from composer.training.datamodule import Curriculum, RecipeDataModule
@@ -162,7 +162,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
     pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
     say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
-    last_step = int(training.checkpoint.stem.removeprefix("step-")) if training.checkpoint else 0
+    last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
     return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step), wandb, training.display)
 
 

@@ -31,7 +31,7 @@ from composer.model.planner import count_parameters
 from composer.model.weights import save_weights
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RUNS, RunDir, check_writable, checkpoint_path, locked, utc_now
+from composer.run_dir import RUNS, RunDir, check_writable, checkpoint_path, checkpoint_step, locked, utc_now
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
 from composer.training.loggers import (
@@ -331,7 +331,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
 
 def describe_weights(used: Mapping[str, Any], metric: str) -> str:
     """Return which checkpoints the final weights are made of, in words."""
-    steps = ", ".join(f"{int(name.removesuffix('.ckpt').removeprefix('step-')):,}" for name in used["checkpoints"])
+    steps = ", ".join(f"{checkpoint_step(Path(name)):,}" for name in used["checkpoints"])
     descriptions = {"average": f"the average of steps {steps}", "best": f"of step {steps}, the best by {metric}"}
     return descriptions.get(used["how"], f"of step {steps}, the last")
 

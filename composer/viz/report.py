@@ -20,7 +20,15 @@ from composer.inference.run import Run, Sample, decoding_settings, open_run, ope
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir, checkpoint_weights, latest_checkpoint, read_metrics, recorded_vocabularies, utc_now
+from composer.run_dir import (
+    RunDir,
+    checkpoint_step,
+    checkpoint_weights,
+    latest_checkpoint,
+    read_metrics,
+    recorded_vocabularies,
+    utc_now,
+)
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import draw
 from composer.viz.page import (
@@ -120,7 +128,7 @@ def open_weights(run_dir: RunDir) -> tuple[Run | None, str]:
         run.model.load_state_dict(checkpoint_weights(last))
     except (RunError, OSError):  # a training that goes on has replaced it by a newer one
         return None, "its checkpoint was removed while it was read"
-    return run, f"the checkpoint after {int(last.stem.removeprefix('step-')):,} steps"
+    return run, f"the checkpoint after {checkpoint_step(last):,} steps"
 
 
 def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> tuple[list[Sample], Rows]:

@@ -320,7 +320,7 @@ def test_a_lost_budget_in_minutes_is_reported_as_a_possible_reason(
 ) -> None:
     recipe = load(trained / "home" / "words.yaml", ["training.max_minutes=0.5"])
     train(recipe, tmp_path / "run", data=trained / "home" / "text")
-    change(tmp_path / "run", weights="0" * 64)
+    change(tmp_path / "run", weights_sha256="0" * 64)
     (tmp_path / "run" / "model.safetensors").unlink()
     (tmp_path / "run" / "metrics.jsonl").unlink()
     train(recipe_of(tmp_path / "run"), tmp_path / "again")
